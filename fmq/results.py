@@ -83,6 +83,8 @@ class GroupInfo:
     """How many messages of the topic somebody has passed over by `group.skip`."""
     dead_letters: int = 0
     """How many dead letters the group has, of all its topics."""
+    expired: int = 0
+    """How many messages of the topic had expired before the group got them."""
 
 
 @dataclass(frozen=True, slots=True)

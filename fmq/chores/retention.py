@@ -233,8 +233,9 @@ class Retention:
                     firsts[key] = lane.next
 
         def plan(state: Carryover) -> bool:
-            if writer.frontier.changes or not self._ids.is_current():
-                return False  # a seek that is not applied yet would be undone by what is carried
+            frontier = writer.frontier
+            if frontier.changes or frontier.expired or not self._ids.is_current():
+                return False  # what is carried would undo a seek or a count that is not applied yet
             # All that is planned is applied before this record, so take the planned offsets.
             carried = ledger.carried(firsts)
             carried["floor"] = floor

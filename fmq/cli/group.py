@@ -113,6 +113,7 @@ GROUP = (
     Column("lost", "lost", right=True, optional=True),
     Column("skipped", "skipped", right=True, optional=True),
     Column("dead_letters", "dead", right=True, optional=True),
+    Column("expired", "expired", right=True, optional=True),
 )
 MEMBER = (
     Column("name", "member", style="bold", copied=True),

@@ -16,6 +16,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from weakref import finalize
 
 from fmq.consume.burying import Burying
+from fmq.consume.by_priority import SpanWanted
 from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
 from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
@@ -33,6 +34,7 @@ from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_name, check_names, check_seconds
+from fmq.tx.spans import UNREADABLE
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
@@ -241,7 +243,15 @@ class Consumer:
                     news = member.take_news()
                 else:
                     self._turn += 1
-                    claim = self._groups.claim(*what, self._turn, limit, member, now, now + lease)
+                    claim = self._groups.claim(
+                        *what,
+                        self._turn,
+                        limit,
+                        member,
+                        now,
+                        now + lease,
+                        in_one_piece=in_one_piece,
+                    )
                     if claim is None:
                         if now >= deadline:
                             return None
@@ -249,6 +259,10 @@ class Consumer:
                         until = self._listen(wakeup, now, deadline)
             if news is not None:
                 self._tell(*news)
+                now = clock.monotonic()
+                continue
+            if isinstance(claim, SpanWanted):
+                self._read_priorities(claim)
                 now = clock.monotonic()
                 continue
             if claim is not None:
@@ -325,15 +339,12 @@ class Consumer:
 
         Of what cannot be read the rest is given back. Raises only if that begins with it.
         """
-        ranges = [(claim.first, claim.end)]
-        if claim.filter or claim.holds.order is not None:
+        ranges = claim.ranges
+        if claim.filter or claim.holds.order is not None or claim.now_us:
             try:
                 ranges = self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
-            except BaseException as error:
-                self._try_give_back(claim, claim.first, claim.end)
-                if isinstance(error, OffsetGone):
-                    return []
-                raise
+            except OffsetGone:
+                return []
         pieces: list[C] = []
         for number, (first, end) in enumerate(ranges):
             try:
@@ -390,6 +401,8 @@ class Consumer:
             return ahead
         # A multiple of `count`, so that equal polls always get as many as they ask for.
         wanted = -(-READ_AHEAD_MESSAGES // count) * count
+        if queue.spans is not None and queue.spans.masks.numbers:
+            wanted = count  # the next message is probably elsewhere
         try:
             ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
         except OSError:
@@ -398,6 +411,23 @@ class Consumer:
         assert ahead is not None, "what is claimed is visible"
         self._ahead[queue] = ahead
         return ahead
+
+    def _read_priorities(self, wanted: SpanWanted) -> None:
+        """Read which message has which priority. If one cannot be read, its poll raises, in its
+        turn.
+        """
+        queue, first, end = wanted
+        found = bytearray()
+        try:
+            while first + len(found) < end:
+                at = first + len(found)
+                for carried in self._messages.carried(queue, at, end - at):
+                    found += carried.priorities()
+        except OffsetGone:
+            return  # retention was here meanwhile: the next claim looks at what is left
+        except (Damaged, NewerFormat):
+            found += UNREADABLE * (end - first - len(found))
+        self._writer.change(partial(self._messages.ledger.know_priorities, queue, first, found))
 
     # --- what deliveries ask for ----------------------------------------------------------------
 

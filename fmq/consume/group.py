@@ -144,4 +144,6 @@ def _progress(info: GroupInfo) -> str:
         parts.append(f"{info.skipped} skipped")
     if info.dead_letters:
         parts.append(f"{info.dead_letters} dead letters")
+    if info.expired:
+        parts.append(f"{info.expired} expired")
     return ", ".join(parts)

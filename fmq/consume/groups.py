@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable
 
 from fmq.clock import Clock
 from fmq.consume.backoff import DEFAULT
+from fmq.consume.by_priority import SpanWanted
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.key_order import KeyOrder
 from fmq.consume.membership import GroupRoom, Member
+from fmq.consume.priority_claims import Candidate, ClaimAsked
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.sieve import SIFTED_AT_ONCE
 from fmq.results import MemberInfo
 from fmq.store.internal import is_internal
 from fmq.store.kinds import AckRange, Changed, ChangeKind
-from fmq.tx.ledger import GroupKey, Ledger, Queue
+from fmq.tx.ledger import GroupKey, Ledger, Queue, Topic
 
 Topics = tuple[str, ...]
 
@@ -33,6 +35,9 @@ class Groups:
         self._member_timeout = member_timeout
         self.rooms: dict[str, GroupRoom] = {}  # by group
         self._holds: dict[GroupKey, QueueHolds] = {}
+        self._handed_out: dict[
+            tuple[str, str], int
+        ] = {}  # since the oldest, of each group and topic
         # By group and topic, and by member if the queues belong to members.
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
         self._moving: set[GroupKey] = set()  # a seek of them is planned and not yet durable
@@ -262,11 +267,14 @@ class Groups:
         member: Member,
         now: float,
         deadline: float,
-    ) -> Claim | None:
+        *,
+        in_one_piece: bool = False,
+    ) -> Claim | SpanWanted | None:
         """Hold up to `limit` messages of one queue for `member` until `deadline`.
 
-        The search begins with queue number `turn` of all queues of `topics`, so that no queue
-        starves. Leases that have ended by `now` are given back first.
+        Return a SpanWanted if something has to be read first. The search begins with queue number
+        `turn` of all queues of `topics`, so that no queue starves. Leases that have ended by `now`
+        are given back first.
         """
         room = self.rooms[group]
         owner = None if room.strategy is None else member
@@ -284,6 +292,14 @@ class Groups:
             ready.expire(now)
             i = bisect_left(ready.numbers, start)
             start = 0  # the other topics begin with their first queue
+            if topic.has_priorities and not room.is_ordered:
+                pieces_max = 1 if in_one_piece else wanted
+                now_us = self._clock.time_us()
+                asked = ClaimAsked(member, text, wanted, pieces_max, now, now_us, deadline)
+                taken = self._claim_by_priority(group, topic, ready, i, asked)
+                if taken is not None:
+                    return taken
+                continue
             for _ in range(len(ready.numbers)):
                 i = 0 if i >= len(ready.numbers) else i
                 queue = topic.queues[ready.numbers[i]]
@@ -300,11 +316,62 @@ class Groups:
                     low, high, count = found
                     claim = Claim(member, queue, holds, low, high, text, count)
                     holds.hold(low, high, claim, deadline, count)
+                    if queue.spans is not None:
+                        self._claim_expired(claim, deadline)
                     return claim
                 if ready.add not in queue.idle:
                     queue.idle.append(ready.add)
                 ready.remove_idle(i, min(holds.earliest_deadline, holds.redeliveries.next_due()))
         return None
+
+    def _claim_by_priority(
+        self, group: str, topic: Topic, ready: ReadyQueues, i: int, asked: ClaimAsked
+    ) -> Claim | SpanWanted | None:
+        """Claim of the queue that has a message of the highest priority, or the oldest of the next
+        queue if it is its turn.
+        """
+        found: list[Candidate] = []
+        for number in (*ready.numbers[i:], *ready.numbers[:i]):
+            queue, key = topic.queues[number], (group, topic.name, number)
+            if key in self._moving:
+                ready.remove_idle(bisect_left(ready.numbers, number), math.inf)
+                continue
+            self._ledger.spans_of(queue)
+            holds = self._holds_of(*key)
+            if asked.now >= holds.earliest_deadline:
+                holds.expire(asked.now)
+            order = holds.by_priority(queue, asked.now)
+            best = order.best(1)
+            if isinstance(best, SpanWanted):
+                return best
+            if best is not None:
+                found.append(Candidate(best.level, queue, holds, order))
+                continue
+            if ready.add not in queue.idle:
+                queue.idle.append(ready.add)
+            until = min(holds.earliest_deadline, holds.redeliveries.next_due())
+            ready.remove_idle(bisect_left(ready.numbers, number), until)
+        if not found:
+            return None
+        handed_out = self._handed_out.get((group, topic.name), 0)
+        claim, self._handed_out[group, topic.name] = asked.take(found, handed_out)
+        return claim
+
+    def _claim_expired(self, claim: Claim, deadline: float) -> None:
+        """Claim more messages if some of `claim` may have expired, to pass over many at once."""
+        queue, holds = claim.queue, claim.holds
+        now_us = self._clock.time_us()
+        if not claim.may_have_expired(now_us):
+            return
+        claim.now_us = now_us
+        more = SIFTED_AT_ONCE - (claim.end - claim.first)
+        while more > 0 and holds.order is None and not claim.count:
+            found = holds.next_new_range(queue.next, queue.first, more)
+            if found is None:
+                break
+            holds.hold(*found, claim, deadline)
+            claim.add(*found)
+            more -= found[1] - found[0]
 
     def claim_again(
         self, group: str, queue: Queue, first: int, end: int, member: object, deadline: float

@@ -13,6 +13,7 @@ import math
 from sortedcontainers import SortedDict
 
 from fmq.consume.backoff import DEFAULT
+from fmq.consume.by_priority import PriorityOrder
 from fmq.consume.hold_map import Hold, HoldMap
 from fmq.consume.key_order import KeyOrder
 from fmq.consume.ready_queues import ReadyQueues
@@ -22,12 +23,15 @@ from fmq.tx.ledger import Queue
 
 
 class Claim:
-    """What one poll took for a member of the group: the offsets [first, end) of a queue.
+    """What one poll took for a member of the group: the offsets [first, end) of a queue, or some of
+    them where messages have priorities.
 
     A delivery can be acked only while the claim that it came with still holds it.
     """
 
-    __slots__ = ("count", "end", "filter", "first", "holds", "member", "queue")
+    __slots__ = (
+        *("count", "end", "filter", "first", "holds", "member", "now_us", "queue", "ranges"),
+    )
 
     def __init__(
         self,
@@ -46,6 +50,20 @@ class Claim:
         self.end = end
         self.count = count  # how often each of its messages was tried before
         self.filter = filter_text  # what its group wanted of the topic then; "": all
+        self.now_us = 0  # what expires until then is passed over; 0: nothing of it expires
+        self.ranges = [(first, end)]  # in the order in which they are handed out
+
+    def add(self, first: int, end: int) -> None:
+        """Add a range, which is handed out after those that are there."""
+        self.ranges.append((first, end))
+        self.first, self.end = min(self.first, first), max(self.end, end)
+
+    def may_have_expired(self, now_us: int) -> bool:
+        """Return whether a message of it may have expired by now."""
+        spans = self.queue.spans
+        return spans is not None and any(
+            spans.may_have_expired(*each, now_us) for each in self.ranges
+        )
 
 
 LATER = object()  # owns what waits for an earlier message of its key
@@ -66,6 +84,7 @@ class QueueHolds:
         self.redeliveries = Redeliveries()
         self.earliest_deadline = math.inf  # no lease ends before it
         self.order: KeyOrder | None = None  # of a group that keeps the order of each key
+        self._by_priority: PriorityOrder | None = None
 
     def belong_to(self, ready: ReadyQueues) -> None:
         """Let the polls that look at `ready` find the queue."""
@@ -84,6 +103,8 @@ class QueueHolds:
         New messages and those that were given back take turns, see redelivery.py. The caller adds
         a hold for the range.
         """
+        if self._by_priority is not None:
+            self._end_priorities()
         redeliveries = self.redeliveries
         if not redeliveries:
             return self._take_new(visible, first, limit)
@@ -147,6 +168,54 @@ class QueueHolds:
                 if waiting:
                     high = waiting[0].first
             return low, high
+        return None
+
+    def next_new_range(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
+        """Return the next at most `limit` offsets that no caller has tried, as one range."""
+        found = self._take_new(visible, first, limit)
+        return None if found is None else found[:2]
+
+    def by_priority(self, queue: Queue, now: float) -> PriorityOrder:
+        """Return the order of a queue whose messages have priorities."""
+        order = self._by_priority
+        if order is None:
+            self._by_priority = order = PriorityOrder(queue, self._cursor, self.free_range)
+        while self._unread:
+            order.put_back(*self._unread.popitem(0))
+        if self.redeliveries:
+            self.redeliveries.find_due(now, queue.next)
+            while (found := self.redeliveries.take(queue.next, None)) is not None:
+                order.put_back(found.first, found.end, found.count, found.behind)
+        return order
+
+    def _end_priorities(self) -> None:
+        """Go on in the order of offsets: the group keeps the order of each key now."""
+        assert self._by_priority is not None
+        returned, self._by_priority = self._by_priority.take_back(), None
+        for first, end, count in returned:
+            if count:
+                self.redeliveries.add(first, end, count, 0.0)
+            else:
+                self._unread[first] = max(end, self._unread.get(first, 0))
+
+    def free_range(self, first: int, end: int) -> tuple[int, int] | None:
+        """Return the first range between two offsets that is neither acked, nor held, nor waits to
+        be due.
+        """
+        holds, redeliveries = self._holds, self.redeliveries
+        while (gap := self._acked.gap(first, end)) is not None:
+            low, high = gap
+            inside, following = holds.find(low), holds.find_next(low)
+            if inside is not None:
+                first = inside.end
+                continue
+            if following is not None:
+                high = min(high, following.first)
+            waiting = redeliveries.within(low, high) if low < redeliveries.end else []
+            if waiting and waiting[0].first <= low:
+                first = waiting[0].end
+                continue
+            return low, min(high, waiting[0].first) if waiting else high
         return None
 
     def hold(self, first: int, end: int, owner: object, deadline: float, count: int = 0) -> None:

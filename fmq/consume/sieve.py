@@ -1,19 +1,24 @@
-"""What of a claim is handed out, where the tags, headers or keys decide that.
+"""What of a claim is handed out, where the tags, headers or keys decide that, or the time.
 
 They are read from the heads of records, without the bodies. What a filter does not let through is
-passed over by an ack, so that a group does not keep the journal for it. What must wait for an
+passed over by an ack, so that a group does not keep the journal for it. So is what has expired: the
+ack says so, and it is counted. What must wait for an
 earlier message of its key is held until that one is acked.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import repeat
 
 from fmq.consume.holds import LATER, Claim
 from fmq.consume.key_order import Key
 from fmq.errors import BadFilter, BadOption, FilterDiffers
 from fmq.filters import Filter, stored
+from fmq.store.extension import EXPIRED_ACKS
+from fmq.store.extras import NEVER
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
@@ -22,6 +27,7 @@ from fmq.tx.writer import Writer
 
 Ranges = list[tuple[int, int]]
 SIFTED_AT_ONCE = 4096  # messages
+NOTHING = None, dict[str, str]()  # what a filter sees of a message that carries nothing
 
 
 def text_of(wanted: Filter | None) -> str:
@@ -69,15 +75,46 @@ class Sieve:
         """Return what is to be handed out of `claim`, at most `limit` messages, as ranges of
         offsets; only the first range if it has to be `in_one_piece`.
 
-        What does not match is passed over, and the rest is given back. Raises what reading raises.
+        What does not match or has expired is passed over, and the rest is given back. Raises what
+        reading raises if that begins with it.
         """
-        end = claim.end
+        taken: Ranges = []
+        for number, (first, end) in enumerate(claim.ranges):
+            left = limit - sum(high - low for low, high in taken)
+            if not left or (taken and in_one_piece):
+                self._give_back(claim, claim.ranges[number:])
+                break
+            try:
+                taken += self._sift(claim, first, end, left, in_one_piece=in_one_piece)
+            except BaseException:
+                self._give_back(claim, claim.ranges[number:])
+                if not taken:
+                    raise
+                break
+        return taken
+
+    def _give_back(self, claim: Claim, ranges: Ranges) -> None:
+        holds = claim.holds
+
+        def give_back() -> None:
+            for first, end in ranges:
+                if holds.is_held_by(first, end, claim):
+                    holds.give_back(first, end)
+
+        self._writer.change(give_back)
+
+    def _sift(
+        self, claim: Claim, first: int, end: int, limit: int, *, in_one_piece: bool
+    ) -> Ranges:
+        """Return what is to be handed out between two offsets."""
         later: list[int] = []
+        expired: list[int] = []
         if claim.holds.order is None:
-            matching, upto = self._matching(claim, limit, in_one_piece=in_one_piece)
+            looking = claim, first, end, limit, expired
+            matching, upto = self._matching(*looking, in_one_piece=in_one_piece)
             free = matching
         else:
-            keys, upto = self._keys_of(claim)
+            keys, upto = self._keys_of(claim, expired)
             matching = [*keys]
             free, later, upto = self._in_order(claim, keys, limit, upto)
         taken: Ranges = []
@@ -89,9 +126,10 @@ class Sieve:
                 break
             else:
                 taken.append((offset, offset + 1))
-        passed = _gaps(matching, claim.first, upto)
-        if passed:
-            self._pass_over(claim, passed)
+        expired = expired[: bisect_left(expired, upto)]
+        passed = _gaps(sorted((*matching, *expired)), first, upto)
+        if passed or expired:
+            self._pass_over(claim, passed, _ranges_of(expired))
 
         def hold_the_rest() -> None:
             for offset in later:
@@ -104,8 +142,9 @@ class Sieve:
             self._writer.change(hold_the_rest)
         return taken
 
-    def _keys_of(self, claim: Claim) -> tuple[dict[int, Key], int]:
+    def _keys_of(self, claim: Claim, expired: list[int]) -> tuple[dict[int, Key], int]:
         """Return the keys of the messages that match, by offset, and the end of what was looked at.
+        Add those that have expired to `expired`.
 
         The order also learns the keys of what others hold and it was not told of.
         """
@@ -122,7 +161,12 @@ class Sieve:
 
         if before:
             self._writer.change(add)
-        return dict(self._keys_in(queue, claim.first, claim.end, claim.filter)), claim.end
+        keys = dict(self._keys_in(queue, claim.first, claim.end, claim.filter))
+        if claim.now_us:
+            for offset in self._expired_in(claim, claim.first, claim.end):
+                if keys.pop(offset, None) is not None:
+                    expired.append(offset)
+        return keys, claim.end
 
     def _keys_in(
         self, queue: Queue, at: int, end: int, text: str = ""
@@ -166,14 +210,33 @@ class Sieve:
 
         return free, later, self._writer.change(choose)
 
-    def _matching(self, claim: Claim, limit: int, *, in_one_piece: bool) -> tuple[list[int], int]:
+    def _expired_in(self, claim: Claim, at: int, end: int) -> Iterator[int]:
+        """Yield the offsets of the messages that have expired."""
+        while at < end:
+            for carried in self._messages.carried(claim.queue, at, end - at):
+                for offset, expires_us in enumerate(carried.expiries_us(), carried.first):
+                    if expires_us <= claim.now_us:
+                        yield offset
+                at = carried.first + carried.messages
+
+    def _matching(
+        self,
+        claim: Claim,
+        at: int,
+        end: int,
+        limit: int,
+        expired: list[int],
+        *,
+        in_one_piece: bool,
+    ) -> tuple[list[int], int]:
         """Return up to `limit` offsets that match, and the offset up to which was looked: not
-        further than the first piece if only that is wanted.
+        further than the first piece if only that is wanted. Add those that match and have expired
+        to `expired`.
         """
-        queue, at, end = claim.queue, claim.first, claim.end
+        queue, now_us = claim.queue, claim.now_us
         found: list[int] = []
-        wanted = filter_of(claim.filter)
-        matches, tags = wanted.matches_message, wanted.tags_in_bytes
+        wanted = filter_of(claim.filter) if claim.filter else None
+        tags = None if wanted is None else wanted.tags_in_bytes
         while at < end:
             for carried in self._messages.carried(queue, at, end - at):
                 at = carried.first + carried.messages
@@ -181,28 +244,56 @@ class Sieve:
                     if found and in_one_piece:
                         return found, carried.first
                     continue
-                for offset, (tag, headers) in enumerate(carried.looks(), carried.first):
-                    if matches(tag, headers):
+                looks = repeat(NOTHING) if wanted is None else carried.looks()
+                expiries = carried.expiries_us() if now_us else repeat(NEVER, carried.messages)
+                for offset, expires_us, look in zip(
+                    range(carried.first, at), expiries, looks, strict=False
+                ):
+                    matches = wanted is None or wanted.matches_message(*look)
+                    if matches and expires_us > now_us:
                         found.append(offset)
                         if len(found) == limit:
                             return found, offset + 1
-                    elif found and in_one_piece:
+                        continue
+                    if found and in_one_piece:
                         return found, offset
+                    if matches:
+                        expired.append(offset)
         return found, end
 
-    def _pass_over(self, claim: Claim, passed: Ranges) -> None:
-        """Ack what does not match. It need not be durable at once: it would be sifted again."""
+    def _pass_over(self, claim: Claim, passed: Ranges, expired: Ranges) -> None:
+        """Ack what does not match, and what has expired. It need not be durable at once: it would
+        be sifted again.
+        """
         queue = claim.queue
-        ranges = [AckRange(self._group, queue.topic, queue.number, *each) for each in passed]
-        append = Append([Acks(ranges, 0)])
+        records = []
+        for ranges, extension in ((passed, b""), (expired, EXPIRED_ACKS)):
+            if ranges:
+                acks = [AckRange(self._group, queue.topic, queue.number, *each) for each in ranges]
+                records.append(Acks(acks, 0))
+                records[-1].extension = extension
+        append = Append(records)
+        gone = [*passed, *expired]
 
         def plan(append: Append) -> None:
-            if all(claim.holds.is_held_by(low, high, claim) for low, high in passed):
+            if all(claim.holds.is_held_by(low, high, claim) for low, high in gone):
                 self._writer.send(append)
-                for low, high in passed:
+                self._writer.frontier.expired += bool(expired)
+                for low, high in gone:
                     claim.holds.transfer(low, high, claim, append)
 
         self._writer.commit_queue.run(plan, append, False)
+
+
+def _ranges_of(offsets: list[int]) -> Ranges:
+    """Return sorted offsets as ranges."""
+    found: Ranges = []
+    for offset in offsets:
+        if found and found[-1][1] == offset:
+            found[-1] = found[-1][0], offset + 1
+        else:
+            found.append((offset, offset + 1))
+    return found
 
 
 def _gaps(offsets: list[int], at: int, end: int) -> Ranges:

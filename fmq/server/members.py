@@ -62,6 +62,7 @@ class ServedMember:
         self._claims: dict[int, list[Claim]] = {}
         self._held: dict[tuple[int, int, int], ClaimedPart] = {}  # by claim, first and end
         self._next = 0
+        self._forget_at = 64
 
     @property
     def group(self) -> str:
@@ -152,9 +153,10 @@ class ServedMember:
 
     def _forget(self) -> None:
         """Forget the claims of which nothing is held any more."""
-        if len(self._claims) % 64 == 63:
+        if len(self._claims) >= self._forget_at:
             kept = ((number, [*filter(_holds, claims)]) for number, claims in self._claims.items())
             self._claims = {number: claims for number, claims in kept if claims}
+            self._forget_at = 64 + 2 * len(self._claims)  # so each claim is looked at twice or so
 
     def listen(self, notify: Callable[[], None]) -> float:
         """Have `notify` called when a poll may find something; return when to look anyway."""
@@ -219,4 +221,8 @@ class ServedMember:
 
 def _holds(claim: Claim) -> bool:
     """Return whether `claim` holds any of its messages."""
-    return any(claim.holds.is_held_by(at, at + 1, claim) for at in range(claim.first, claim.end))
+    return any(
+        claim.holds.is_held_by(at, at + 1, claim)
+        for first, end in claim.ranges
+        for at in range(first, end)
+    )

@@ -27,6 +27,7 @@ REQUEST = 1  # the number of a column: which request of a client the record carr
 REQUEST_COLUMN = Struct("<16sQHI")
 REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size  # of an extension with nothing else
 WAITING_MAX = 1023
+EXPIRED = 7  # of an ACK: the group has not seen these messages, for they had expired
 
 
 class Request(NamedTuple):
@@ -106,3 +107,7 @@ def decode_extension(extension: bytes) -> dict[int, bytes]:
             raise BadRecord("a column of an extension is cut short")
         columns[number] = extension[at - size : at]
     return columns
+
+
+EXPIRED_ACKS = encode_extension({EXPIRED: b""})
+"""The extension of an ACK of messages that had expired."""

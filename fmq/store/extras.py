@@ -34,6 +34,8 @@ PRIORITY_MAX = 9
 NO_PRIORITY = 0xFF
 NEVER = (1 << 63) - 1
 KNOWN_PRIORITIES = bytes((*range(PRIORITY_MAX + 1), NO_PRIORITY))
+LEVELS = bytes.maketrans(bytes((NO_PRIORITY,)), b"\0")
+"""A message without a priority comes with those of priority 0."""
 EXTRA_BYTES = 2 + 1 + 8  # what a message adds to these columns, besides the text of its id
 
 
@@ -77,6 +79,8 @@ class Extras:
                 raise BadColumns("the column of message ids does not add up")
         if self.priority_bytes is not None and len(self.priority_bytes) != count:
             raise BadColumns(f"{len(self.priority_bytes)} priorities of {count} messages")
+        if self.priority_bytes is not None and self.priority_bytes.strip(KNOWN_PRIORITIES):
+            raise BadColumns("a priority that is none")
         if expiries is not None:
             if len(expiries) != 8 * count:
                 raise BadColumns(f"{len(expiries)} bytes of expiries of {count} messages")
@@ -98,6 +102,13 @@ class Extras:
             return None
         return [None if each == NO_PRIORITY else each for each in found[first:last]]
 
+    def levels(self, first: int, last: int) -> bytes | None:
+        """Return the priorities of the same messages as bytes, 0 for one without any; None if the
+        record has none.
+        """
+        found = self.priority_bytes
+        return None if found is None else found[first:last].translate(LEVELS)
+
     def expiries(self, first: int, last: int) -> list[datetime | None] | None:
         """Return when the same messages expire; None if the record has no expiries."""
         found = self.expiries_us
@@ -114,8 +125,6 @@ class Extras:
             ):
                 raise BadColumns("a message id of an impossible size")
             self._ids.texts(0, NONE << 16)
-        if self.priority_bytes is not None and self.priority_bytes.strip(KNOWN_PRIORITIES):
-            raise BadColumns("a priority that is none")
 
 
 def with_ids_taken(extension: bytes) -> bytes:

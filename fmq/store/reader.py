@@ -18,6 +18,7 @@ from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch
 from fmq.store.columns import Columns
 from fmq.store.decoding import columns_of, decode
+from fmq.store.extras import NEVER
 from fmq.store.files import Files
 from fmq.store.index import NOWHERE, Lane
 from fmq.store.kinds import REF_MESSAGE, Record, Run
@@ -80,6 +81,15 @@ class Carried:
             return set()
         keys = {*pieces.texts(*self._part)} - {None}
         return {crc32(key.encode()) for key in keys if key is not None}
+
+    def priorities(self) -> bytes:
+        """Return the priorities of all messages; 0 for one without a priority."""
+        return self._columns.extras().levels(*self._part) or bytes(self.messages)
+
+    def expiries_us(self) -> Sequence[int]:
+        """Return when each message expires, in microseconds since 1970."""
+        found = self._columns.extras().expiries_us
+        return [NEVER] * self.messages if found is None else found[slice(*self._part)]
 
     def looks(self) -> Iterator[tuple[str | None, dict[str, str]]]:
         """Yield what a filter sees of each message: its tag and its headers."""

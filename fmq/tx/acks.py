@@ -75,9 +75,14 @@ class AckSet:
     def gaps(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges between `first` and `end` that are not acked."""
         at = max(first, self.floor)
-        for start, stop in self._ranges.items():
-            if start >= end:
-                break
+        ranges = self._ranges
+        if not ranges:
+            if at < end:
+                yield at, end
+            return
+        i = ranges.bisect_right(at) - 1
+        for start in ranges.irange(minimum=ranges.peekitem(max(i, 0))[0], maximum=end - 1):
+            stop = ranges[start]
             if start > at:
                 yield at, start
             at = max(at, stop)

@@ -16,7 +16,8 @@ from typing import Any
 
 from fmq.message import Mark, Origin
 from fmq.options import QUEUES_MAX
-from fmq.store.extension import request_in
+from fmq.store.extension import EXPIRED_ACKS, request_in
+from fmq.store.extras import NO_EXTRAS, Extras, has_extras
 from fmq.store.id_table import id_keys_of
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import (
@@ -40,6 +41,7 @@ from fmq.store.kinds import (
     Tried,
 )
 from fmq.store.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
+from fmq.store.pieces import BadColumns
 from fmq.tx.carryover import check_carried, from_json
 from fmq.tx.changes import CHANGES, apply_change
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
@@ -206,11 +208,12 @@ class Step:
             forget(ledger, entry)
             entry.state = self.state
         if decided.kind == COMMIT:
+            said = {} if entry is None else {pre.position: pre.extension for pre in entry.runs}
             for run in self.runs:
                 if run.kind == TIMER:
                     _timer_waits(ledger, run)
                 else:
-                    publish_run(ledger, run)
+                    publish_run(ledger, run, said.get(run.body_position, b""))
             for ack in self.acks:
                 ack_applied(ledger, ack)
             for change in self.marks:
@@ -230,8 +233,8 @@ TAKE: dict[type, Callable[..., None]] = {
 }
 
 
-def publish_run(ledger: Ledger, run: Run) -> None:
-    """Show the messages of `run`."""
+def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
+    """Show the messages of `run`. `prepared` is the extension of the record that it refers to."""
     topic = ledger.topics.get(run.topic)
     if topic is None or run.queue >= len(topic.queues):
         if ledger.queue_met(run.topic, run.queue) is None:
@@ -246,8 +249,26 @@ def publish_run(ledger: Ledger, run: Run) -> None:
     ledger.index.add(run)
     if run.extension and ledger.id_window is not None:
         ledger.id_window.note(ledger.index.ids, len(id_keys_of(run)))
+    if run.extension or prepared or queue.spans is not None:
+        _extras(ledger, topic, queue, run, prepared or run.extension)
     if topic.waiting:
         _arrived(ledger, topic, queue, run)
+
+
+def _extras(ledger: Ledger, topic: Topic, queue: Queue, run: Run, extension: bytes) -> None:
+    """Note which priorities the messages of `run` have, and when they expire."""
+    extras = NO_EXTRAS
+    if has_extras(extension):
+        try:
+            extras = Extras(extension, run.count)
+        except BadColumns as error:
+            raise IllegalStep(f"extras of {run.topic}/{run.queue}: {error}") from None
+    if queue.spans is None and extras.priority_bytes is None and extras.expiries_us is None:
+        return
+    spans = ledger.spans_of(queue)
+    spans.note(queue.first, run.offset, extras, run.count)
+    if spans.masks.numbers:
+        topic.has_priorities = True
 
 
 def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
@@ -401,6 +422,10 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
 def _acks(ledger: Ledger, acks: Acks) -> None:
     if not acks.tx:  # the acks of a transaction take effect with its COMMIT
         for ack in acks.ranges:
+            if acks.extension == EXPIRED_ACKS:
+                acked = ledger.acked_of(ack.group, ack.topic, ack.queue)
+                subscription = ledger.subscribe(ack.group, ack.topic)
+                subscription.expired += acked.count_gaps(ack.first, ack.end)
             ack_applied(ledger, ack)
 
 

@@ -14,6 +14,7 @@ from fmq.tx.attempts import ATTEMPTS_MAX
 from fmq.tx.requests import CLIENT_BYTES
 
 NUMBER_MAX = 1 << 63
+MASKS = 1 << 10  # of the priorities that occur in a span
 
 
 def to_json(value: Any) -> bytes:
@@ -64,6 +65,8 @@ def check_carried(state: Any) -> dict[str, Any]:
         raise ValueError(f"retained topics are {str(retained)[:40]}")
     for retain_ms in retained.values():
         check_number("a topic's retention", retain_ms, 1)
+    for queue in check_list("spans", state.get("spans", [])):  # an older fmq carried none
+        _check_spans(queue, state["topics"])
     deleted = state.get("deleted", {})
     if type(deleted) is not dict:
         raise ValueError(f"deleted topics are {str(deleted)[:40]}")
@@ -77,6 +80,11 @@ def check_carried(state: Any) -> dict[str, Any]:
         _check_dead(dead)
     for tried in check_list("tries", state.get("tried", [])):  # an older fmq carried none
         _check_tried(tried)
+    for subscription in check_list("what expired", state.get("expired", [])):
+        group, topic, expired = check_list("what expired", subscription, 3)
+        check_text("a group", group)
+        check_text("a topic", topic)
+        check_number("what expired", expired, 1)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     marks = state.get("marks", {})  # an older fmq carried none
@@ -89,6 +97,22 @@ def check_carried(state: Any) -> dict[str, Any]:
         if type(data) is not str or bytes.fromhex(data).hex() != data:
             raise ValueError(f"a mark's data is {str(data)[:40]}")
     return state
+
+
+def _check_spans(spans: Any, topics: dict[str, Any]) -> None:
+    topic, queue, masks, expiries = check_list("the spans of a queue", spans, 4)
+    check_text("a topic", topic)
+    if topic not in topics:
+        raise ValueError(f"spans of the topic {topic[:40]}, which there is not")
+    check_number("a queue", queue, 0, len(topics[topic]))
+    for values, low, high in ((masks, 1, MASKS), (expiries, -NUMBER_MAX, NUMBER_MAX)):
+        last = -1
+        for number in check_list("spans", values)[::2]:
+            last = check_number("a span", number, last + 1)
+        for value in values[1::2]:
+            check_number("what a span has", value, low, high)
+        if len(values) % 2:
+            raise ValueError(f"{len(values)} numbers of spans")
 
 
 def _check_group(subscription: Any) -> None:

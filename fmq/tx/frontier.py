@@ -13,11 +13,13 @@ from collections.abc import Iterable, Sequence
 
 from fmq.errors import MarkMoved, TooMany
 from fmq.message import Mark
+from fmq.store.extension import EXPIRED_ACKS
 from fmq.store.id_table import id_keys_of
 from fmq.store.index import LaneKey
 from fmq.store.kinds import (
     PRE_MESSAGE,
     TIMER,
+    Acks,
     Changed,
     ChangeKind,
     Decided,
@@ -52,6 +54,7 @@ class Frontier:
         self._held_ids: dict[int, Prepare] = {}  # keys of what is being prepared
         self.changes = 0  # CHANGE records about groups and topics on their way
         self.ending_timers: set[int] = set()  # the numbers of those that are fired or recalled
+        self.expired = 0  # ACKs of expired messages on their way
 
     # --- offsets and topics -----------------------------------------------------------------
 
@@ -216,6 +219,8 @@ class Frontier:
                 self.changes -= 1
                 if record.asked == ChangeKind.DELETE_TOPIC:
                     self._deleting.discard(record.topic)
+            elif isinstance(record, Acks):
+                self.expired -= record.extension == EXPIRED_ACKS
             elif isinstance(record, Marks):
                 for change in record.changes:
                     if self._marks.get(change.name) is change:

@@ -21,6 +21,7 @@ from fmq.tx.acks import AckSet
 from fmq.tx.attempts import AttemptMap
 from fmq.tx.id_window import IdWindow
 from fmq.tx.requests import Requests
+from fmq.tx.spans import KnownPriorities, QueueSpans
 from fmq.tx.state import State
 from fmq.tx.timers import Timers
 
@@ -28,7 +29,7 @@ from fmq.tx.timers import Timers
 class Queue:
     """An ordered sequence of messages of a topic. Those from `first` up to `next` are visible."""
 
-    __slots__ = ("first", "latest", "idle", "next", "number", "settled", "topic")
+    __slots__ = ("first", "latest", "idle", "next", "number", "settled", "spans", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
@@ -38,6 +39,7 @@ class Queue:
         self.settled = (
             True  # False: the first record of it that a replay meets says where it begins
         )
+        self.spans: QueueSpans | None = None  # None: no message has a priority, and none expires
         self.latest: LatestRun | None = None  # the last run for which a consumer was woken
         self.idle: list[
             Callable[[int], None]
@@ -53,12 +55,13 @@ class Queue:
 class Topic:
     """A name with its queues."""
 
-    __slots__ = ("made", "name", "queues", "retain_ms", "waiting")
+    __slots__ = ("has_priorities", "made", "name", "queues", "retain_ms", "waiting")
 
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(name, number) for number in range(queues)]
         self.made = False  # whether its TOPIC record is durable
+        self.has_priorities = False  # whether a message of it has one above 0
         self.retain_ms = 0  # how long it keeps messages; 0: as the options say
         self.waiting: list[Callable[[], None]] = []  # called once, at the next message
 
@@ -66,7 +69,7 @@ class Topic:
 class Subscription:
     """That a group takes the messages of a topic, and what is counted of it there."""
 
-    __slots__ = ("filter", "group", "lost", "skipped", "topic")
+    __slots__ = ("expired", "filter", "group", "lost", "skipped", "topic")
 
     def __init__(self, group: str, topic: str) -> None:
         self.group = group
@@ -74,6 +77,7 @@ class Subscription:
         self.filter = ""  # what it wants of the topic, as `filters.stored` reads it; "": all
         self.lost = 0  # messages that retention has taken before an ack
         self.skipped = 0  # messages that somebody has passed over by hand
+        self.expired = 0  # messages that had expired before the group got them
 
 
 class Entry:
@@ -152,6 +156,7 @@ class Ledger:
         self.id_window: IdWindow | None = None  # None until a message id is looked for
         self.requests = Requests()
         self.timers = Timers(base)
+        self.priorities = KnownPriorities()
         self.listener: Listener | None = None  # None in a replay
         self.index = SegmentIndex(base)
         self.sealed: list[
@@ -242,6 +247,19 @@ class Ledger:
         for dead in self.dead.values():
             if dead.topic == queue.topic:
                 dead.closed.drop_below(queue.first)
+        if queue.spans is not None:
+            queue.spans.drop_below(queue.first)
+
+    def spans_of(self, queue: Queue) -> QueueSpans:
+        """Return the spans of `queue`, made now if it has none."""
+        if queue.spans is None:
+            queue.spans = QueueSpans(self.priorities)
+        return queue.spans
+
+    def know_priorities(self, queue: Queue, offset: int, known: bytearray) -> None:
+        """Keep the priorities that were read of a span, of the messages from `offset` on."""
+        if queue.spans is not None:
+            queue.spans.know(queue.first, offset, known)
 
     def _lost_below(self, subscription: Subscription, firsts: Mapping[LaneKey, int]) -> int:
         """Return how many messages the group loses if the queues begin at `firsts`."""
@@ -297,6 +315,7 @@ class Ledger:
                 ]
                 for topic in self.made_topics()
             },
+            "spans": self._carried_spans(firsts),
             "retained": {
                 topic.name: topic.retain_ms for topic in self.made_topics() if topic.retain_ms
             },
@@ -321,9 +340,25 @@ class Ledger:
                 dead.carried(firsts.get((dead.topic, 0), 0))
                 for _, dead in sorted(self.dead.items())
             ],
+            "expired": [
+                [*key, each.expired]
+                for key, each in sorted(self.subscriptions.items())
+                if each.expired
+            ],
             "requests": self.requests.carried(),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
+
+    def _carried_spans(self, firsts: Mapping[LaneKey, int]) -> list[list[Any]]:
+        carried = []
+        for topic in self.made_topics():
+            for queue in topic.queues:
+                if queue.spans is not None:
+                    first = max(queue.first, firsts.get((topic.name, queue.number), 0))
+                    said = queue.spans.carried(first)
+                    if any(said):
+                        carried.append([topic.name, queue.number, *said])
+        return carried
 
     def carry(self, state: dict[str, Any]) -> None:
         """Take over what `carried` returned at an earlier time."""
@@ -337,6 +372,12 @@ class Ledger:
                 queue.first = max(queue.first, first)
                 queue.next = max(queue.next, after)
                 queue.settled = True
+                if queue.spans is not None:
+                    queue.spans.drop_below(queue.first)
+        for name, number, *spans in state.get("spans", ()):  # an older fmq carried none
+            topic = self.topics[name]
+            self.spans_of(topic.queues[number]).carry(spans)
+            topic.has_priorities = topic.has_priorities or bool(spans[0])
         self.deleted.update(state.get("deleted", {}))
         for name, retain_ms in state.get("retained", {}).items():
             self.topics[name].retain_ms = retain_ms
@@ -359,6 +400,8 @@ class Ledger:
             for first, end, count, due_us in tries:
                 # What the journal has said already is as new as `state`, or newer.
                 tried.fill(first, end, count, due_us)
+        for group, name, expired in state.get("expired", ()):  # an older fmq carried none
+            self.subscribe(group, name).expired = expired
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))

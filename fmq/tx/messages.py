@@ -328,6 +328,7 @@ class Messages:
             lost=0 if subscription is None else subscription.lost,
             skipped=0 if subscription is None else subscription.skipped,
             dead_letters=self.ledger.dead_letters_of(group),
+            expired=0 if subscription is None else subscription.expired,
         )
         return info, None if oldest is None else oldest[0]
 

@@ -18,7 +18,12 @@ from tests.small import listening
 
 TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
 HEADERS = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "x"]), max_size=2)
-MESSAGES = st.builds(fmq.Message, st.binary(max_size=60), TEXTS, TEXTS, HEADERS)
+EXTRAS = {
+    "message_id": st.none(),
+    "priority": st.none() | st.integers(0, 9),
+    "expires_at": st.none(),
+}
+MESSAGES = st.builds(fmq.Message, st.binary(max_size=60), TEXTS, TEXTS, HEADERS, **EXTRAS)
 
 
 class Sleeper:
@@ -42,7 +47,8 @@ class Sleeper:
 
 def contents(messages: list[fmq.Message]) -> list[Any]:
     return [
-        (m.body, m.key, m.tag, dict(m.headers or {}), m.offset, m.origin, m.time) for m in messages
+        (m.body, m.key, m.tag, dict(m.headers or {}), m.offset, m.origin, m.priority)
+        for m in messages
     ]
 
 

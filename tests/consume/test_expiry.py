@@ -1,0 +1,218 @@
+"""Messages that have expired are passed over: durably, counted, and without reaching a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine, Message, filters
+from fmq.clock import as_datetime
+from fmq.testing.inside import inside
+from tests.small import CrashDisk, FakeClock, check, opened
+
+LARGE: dict[str, Any] = {"segment_bytes": 1 << 20}
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[Engine]:
+    with opened(disk, clock, **LARGE) as engine:
+        yield engine
+    check(disk)
+
+
+class Sending:
+    """Sends messages that expire so many seconds from now; None: never."""
+
+    def __init__(self, engine: Engine, clock: FakeClock) -> None:
+        self.engine = engine
+        self.clock = clock
+
+    def message(self, seconds: float | None, **more: Any) -> Message:
+        if seconds is not None:
+            more["expires_at"] = as_datetime(self.clock.time_us()) + timedelta(seconds=seconds)
+        return Message(b"", **more)
+
+    def __call__(self, *seconds: float | None, **more: Any) -> None:
+        for each in seconds:
+            self.engine.send_many("t", [self.message(each, **more)])
+
+    def many(self, *seconds: float | None) -> None:
+        self.engine.send_many("t", [self.message(each) for each in seconds])
+
+
+@pytest.fixture
+def send(engine: Engine, clock: FakeClock) -> Sending:
+    return Sending(engine, clock)
+
+
+def polled(consumer: Any, limit: int = 1) -> list[int]:
+    found = []
+    while deliveries := consumer.poll(limit=limit):
+        found += [each.offset for each in deliveries]
+        for each in deliveries:
+            each.ack()
+    return found
+
+
+def counted(engine: Engine, group: str = "g") -> tuple[int, int]:
+    """How many messages had expired, and how many are unread."""
+    engine.sync()
+    (info,) = engine.groups(group)
+    return info.expired, info.unread
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("in_one", [False, True])
+def test_expired_messages_are_passed_over_and_counted(
+    engine: Engine, clock: FakeClock, send: Sending, limit: int, *, in_one: bool
+) -> None:
+    (send.many if in_one else send)(5, None, 5, 60, 5)
+    clock.advance(10)
+    with engine.consumer("t", group="g") as consumer:
+        assert polled(consumer, limit) == [1, 3]
+    assert counted(engine) == (3, 0)
+
+
+def test_a_message_expires_at_its_time(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(10)
+    with engine.consumer("t", group="g") as consumer:
+        clock.advance(9.999)
+        (delivery,) = consumer.poll()
+        delivery.release()
+        clock.advance(0.001)
+        assert consumer.poll() == []
+    assert counted(engine) == (1, 0)
+
+
+def test_what_is_in_hand_may_expire_there(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(10)
+    with engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll()
+        clock.advance(20)
+        delivery.ack()
+    assert counted(engine) == (0, 0)
+
+
+def test_one_poll_passes_over_thousands(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    for _ in range(3):
+        send.many(*[5] * 4000)
+    send(None)
+    clock.advance(10)
+    before = engine.stats().position
+    with engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        assert delivery.offset == 12_000
+    engine.sync()
+    assert engine.stats().position - before < 2000
+
+
+def test_the_count_survives_restarts_and_retention(disk: CrashDisk, clock: FakeClock) -> None:
+    how: dict[str, Any] = {"segment_bytes": 4096, "retain_bytes": 8192}
+    with opened(disk, clock, **how) as engine:
+        send = Sending(engine, clock)
+        for _ in range(20):
+            send.many(*[5, None] * 50)
+            clock.advance(10)
+            with engine.consumer("t", group="g") as consumer:
+                polled(consumer, 100)
+        assert engine.queues("t")[0].first > 0
+        assert counted(engine) == (1000, 0)
+    with opened(disk, clock, **how) as engine:
+        assert counted(engine) == (1000, 0)
+    check(disk)
+
+
+def test_each_group_counts_for_itself(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(5, None)
+    with engine.consumer("t", group="early") as consumer:
+        assert polled(consumer) == [0, 1]
+    clock.advance(10)
+    with engine.consumer("t", group="late") as consumer:
+        assert polled(consumer) == [1]
+    assert counted(engine, "early") == (0, 0)
+    assert counted(engine, "late") == (1, 0)
+
+
+def test_what_a_filter_leaves_out_does_not_count(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
+    send(5, None, tag="a")
+    send(5, None, tag="b")
+    clock.advance(10)
+    with engine.consumer("t", group="g", filter=filters.tags("a")) as consumer:
+        assert polled(consumer) == [1]
+    assert counted(engine) == (1, 0)
+
+
+def test_an_ordered_group_passes_over_them(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(None, 5, None, 5, key="k")
+    clock.advance(10)
+    with engine.consumer("t", group="g", ordered=True) as consumer:
+        assert polled(consumer, 10) == [0, 2]
+    assert counted(engine) == (2, 0)
+
+
+def test_expiry_and_priorities(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(None, 5, None, priority=1)
+    send(5, None, 5, priority=9)
+    send(5, None)
+    clock.advance(10)
+    with engine.consumer("t", group="g") as consumer:
+        assert polled(consumer) == [4, 0, 2, 7]
+    assert counted(engine) == (4, 0)
+
+
+def test_batches_pass_over_them(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send.many(5, 5, None, None, 5, None)
+    clock.advance(10)
+    with engine.consumer("t", group="g") as consumer:
+        batches = [consumer.poll_batch(), consumer.poll_batch()]
+        assert [(each.offset, len(each)) for each in batches if each] == [(2, 2), (5, 1)]
+        assert consumer.poll_batch() is None
+
+
+def test_a_committed_transaction_expires(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    for size in (10, 20_000):
+        tx = engine.transaction()
+        tx.send_many("t", [send.message(5)._replace(body=bytes(size)), b"left"])
+        tx.prepare()
+        clock.advance(10)
+        tx.commit()
+    with engine.consumer("t", group="g") as consumer:
+        assert polled(consumer) == [1, 3]
+    assert counted(engine) == (2, 0)
+
+
+def test_a_read_shows_what_has_expired(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(5)
+    clock.advance(10)
+    assert len(engine.read("t")) == 1
+
+
+def test_a_topic_whose_messages_never_expire_is_not_sifted(engine: Engine, send: Sending) -> None:
+    send(None, None)
+    assert inside(engine).ledger.topics["t"].queues[0].spans is None
+
+
+def test_the_command_shows_the_count(engine: Engine, clock: FakeClock, send: Sending) -> None:
+    send(5)
+    clock.advance(10)
+    with engine.consumer("t", group="g") as consumer:
+        consumer.poll()
+    engine.sync()
+    assert "1 expired" in engine.group("g").explain()
+    assert isinstance(engine.groups("g")[0], fmq.GroupInfo)
