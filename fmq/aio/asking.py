@@ -16,7 +16,7 @@ from fmq.aio.threads import Threads
 from fmq.remote.link import Asked, Link, ToAsk
 from fmq.tx.sender import Sender
 from fmq.wire.frames import Op
-from fmq.wire.sends import SENT, encode_send
+from fmq.wire.sends import decode_sent, encode_send
 
 Work = tuple[Op, Callable[..., Any], tuple[Any, ...], int]
 """What `Link.write` takes: op, how to encode, of what, and the handle of a consumer."""
@@ -133,5 +133,5 @@ class Asking:
 
 
 def _place_of(work: Work, answer: bytes) -> Place:
-    queue, offset, position, _ = SENT.unpack_from(answer)
-    return queue, offset, position
+    (receipt,) = decode_sent("", answer)
+    return receipt.queue, receipt.offset, receipt.position

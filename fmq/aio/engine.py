@@ -270,6 +270,13 @@ class AsyncEngine:
         found: Batch | None = await side.read_batch(topic, queue, offset, limit, timeout)
         return found
 
+    async def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
+        """Return up to `limit` messages of `topic` with this key, the newest first."""
+        found: list[Message] = await self._run(
+            lambda engine: engine.find(topic, key=key, limit=limit)
+        )
+        return found
+
     def consumer(
         self,
         topics: str | Iterable[str],

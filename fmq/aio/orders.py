@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from fmq.aio.calls import Call
+from fmq.errors import OutcomeUnknown
 from fmq.message import Receipt
 
 JOINED_BYTES_MAX = 256 << 10  # of a record that several sends share
@@ -24,6 +25,13 @@ Place = tuple[int, int, int]
 """Queue, offset and position of a record."""
 
 made_receipt = partial(tuple.__new__, Receipt)  # of a tuple; Receipt() itself is slower
+
+
+def _unread(error: Exception) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"what this call wrote is durable, but its answer cannot be read ({error!r}). Look at it "
+        "with engine.read."
+    )
 
 
 class AioOrder(Call):
@@ -126,7 +134,11 @@ class Joined:
     def finish(self, found: Any) -> None:
         """Give each caller its receipt."""
         topic = self.target[0]
-        queue, offset, position = self._place_of(self.work, found)
+        try:
+            queue, offset, position = self._place_of(self.work, found)
+        except Exception as error:
+            self.fail(partial(_unread, error))
+            return
         for number, call in enumerate(self.calls, offset):
             call.result = receipt = made_receipt((topic, queue, number, position, 1))
             call.is_settled = True

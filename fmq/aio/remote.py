@@ -342,16 +342,7 @@ class RemoteSide:
     def _write(
         self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> AioOrder:
-        encode, finished = self.engine._manager.request(kind, transaction, sync)
-
-        def done(answer: bytes) -> Any:
-            found = decode_values(answer)
-            finished()
-            if op == Op.PREPARE:
-                transaction.number = found
-                return None
-            return lambda: found
-
+        encode, done = self.engine._manager.request(kind, transaction, sync)
         return self._asking.order((op, encode, (), 0), done, sync, transaction._bytes)
 
     async def route(self, transaction: TransactionBuffer) -> None:

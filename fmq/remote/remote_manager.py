@@ -138,26 +138,23 @@ class RemoteManager:
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Have an open transaction committed; return how to get its receipts."""
         self.waits(sync)  # or a TypeError
-        answer = self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
-        return lambda: decode_values(answer)
+        receipts: Receipts = self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
+        return receipts
 
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Have an open transaction made durable and undecided."""
-        answer = self._write(Op.PREPARE, PRE_MESSAGE, transaction, True)
-        transaction.number, transaction.left_out = decode_values(answer)
+        self._write(Op.PREPARE, PRE_MESSAGE, transaction, True)
 
-    def _write(
-        self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
-    ) -> bytes:
+    def _write(self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None) -> Any:
         encode, done = self.request(kind, transaction, sync)
-        answer = self._link.write(op, encode)
-        done()
-        return answer
+        return done(self._link.write(op, encode))
 
     def request(
         self, kind: Kind, transaction: TransactionBuffer, sync: bool | None
-    ) -> tuple[Callable[[int, int], tuple[bytes]], Callable[[], None]]:
-        """Return how a COMMIT or PREPARE is encoded, and what to call when it has its answer."""
+    ) -> tuple[Callable[[int, int], tuple[bytes]], Callable[[bytes], Any]]:
+        """Return how a COMMIT or PREPARE is encoded, and what to call with its answer. That returns
+        how to get the receipts of a COMMIT.
+        """
         if transaction._keeper is not self.keeper:
             raise Forked(self._link.hello.path)
         options = self._link.hello.options
@@ -176,9 +173,14 @@ class RemoteManager:
             transaction.planned()
             return (encode_collected(Collected(sequence, waiting, sync, *what), messages),)
 
-        def done() -> None:
+        def done(answer: bytes) -> Any:
+            found = decode_values(answer)
             for each in deliveries:
                 each._consumer._done(each._claim, *each._offsets())
+            if kind == TX_MESSAGE:
+                return lambda: found
+            transaction.number, transaction.left_out = found
+            return None
 
         return encode, done
 
