@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crash_tests.dead.planted import OF_DEAD_LETTERS
 from crash_tests.groups.planted import OF_GROUPS
+from crash_tests.ids.planted import OF_IDS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
@@ -385,6 +386,7 @@ MUTANTS = (
     *BETWEEN_PROCESSES,
     *OF_GROUPS,
     *OF_DEAD_LETTERS,
+    *OF_IDS,
     *FOUND_BY_TESTS,
     *FOUND_IN_BINDING,
 )

@@ -14,6 +14,7 @@ from crash_tests.dead.story import Story as DeadLetters
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
+from crash_tests.ids.story import Story as MessageIds
 from crash_tests.real.tiers import REAL
 from crash_tests.seeds import Seeds
 from crash_tests.tables import Tables
@@ -44,6 +45,7 @@ TIERS: dict[Tier, float] = {
     Transport(): 0.1,
     Groups(): 0.1,
     Groups("dead", DeadLetters): 0.1,
+    Groups("ids", MessageIds): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

@@ -1,0 +1,1 @@
+"""Message ids on a disk that crashes."""

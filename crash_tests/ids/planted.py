@@ -1,0 +1,83 @@
+"""Bugs of message ids; the tier `ids` finds them."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+STORIES = "--tier ids --rounds 40"
+
+NO_LONGER = """\
+        found = self._ledger.undecided.get(tx)
+        return "?" if found is None else found.prepare.tx_id
+"""
+
+OF_IDS = (
+    Mutant(
+        "the ids of full segments are forgotten over a restart",
+        "            older.append(table)\n",
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "ids go with their segments",
+        "        return [IdsKept(table_of(0, rows).encode(), 0)] if rows else []\n",
+        "        return []\n",
+        STORIES,
+    ),
+    Mutant(
+        "ids that were carried are not carried again",
+        "                candidates += self._live(number, table, now_us)\n",
+        "                candidates += [\n"
+        "                    each for each in self._live(number, table, now_us)\n"
+        "                    if each.position >= table.base\n"
+        "                ]\n",
+        STORIES,
+    ),
+    Mutant(
+        "a checkpoint leaves out the ids",
+        "len(index.ids) > ids_saved else",
+        "not saved else",
+        STORIES,
+    ),
+    Mutant(
+        "a rolled back transaction has taken its ids",
+        "                ledger.held_ids.pop(key, None)\n",
+        "                pass\n",
+        STORIES,
+        (("        return self._ledger.undecided[tx].prepare.tx_id\n", NO_LONGER),),
+    ),
+    Mutant(
+        "an undecided transaction holds no ids after a restart",
+        "            ledger.held_ids.update((key, prepare.tx) for _, key in id_keys_of(run))\n",
+        "            if ledger.listener is not None:\n"
+        "                ledger.held_ids.update((key, prepare.tx) for _, key in id_keys_of(run))\n",
+        STORIES,
+    ),
+    Mutant(
+        "a repeat does not wait for the first message",
+        "            self._parts.commit_queue.run(plan, sent, sync)\n        if not self._background:\n",
+        "            known = self._parts.ledger.id_window._where\n"
+        "            keys = [key for run in sent.records for _, key in run.id_keys]\n"
+        "            sync = sync and not any(key in known for key in keys)\n"
+        "            self._parts.commit_queue.run(plan, sent, sync)\n        if not self._background:\n",
+        STORIES,
+    ),
+    Mutant(
+        "a commit by references takes no ids",
+        '            run.extension = ids_only(pre.extension) if pre.extension else b""\n',
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "a deleted topic keeps its ids",
+        "        if found.position < deleted or self._is_old(found.time_us, now_us):\n",
+        "        if self._is_old(found.time_us, now_us):\n",
+        STORIES,
+    ),
+    Mutant(
+        "the newest ids are dropped",
+        "            if newer < self._kept and not",
+        "            if newer < self._kept // 2 and not",
+        STORIES,
+    ),
+)
