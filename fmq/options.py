@@ -93,7 +93,7 @@ class Options:
     # --- message ids ----------------------------------------------------------------------------
 
     message_ids_kept: int = 100_000
-    """How many message ids are remembered, of all topics together: the newest. Each takes some 200
+    """How many message ids are remembered, of all topics together: the newest. Each takes some 270
     bytes of memory once ids are used, and 46 bytes of an index file, which retention writes again
     when it drops the message. For programs that send more between a failure and the repeat."""
     message_id_seconds: float = 86_400.0

@@ -6,6 +6,10 @@ from crash_tests.mutant import Mutant
 
 STORIES = "--tier ids --rounds 40"
 
+PUBLISH = """\
+            self._parts.commit_queue.run(plan, sent, sync)
+        if not self._background:
+"""
 NO_LONGER = """\
         found = self._ledger.undecided.get(tx)
         return "?" if found is None else found.prepare.tx_id
@@ -55,11 +59,10 @@ OF_IDS = (
     ),
     Mutant(
         "a repeat does not wait for the first message",
-        "            self._parts.commit_queue.run(plan, sent, sync)\n        if not self._background:\n",
+        PUBLISH,
         "            known = self._parts.ledger.id_window._where\n"
         "            keys = [key for run in sent.records for _, key in run.id_keys]\n"
-        "            sync = sync and not any(key in known for key in keys)\n"
-        "            self._parts.commit_queue.run(plan, sent, sync)\n        if not self._background:\n",
+        "            sync = sync and not any(key in known for key in keys)\n" + PUBLISH,
         STORIES,
     ),
     Mutant(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 from zlib import crc32
 
@@ -37,7 +38,16 @@ FIELD_NAME = re.compile(":[^:]*:")
 class Content:
     """The encoded messages of one record that has no place yet."""
 
-    __slots__ = ("bodies", "bodies_crc", "columns", "count", "extension", "flags", "raw_bytes")
+    __slots__ = (
+        "bodies",
+        "bodies_crc",
+        "columns",
+        "count",
+        "extension",
+        "flags",
+        "ids",
+        "raw_bytes",
+    )
 
     def __init__(
         self,
@@ -57,6 +67,7 @@ class Content:
         self.bodies_crc = bodies_crc
         self.raw_bytes = raw_bytes
         self.extension = extension
+        self.ids: Sequence[str | None] | None = None  # of the messages; None: see the extension
 
     def columns_crc(self) -> int:
         """Return the checksum that the seal of a transaction covers."""
@@ -114,7 +125,21 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
         parts.append(_encode_headers(headers))
     columns = b"".join(parts)
     content = _content(len(messages), flags, columns, bodies.bodies, compress_bytes_min)
-    content.extension = encode_extras(*extras)
+    content.extension, content.ids = encode_extras(*extras), extras[0]
+    return content
+
+
+def encode_one_with(
+    body: bytes | bytearray | memoryview,
+    message_id: str | None,
+    priority: int | None,
+    expires_at: datetime | None,
+    compress_bytes_min: int | None,
+) -> Content:
+    """Return the content of one body with extras, and without key, tag and headers."""
+    content = encode_one(body, compress_bytes_min)
+    content.extension = encode_extras((message_id,), (priority,), (expires_at,))
+    content.ids = (message_id,)
     return content
 
 

@@ -1,16 +1,16 @@
 """The message ids that one segment knows: those taken in it, and those carried into it.
 
-A row says which message has taken an id. The id itself is there as a key of 128 bits, over the name
-of its topic and its text. As bytes a table is:
+A row says which message has taken an id. The id itself is there as a key: a digest over the name of
+its topic and its text. As bytes a table is:
 
     offset  size  field
          0     4  rows
          4     4  topics
          8     *  each topic: u8 bytes of its name, the name
-         .     *  columns, each with an entry a row: u32 number of the topic, u16 queue, u64 the
-                  upper and u64 the lower half of the key, u64 offset, u64 position of the record
-                  that has it, i64 time of that record; of a TIMER the offset is 2^63 and the time
-                  in microseconds when it is due
+         .     *  columns, each with an entry a row: u32 number of the topic, u16 queue, u64 offset,
+                  u64 position of the record that has the message, i64 time of that record; of a
+                  TIMER the offset is 2^63 and the time in microseconds when it is due
+         .     *  the keys, 16 bytes each
 
 The same bytes are in the index of a segment and in an IDS record.
 """
@@ -18,7 +18,7 @@ The same bytes are in the index of a segment and in an IDS record.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError
@@ -32,16 +32,20 @@ from fmq.store.record import BadRecord, utf8
 from fmq.store.timing import timing_in
 
 HEAD = Struct("<II")
-CODES = "IHQQQQq"
-ROW_BYTES = sum(array(code).itemsize for code in CODES)
+CODES = "IHQQq"
 KEY_BYTES = 16
-HALF = 64
-LOWER = (1 << HALF) - 1
+ROW_BYTES = sum(array(code).itemsize for code in CODES) + KEY_BYTES
 WAITS = 1 << 63  # in place of an offset, with the time when a TIMER is due
 assert ROW_BYTES == 46
 
-IdKeys = list[tuple[int, int]]
-"""For each message of a run that has an id: its number in the run, and the key of its id."""
+Key = bytes
+
+
+class IdKeys(NamedTuple):
+    """The messages of a run that have ids: the key of each id, and the number of each message."""
+
+    keys: list[Key]
+    numbers: Sequence[int]
 
 
 class BadIds(BadRecord):
@@ -51,7 +55,7 @@ class BadIds(BadRecord):
 class TakenId(NamedTuple):
     """Which message has taken an id."""
 
-    key: int
+    key: Key
     topic: str
     queue: int
     offset: int
@@ -60,26 +64,35 @@ class TakenId(NamedTuple):
     time_us: int
 
 
-def key_of(topic: str, message_id: str) -> int:
-    """Return the key of an id. No two ids of this world have the same."""
-    text = utf8(topic) + b"\0" + message_id.encode()
-    return int.from_bytes(blake2b(text, digest_size=KEY_BYTES).digest(), "big")
+NO_KEYS = IdKeys([], ())
+
+
+def keys_of(topic: str, ids: Sequence[str | None]) -> IdKeys:
+    """Return the keys of the `ids` of consecutive messages. No two ids of this world have the same
+    key.
+    """
+    front, numbers = utf8(topic) + b"\0", range(len(ids))
+    there = [each for each in ids if each is not None]
+    if not there:
+        return NO_KEYS
+    keys = [blake2b(front + each.encode(), digest_size=KEY_BYTES).digest() for each in there]
+    if len(keys) == len(numbers):
+        return IdKeys(keys, numbers)
+    return IdKeys(keys, [number for number in numbers if ids[number] is not None])
 
 
 def id_keys_of(run: Run) -> IdKeys:
-    """Return the keys of the ids in `run`. They are kept with it. Raises BadRecord."""
+    """Return the keys of the ids that `run` takes. They are kept with it. Raises BadRecord."""
     try:
-        return run.id_keys
+        return run.id_keys  # type: ignore[no-any-return]
     except AttributeError:
         pass
-    found: IdKeys = []
+    found = NO_KEYS
     if has_extras(run.extension) and _takes_ids(run):
         try:
-            ids = Extras(run.extension, run.count).ids(0, run.count) or ()
+            found = keys_of(run.topic, Extras(run.extension, run.count).ids(0, run.count) or ())
         except BadColumns as error:
             raise BadRecord(str(error)) from None
-        topic = run.topic
-        found = [(i, key_of(topic, each)) for i, each in enumerate(ids) if each is not None]
     run.id_keys = found
     return found
 
@@ -96,60 +109,71 @@ def _takes_ids(run: Run) -> bool:
 class IdTable:
     """The rows of the segment at `base`, in the order in which they were added."""
 
-    __slots__ = ("_numbers", "_topics", "base", "columns", "newest_us", "own")
+    __slots__ = ("_keys", "_numbers", "_topics", "base", "columns", "newest_us", "own")
 
     def __init__(self, base: int) -> None:
         self.base = base
         self.columns = [array(code) for code in CODES]
         self.own = 0  # rows that were taken in this segment; the others were carried into it
         self.newest_us = 0
+        self._keys = bytearray()
         self._topics: list[str] = []
         self._numbers: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def add(self, taken: TakenId) -> None:
-        """Add a row."""
-        key, topic, queue, offset, position, time_us = taken
+    @property
+    def positions(self) -> array[int]:
+        """The position in each row."""
+        return self.columns[3]
+
+    def _number(self, topic: str) -> int:
         number = self._numbers.get(topic)
         if number is None:
             number = self._numbers[topic] = len(self._topics)
             self._topics.append(topic)
-        values = number, queue, key >> HALF, key & LOWER, offset, position, time_us
-        for column, value in zip(self.columns, values, strict=True):
+        return number
+
+    def add(self, taken: TakenId) -> None:
+        """Add a row."""
+        key, topic, *values = taken
+        for column, value in zip(self.columns, (self._number(topic), *values), strict=True):
             column.append(value)
-        self.own += position >= self.base
-        self.newest_us = max(self.newest_us, time_us)
+        self._keys += key
+        self.own += taken.position >= self.base
+        self.newest_us = max(self.newest_us, taken.time_us)
 
     def add_run(self, run: Run) -> None:
         """Add the ids that `run` takes, which is published at its position."""
-        keys = id_keys_of(run)
+        keys, numbers = id_keys_of(run)
         if not keys:
             return
-        place, step, offset = (run.topic, run.queue), 1, run.offset
-        timing = timing_in(run.extension) if run.kind == TIMER else None
-        if timing is not None:
-            step, offset = 0, WAITS | timing.due_us
-        for number, key in keys:
-            self.add(TakenId(key, *place, offset + step * number, run.position, run.time_us))
+        if run.kind == TIMER and (timing := timing_in(run.extension)) is not None:
+            offsets = [WAITS | timing.due_us] * len(keys)
+        else:
+            offsets = [run.offset + number for number in numbers]
+        topics, queues, known, positions, times = self.columns
+        count = len(keys)
+        topics.extend((self._number(run.topic),) * count)
+        queues.extend((run.queue,) * count)
+        known.extend(offsets)
+        positions.extend((run.position,) * count)
+        times.extend((run.time_us,) * count)
+        self._keys += b"".join(keys)
+        self.own += count
+        self.newest_us = max(self.newest_us, run.time_us)
 
-    def key(self, row: int) -> int:
-        """Return the key in a row."""
-        return int(self.columns[2][row]) << HALF | int(self.columns[3][row])
-
-    def keys_from(self, start: int = 0) -> Iterator[int]:
+    def all_keys(self, start: int = 0) -> Iterator[Key]:
         """Yield the keys of the rows from `start` on."""
-        for upper, lower in zip(self.columns[2][start:], self.columns[3][start:], strict=True):
-            yield upper << HALF | lower
+        data = bytes(self._keys[start * KEY_BYTES :])
+        return (data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES))
 
     def row(self, row: int) -> TakenId:
         """Return what a row says."""
-        number, queue, upper, lower, *rest = (int(column[row]) for column in self.columns)
-        offset, position, time_us = rest
-        return TakenId(
-            upper << HALF | lower, self._topics[number], queue, offset, position, time_us
-        )
+        number, *rest = (int(column[row]) for column in self.columns)
+        at = row * KEY_BYTES
+        return TakenId(bytes(self._keys[at : at + KEY_BYTES]), self._topics[number], *rest)
 
     def encode(self, start: int = 0) -> bytes:
         """Return the rows from `start` on as bytes."""
@@ -158,7 +182,7 @@ class IdTable:
         for name in names:
             parts += bytes((len(name),)), name
         parts += [column[start:].tobytes() for column in self.columns]
-        return b"".join(parts)
+        return b"".join((*parts, self._keys[start * KEY_BYTES :]))
 
     def extend(self, data: bytes | memoryview) -> None:
         """Add the rows in `data`, which has nothing else; raise BadIds."""
@@ -197,9 +221,10 @@ def decode_ids(base: int, data: bytes | memoryview) -> IdTable:
         end = at + rows * column.itemsize
         column.frombytes(data[at:end])
         at = end
+    table._keys += data[at:]
     table._numbers = {topic: number for number, topic in enumerate(table._topics)}
     if rows and max(table.columns[0]) >= len(table._topics):
         raise BadIds("an id of a topic that the table does not name")
-    table.own = sum(1 for position in table.columns[5] if position >= base)
-    table.newest_us = max(table.columns[6], default=0)
+    table.own = sum(1 for position in table.positions if position >= base)
+    table.newest_us = max(table.columns[4], default=0)
     return table

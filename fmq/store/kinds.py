@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fmq.store.content import Content
 
@@ -107,7 +107,7 @@ class Run:
         self.extension = b""
         # `id_keys` are set when they are asked for first: see id_table.py.
 
-    id_keys: list[tuple[int, int]]
+    id_keys: Any
 
 
 class AckRange:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.extension import extension_of
 from fmq.store.extras import ids_only
-from fmq.store.id_table import id_keys_of
+from fmq.store.id_table import id_keys_of, keys_of
 from fmq.store.kinds import (
     COMMIT,
     TIMER,
@@ -50,6 +50,8 @@ def runs_of(
             run.content, run.raw_bytes = content, content.raw_bytes
             run.bodies_crc = content.bodies_crc
             run.columns_crc, run.extension = content.columns_crc(), content.extension
+            if content.ids is not None:
+                run.id_keys = keys_of(topic, content.ids)
             runs.append(run)
     return runs
 

@@ -248,7 +248,7 @@ def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
         queue.end_idle()
     ledger.index.add(run)
     if run.extension and ledger.id_window is not None:
-        ledger.id_window.note(ledger.index.ids, len(id_keys_of(run)))
+        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
     if run.extension or prepared or queue.spans is not None:
         _extras(ledger, topic, queue, run, prepared or run.extension)
     if topic.waiting:
@@ -310,7 +310,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         ledger.held_marks[change.name] = prepare.tx
     for run in runs:
         if run.extension:
-            ledger.held_ids.update((key, prepare.tx) for _, key in id_keys_of(run))
+            ledger.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare.tx))
     if is_new and ledger.listener is not None:
         ledger.listener.undecided(entry)
 
@@ -326,7 +326,7 @@ def forget(ledger: Ledger, entry: Entry) -> None:
         del ledger.held_marks[change.name]
     for run in entry.runs:
         if run.extension:
-            for _, key in id_keys_of(run):
+            for key in id_keys_of(run).keys:
                 ledger.held_ids.pop(key, None)
     ledger.undecided_in_all.take(prepare)
     mine = ledger.undecided_of[prepare.producer]
@@ -438,7 +438,7 @@ def _timer_waits(ledger: Ledger, run: Run) -> None:
     ledger.timers.add(run)
     ledger.index.ids.add_run(run)
     if ledger.id_window is not None:
-        ledger.id_window.note(ledger.index.ids, len(id_keys_of(run)))
+        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
 
 
 # The kinds of records that may stand outside of a transaction.

@@ -50,8 +50,8 @@ class Frontier:
         self._committing: set[str] = set()  # in one phase, under ids that users gave
         self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
         self._marks: dict[str, MarkChange] = {}  # of commits
-        self.ids: dict[int, tuple[Run, int]] = {}  # keys: the run and number that take the id
-        self._held_ids: dict[int, Prepare] = {}  # keys of what is being prepared
+        self.ids: dict[bytes, Run] = {}  # keys: the run that takes the id
+        self.held_ids: dict[bytes, Prepare] = {}  # keys of what is being prepared
         self.changes = 0  # CHANGE records about groups and topics on their way
         self.ending_timers: set[int] = set()  # the numbers of those that are fired or recalled
         self.expired = 0  # ACKs of expired messages on their way
@@ -84,7 +84,7 @@ class Frontier:
         self.has_deleted = True
         for lane in [lane for lane in self._offsets if lane[0] == name]:
             del self._offsets[lane]
-        for key in [key for key, (run, _) in self.ids.items() if run.topic == name]:
+        for key in [key for key, run in self.ids.items() if run.topic == name]:
             del self.ids[key]
 
     def is_deleting(self, name: str) -> bool:
@@ -146,16 +146,16 @@ class Frontier:
     def take_ids(self, runs: Iterable[Run]) -> None:
         """Note the ids that placed runs take."""
         for run in runs:
-            self.ids.update((key, (run, number)) for number, key in id_keys_of(run))
+            self.ids.update(dict.fromkeys(id_keys_of(run).keys, run))
 
     def hold_ids(self, prepare: Prepare, runs: Iterable[Run]) -> None:
         """Note the ids that a transaction will hold when it is prepared."""
         for run in runs:
-            self._held_ids.update((key, prepare) for _, key in id_keys_of(run))
+            self.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare))
 
-    def holder_of_id(self, key: int) -> str | None:
+    def holder_of_id(self, key: bytes) -> str | None:
         """Return the tx_id of the undecided transaction that holds an id; None if there is none."""
-        if (prepare := self._held_ids.get(key)) is not None:
+        if (prepare := self.held_ids.get(key)) is not None:
             return prepare.tx_id
         tx = self._ledger.held_ids.get(key)
         # If its commit is planned, it is among those taken; else it is rolled back.
@@ -235,8 +235,12 @@ class Frontier:
                 self._committing.discard(record.tx_id)  # in one phase
 
     def _settle_ids(self, run: Run) -> None:
-        for _, key in id_keys_of(run):
-            if run.kind == PRE_MESSAGE:
-                self._held_ids.pop(key, None)
-            elif (taken := self.ids.get(key)) is not None and taken[0] is run:
-                del self.ids[key]
+        keys = id_keys_of(run).keys
+        if run.kind == PRE_MESSAGE:
+            for key in keys:
+                self.held_ids.pop(key, None)
+            return
+        ids = self.ids
+        for key in keys:
+            if ids.get(key) is run:
+                del ids[key]

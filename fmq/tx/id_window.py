@@ -9,12 +9,13 @@ the segment being written, see chores/id_carrying.py. Guarded by the engine's lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fmq.store.id_table import IdTable, TakenId
+from fmq.store.id_table import IdTable, Key, TakenId
 
 ROW_BITS = 32
 ROW = (1 << ROW_BITS) - 1
+MORE = 1 << 62  # than any number of a row
 
 
 class IdWindow:
@@ -30,7 +31,7 @@ class IdWindow:
         self._tables: dict[int, IdTable] = {}  # by number, the oldest first
         self._numbers: dict[int, int] = {}  # of a table, by the base of its segment
         self._next = 0
-        self._where: dict[int, int] = {}  # for each key the number of its table, and its row
+        self._where: dict[Key, int] = {}  # for each key the number of its table, and its row
         self.own = 0  # how many ids were taken in the segments of the tables
         for table in tables:
             self.note(table, len(table))
@@ -39,19 +40,32 @@ class IdWindow:
         return len(self._where)
 
     def note(self, table: IdTable, rows: int) -> None:
-        """Note the last `rows` of `table`."""
+        """Note the last `rows` of `table`, which may be carried ones."""
         if not rows:
             return
+        start = len(table) - rows
+        self.own += sum(1 for each in table.positions[start:] if each >= table.base)
+        self._note(table, start, table.all_keys(start))
+
+    def note_run(self, table: IdTable, keys: Sequence[Key]) -> None:
+        """Note the last rows of `table`, which are those of a run that takes `keys`."""
+        if keys:
+            self.own += len(keys)
+            self._note(table, len(table) - len(keys), keys)
+
+    def _note(self, table: IdTable, start: int, keys: Iterable[Key]) -> None:
         number = self._numbers.get(table.base)
         if number is None:
             number = self._numbers[table.base] = self._next
             self._tables[number] = table
             self._next += 1
             self._drop_old(table)
-        start, first = len(table) - rows, number << ROW_BITS
-        for row, key in enumerate(table.keys_from(start), start):
-            self._where[key] = first | row
-        self.own += sum(1 for position in table.columns[5][start:] if position >= table.base)
+        self._where.update(zip(keys, range(number << ROW_BITS | start, MORE), strict=False))
+
+    @property
+    def known(self) -> Mapping[Key, object]:
+        """The keys of all ids that may be in the window."""
+        return self._where
 
     def _drop_old(self, newest: IdTable) -> None:
         """Drop the tables before the one that holds the oldest id of the window."""
@@ -69,7 +83,7 @@ class IdWindow:
         del self._numbers[table.base]
         self.own -= table.own
         where = self._where
-        for key in table.keys_from():
+        for key in table.all_keys():
             if where.get(key, -1) >> ROW_BITS == number:
                 del where[key]
 
@@ -82,7 +96,7 @@ class IdWindow:
     def _is_old(self, time_us: int, now_us: int) -> bool:
         return now_us - time_us > self._age_us
 
-    def find(self, key: int, deleted: int, now_us: int) -> TakenId | None:
+    def find(self, key: Key, deleted: int, now_us: int) -> TakenId | None:
         """Return which message has taken an id; None if the window has none.
 
         The topic was `deleted` last at that position: what lies before it does not count.
@@ -104,7 +118,7 @@ class IdWindow:
         for number, table in self._tables.items():
             if table.base >= floor:
                 rest += table.own
-                carried += [position for position in table.columns[5] if position < table.base]
+                carried += [position for position in table.positions if position < table.base]
             else:
                 candidates += self._live(number, table, now_us)
         room = self._kept - rest
@@ -118,7 +132,7 @@ class IdWindow:
 
     def _live(self, number: int, table: IdTable, now_us: int) -> Iterator[TakenId]:
         first, where = number << ROW_BITS, self._where
-        for row, key in enumerate(table.keys_from()):
+        for row, key in enumerate(table.all_keys()):
             if where.get(key) == first | row:
                 found = table.row(row)
                 if not self._is_old(found.time_us, now_us):

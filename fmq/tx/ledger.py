@@ -152,7 +152,7 @@ class Ledger:
         self.deleted: dict[str, int] = {}  # where topics were deleted whose name may be used again
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
-        self.held_ids: dict[int, int] = {}  # keys that an undecided transaction holds: its tx
+        self.held_ids: dict[bytes, int] = {}  # keys that an undecided transaction holds: its tx
         self.id_window: IdWindow | None = None  # None until a message id is looked for
         self.requests = Requests()
         self.timers = Timers(base)

@@ -22,7 +22,7 @@ from fmq.store.columns import Columns
 from fmq.store.content import Content, encode_messages
 from fmq.store.extension import extension_of, request_in
 from fmq.store.extras import Extras
-from fmq.store.id_table import WAITS, IdTable, TakenId, id_keys_of
+from fmq.store.id_table import WAITS, IdTable, Key, TakenId, id_keys_of, keys_of
 from fmq.store.journal import Append, measure
 from fmq.store.kinds import Record, Run
 from fmq.store.timing import timing_in, with_timing
@@ -32,11 +32,10 @@ from fmq.tx.writer import Writer
 
 
 class Admitted(NamedTuple):
-    """What is left of some runs, which messages were sent before, and which take their ids now."""
+    """What is left of some runs, and which messages were sent before."""
 
     runs: list[Run]
     left_out: list[FirstSent | Receipt]
-    takes: list[FirstSent]
 
 
 class MessageIds:
@@ -62,14 +61,14 @@ class MessageIds:
         lock.
         """
         for record in records:
-            if type(record) is Run and record.extension and id_keys_of(record):
+            if type(record) is Run and record.extension and id_keys_of(record).keys:
                 self.load()
                 return True
         return False
 
     def _send(self, append: Append) -> None:
         """Plan an append that belongs to no transaction. Under the lock."""
-        runs, left_out, _ = self.admit(append.records)
+        runs, left_out = self.admit(append.records)
         if left_out:
             append.records, append.size, append.left_out = runs, measure(runs), left_out
         if runs:
@@ -82,9 +81,9 @@ class MessageIds:
         the append is placed.
         """
         runs = [each for each in append.records if type(each) is Run]
-        if not any(each.extension and id_keys_of(each) for each in runs):
+        if not any(each.extension and id_keys_of(each).keys for each in runs):
             return ()
-        left, left_out, _ = self.admit(runs)
+        left, left_out = self.admit(runs)
         if left_out:
             records = make(left)
             append.records, append.size, append.left_out = records, measure(records), left_out
@@ -97,29 +96,59 @@ class MessageIds:
         """
         admitted: list[Run] = []
         left_out: list[FirstSent | Receipt] = []
-        mine: dict[int, FirstSent] = {}
+        mine: dict[Key, Run] = {}
         for run in runs:
-            out: set[int] = set()
-            takes: list[FirstSent] = []
-            for number, key in id_keys_of(run):
-                first = mine.get(key) or self._first_sent(run, number, key)
-                if first is None:
-                    mine[key] = FirstSent(run, number)
-                    takes.append(mine[key])
-                else:
-                    left_out.append(first)
-                    out.add(number)
-            if out:
-                run = self._without(run, out, takes)
-            if run.count:
+            keys = id_keys_of(run).keys
+            if self._are_free(keys, mine):
+                mine.update(dict.fromkeys(keys, run))
                 admitted.append(run)
-        return Admitted(admitted, left_out, [*mine.values()])
+            else:
+                left, repeats = self._admit_some(run, mine)
+                left_out += repeats
+                if left.count:
+                    admitted.append(left)
+        return Admitted(admitted, left_out)
 
-    def _first_sent(self, run: Run, number: int, key: int) -> FirstSent | Receipt | None:
+    def _are_free(self, keys: list[Key], mine: dict[Key, Run]) -> bool:
+        """Return whether no id is taken or held, by a look at all of them at once."""
+        window = self._ledger.id_window
+        assert window is not None, "loaded before the plan"
+        known = self._frontier.ids, self._frontier.held_ids, self._ledger.held_ids, window.known
+        if len(keys) > 1 and len(set(keys)) != len(keys):
+            return False
+        return all(each.keys().isdisjoint(keys) for each in (mine, *known))
+
+    def _admit_some(self, run: Run, mine: dict[Key, Run]) -> tuple[Run, list[FirstSent | Receipt]]:
+        """Return `run` without the messages whose ids are taken, and where the first ones are."""
+        repeats: list[FirstSent | Receipt] = []
+        fresh: list[Key] = []
+        out: set[int] = set()
+        for key, number in zip(*id_keys_of(run), strict=True):
+            first: FirstSent | Receipt | None
+            if key in mine:
+                first = FirstSent(mine[key], key)
+            else:
+                first = self._first_sent(run, number, key)
+            if first is None:
+                mine[key] = run
+                fresh.append(key)
+            else:
+                repeats.append(first)
+                out.add(number)
+        if not out:
+            return run, repeats
+        left = self._without(run, out)
+        mine.update(dict.fromkeys(fresh, left))
+        for each in repeats:
+            if isinstance(each, FirstSent) and each.run is run:
+                each.run = left
+        return left, repeats
+
+    def _first_sent(self, run: Run, number: int, key: Key) -> FirstSent | Receipt | None:
         """Return where the message is that has taken the id; None if none has."""
         planned = self._frontier.ids.get(key)
         if planned is not None:
-            return FirstSent(*planned)
+            return FirstSent(planned, key)
         holder = self._frontier.holder_of_id(key)
         if holder is not None:
             (message_id,) = Extras(run.extension, run.count).ids(number, number + 1) or ("",)
@@ -129,7 +158,7 @@ class MessageIds:
             return None
         return _receipt(found)
 
-    def _find(self, topic: str, key: int) -> TakenId | None:
+    def _find(self, topic: str, key: Key) -> TakenId | None:
         if self._frontier.is_deleting(topic):
             return None
         window = self._ledger.id_window
@@ -137,8 +166,8 @@ class MessageIds:
         deleted = self._ledger.deleted.get(topic, 0)
         return window.find(key, deleted, self._writer.now_us())
 
-    def _without(self, run: Run, out: set[int], takes: Iterable[FirstSent]) -> Run:
-        """Return `run` without the messages of these numbers, and let `takes` name the new one."""
+    def _without(self, run: Run, out: set[int]) -> Run:
+        """Return `run` without the messages of these numbers."""
         assert run.content is not None
         content = run.content
         if len(out) == run.count:
@@ -150,6 +179,8 @@ class MessageIds:
             left = [each for number, each in enumerate(messages) if number not in out]
             content = encode_messages(left, self._writer.options.compress_bytes_min)
         new = Run(run.kind, run.topic, run.queue, 0, content.count, 0, run.tx, run.tx_id)
+        if content.ids is not None:
+            new.id_keys = keys_of(run.topic, content.ids)
         new.producer, new.content, new.raw_bytes = run.producer, content, content.raw_bytes
         new.bodies_crc, new.columns_crc = content.bodies_crc, content.columns_crc()
         if (timing := timing_in(run.extension)) is not None:
@@ -158,8 +189,6 @@ class MessageIds:
         new.extension, request = content.extension, request_in(run.extension)
         if request is not None:
             new.extension = extension_of(request, content.extension)
-        for each in takes:
-            each.run, each.number = new, each.number - sum(1 for n in out if n < each.number)
         return new
 
     def sent_before(self, runs: Iterable[Run], positions: set[int]) -> list[Receipt]:
@@ -167,13 +196,13 @@ class MessageIds:
         it: it published the records at `positions`.
         """
         found: list[Receipt] = []
-        runs = [each for each in runs if id_keys_of(each)]
+        runs = [each for each in runs if id_keys_of(each).keys]
         if not self.has_ids(runs):
             return found
         with self._writer.commit_queue.lock:
-            met: set[int] = set()
+            met: set[Key] = set()
             for run in runs:
-                for _, key in id_keys_of(run):
+                for key in id_keys_of(run).keys:
                     first = self._find(run.topic, key)
                     if first is not None and (key in met or first.position not in positions):
                         found.append(_receipt(first))

@@ -15,9 +15,11 @@ from fmq.store.content import (
     encode_bodies,
     encode_messages,
     encode_one,
+    encode_one_with,
     in_records,
     split_bodies,
 )
+from fmq.store.id_table import Key, id_keys_of, keys_of
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, TIMER, Record, Run
 from fmq.store.timing import Timing, timing_in, with_timing
@@ -57,15 +59,16 @@ class Sender(Generic[T]):
     ) -> T:
         """Return what is made of one message."""
         topic, number, producer = self.target(topic, key, queue, producer)
-        if (
+        plain = (
             key is None
             and tag is None
-            and message_id is None
-            and priority is None
-            and expires_at is None
             and (headers is None or (type(headers) is dict and not headers))
-        ):
+        )
+        if plain and message_id is None and priority is None and expires_at is None:
             content = encode_one(body, self._compress_bytes_min)
+        elif plain:
+            extras = message_id, priority, expires_at
+            content = encode_one_with(body, *extras, self._compress_bytes_min)
         else:
             extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
@@ -156,18 +159,26 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
         waits = content.extension and timing_in(content.extension) is not None
         run = Run(TIMER if waits else MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
         run.content, run.extension = content, content.extension
+        if content.ids is not None:
+            run.id_keys = keys_of(topic, content.ids)
         runs.append(run)
     return Append(runs)
 
 
 class FirstSent:
-    """A message that has taken an id: a number in a run, which may get its place later."""
+    """A message that has taken an id: one of a run, which may get its place later."""
 
-    __slots__ = ("number", "run")
+    __slots__ = ("key", "run")
 
-    def __init__(self, run: Run, number: int) -> None:
+    def __init__(self, run: Run, key: Key) -> None:
         self.run = run
-        self.number = number
+        self.key = key
+
+    @property
+    def number(self) -> int:
+        """The number of the message in its run."""
+        keys, numbers = id_keys_of(self.run)
+        return numbers[keys.index(self.key)]
 
     def receipt(self) -> Receipt:
         """Return the receipt of that message."""

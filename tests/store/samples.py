@@ -105,7 +105,7 @@ def examples() -> dict[str, Record]:
     tries = TriedRange("pack ä", "orders", 3, 5, 9, 2, 1_800), TriedRange("g", "t", 0, 0, 1, 1)
     records["TRIED"] = Tried(tries, 1_700)
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
-    row = TakenId(1 << 127 | 77, "orders ä", 3, 41, 1 << 40, 1_600)
+    row = TakenId(bytes(range(16)), "orders ä", 3, 41, 1 << 40, 1_600)
     records["IDS"] = IdsKept(table_of(0, [row, row._replace(topic="t")]).encode(), 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
