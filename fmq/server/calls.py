@@ -164,3 +164,6 @@ CALLS: dict[str, Call] = {
     "roll_back_prepared": _roll_back_prepared,
     "unacked": _unacked,
 }
+
+LOOKS = {"groups", "mark", "marks", "members_of", "queues", "queues_of", "unacked"}
+"""Calls that change nothing: they need what their own client has written, and nothing else."""

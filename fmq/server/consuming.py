@@ -90,7 +90,7 @@ class Consuming:
     def _on_poll(self, asked: Frame) -> None:
         limit, timeout, in_one_piece, *name = decode_values(asked.payload)
         member = self.member(asked.handle)
-        self._host.commit()
+        self._session.commit_own()
         look = partial(member.poll, limit, in_one_piece=bool(in_one_piece))
         self._polls.wait(asked, timeout, look, member.listen, member.stop, *name)
 

@@ -18,7 +18,7 @@ from fmq.errors import (
     ProtocolError,
     StorageError,
 )
-from fmq.server.calls import CALLS
+from fmq.server.calls import CALLS, LOOKS
 from fmq.server.consuming import Consuming
 from fmq.server.frame_timer import FrameTimer
 from fmq.server.host import Host
@@ -71,6 +71,7 @@ class Session:
         self.client = b""
         self._answers: list[bytes] = []
         self.has_ended = False
+        self._ordered_in = -1  # the turn in which it has ordered something last
         self._timer = FrameTimer(host.loop, self._late)
         self._polls = LongPolls(self, self._load)
         self._consuming = Consuming(self, self._polls)
@@ -246,6 +247,7 @@ class Session:
         """Have `plan` written at the end of the turn, and call `done`, which answers. If it is
         refused, call `undo`, and answer with the error.
         """
+        self._ordered_in = self.host.turn.number
         self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
 
     def _on_call(self, asked: Frame) -> None:
@@ -253,5 +255,16 @@ class Session:
         call = CALLS.get(name)
         if call is None:
             raise BadFrame(f"a call of {name!r:.40}")
-        self.host.commit()  # in the order in which the client has asked
+        if name in LOOKS:
+            self.commit_own()
+        else:
+            self.host.commit()  # in the order in which the client has asked
         self.answer(asked, encode_values(call(self.host, *args, **named)))
+
+    def commit_own(self) -> None:
+        """Write what this client has ordered, before it looks at what there is.
+
+        What others have ordered goes on waiting for more to share its sync.
+        """
+        if self._ordered_in == self.host.turn.number:
+            self.host.commit()

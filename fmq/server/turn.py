@@ -34,6 +34,8 @@ class Turn:
         self._commit_queue = commit_queue
         self._after = after
         self._orders: list[WriteOrder] = []
+        self.number = 0
+        """How many turns were written."""
 
     def add(self, order: WriteOrder) -> None:
         """Have `order` written by the next `commit`."""
@@ -48,6 +50,7 @@ class Turn:
         orders, self._orders = self._orders, []
         if not orders:
             return
+        self.number += 1
         syncs = {order.sync for order in orders}
         sync = True if True in syncs else None if None in syncs else False
         try:

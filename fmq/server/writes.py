@@ -182,7 +182,7 @@ class Writes:
         self, collected: Collected, kind: Kind, messages: bytes
     ) -> tuple[TransactionBuffer, Append]:
         """Return a transaction that holds the deliveries it acks, and its append."""
-        self._host.commit()  # in the order in which the client has asked
+        self._session.commit_own()
         self._release_id(collected.tx_id)
         buffer = begin(collected, self._parts)
         try:
