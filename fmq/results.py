@@ -80,7 +80,7 @@ class GroupInfo:
     lost: int = 0
     """How many messages of the topic retention has taken before the group acked them."""
     skipped: int = 0
-    """How many messages of the topic somebody has passed over by `group.skip`."""
+    """How many messages of the topic somebody has passed over, by `group.skip` or a `seek`."""
     dead_letters: int = 0
     """How many dead letters the group has, of all its topics."""
     expired: int = 0

@@ -37,6 +37,7 @@ from fmq.tx.names import check_count, check_name, check_seconds, no_queue
 from fmq.tx.writer import Writer
 
 logger = logging.getLogger("fmq.topics")
+group_logger = logging.getLogger("fmq.groups")
 EARLIEST, LATEST = "earliest", "latest"
 At = str | int | datetime
 
@@ -288,7 +289,18 @@ class GroupChanges:
             ]
             return [Changed(ChangeKind.TRIM, "", topic.name, places)] if places else []
 
+        groups = [
+            each for each in [*self._ledger.subscriptions.values()] if each.topic == topic.name
+        ]
+        before = [each.lost for each in groups]
         self._run(plan)
+        for each, lost in zip(groups, before, strict=True):
+            if each.lost > lost:
+                group_logger.warning(
+                    "the group %r has lost %s messages of the topic %r, which it had not acked: "
+                    "the topic's own retention waits for no group",
+                    *(each.group, f"{each.lost - lost:,}", topic.name),
+                )
 
     def _topic(self, topic: str) -> Topic:
         known = self._ledger.topics.get(topic)

@@ -231,6 +231,8 @@ class Groups:
                     ready.add_all(range(change.value))
         elif change.asked == ChangeKind.DELETE_GROUP:
             self._moving = {key for key in self._moving if key[0] != group}
+            # A group that is made again looks at queues that this one had found idle.
+            self._ready = {key: ready for key, ready in self._ready.items() if key[0] != group}
         self._ledger.arrived.add(name)
 
     # --- called when a change is planned --------------------------------------------------------

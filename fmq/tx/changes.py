@@ -31,6 +31,12 @@ def _make_group(ledger: Ledger, change: Changed) -> None:
 
 def _seek(ledger: Ledger, change: Changed) -> None:
     _check_group(ledger, change)
+    for number, offset in change.places:
+        acked = ledger.acked_of(change.group, change.topic, number)
+        low = max(acked.floor, _queue(ledger, change, number).first)
+        if offset > low:  # what lies between is passed over, damaged or not
+            skipped = acked.count_gaps(low, offset)
+            ledger.subscribe(change.group, change.topic).skipped += skipped
     _move(ledger, change)
 
 

@@ -216,6 +216,11 @@ def test_a_group_can_go_on_behind_the_damage(
             engine.group("g").skip("t", 0, bad, count=count)
             assert len(polled(consumer, 100)) == 100 - bad - count
         assert engine.groups("g")[0].skipped == count
+        with engine.consumer("t", group="sought") as consumer:
+            assert len(polled(consumer, 100)) == bad
+            engine.group("sought").seek("t", offset=bad + count)
+            assert len(polled(consumer, 100)) == 100 - bad - count
+        assert engine.groups("sought")[0].skipped == count
         with engine.consumer("t", group="h") as consumer:
             engine.group("h").seek("t", offset=bad + count)
             assert len(polled(consumer, 100)) == 100 - bad - count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,44 @@ def test_a_replay_that_begins_after_an_ack_counts_what_was_skipped_and_lost_as_i
         (info,) = engine.groups("g")
         assert info.skipped == 2
     check(disk)
+
+
+def test_a_group_that_is_deleted_and_made_again_gets_everything_again(engine: Engine) -> None:
+    """Also of queues that the first one had read to their ends, and that nothing is sent to."""
+    engine.create_topic("wide", queues=3)
+    for number in range(3):
+        engine.send("wide", b"%d" % number, queue=number)
+    for _ in range(2):
+        with engine.consumer("wide", group="g") as consumer:
+            assert sorted(bytes(each.body) for each in all_of(consumer)) == [b"0", b"1", b"2"]
+            assert consumer.poll() == []
+        engine.group("g").delete()
+
+
+def all_of(consumer: Any) -> list[Any]:
+    """All deliveries that there are, acked."""
+    found = []
+    while deliveries := consumer.poll():
+        found += deliveries
+        for delivery in deliveries:
+            delivery.ack()
+    return found
+
+
+def test_a_seek_counts_what_it_passes_over_and_nothing_that_comes_again(
+    engine: Engine, disk: CrashDisk
+) -> None:
+    engine.send_many("t", [b"%d" % number for number in range(10)])
+    engine.create_group("g", "t")
+    with engine.consumer("t", group="g") as consumer:
+        for delivery in consumer.poll(limit=3):
+            delivery.ack()
+    engine.group("g").seek("t", offset=8)
+    assert engine.groups("g")[0].skipped == 5
+    engine.group("g").seek("t", offset=2)
+    assert engine.groups("g")[0].skipped == 5
+    engine.group("g").seek("t", to="latest")
+    assert engine.groups("g")[0].skipped == 5 + engine.queues("t")[0].next - 2
 
 
 def test_a_group_that_never_acked_keeps_its_messages(disk: CrashDisk) -> None:

@@ -86,8 +86,9 @@ def test_so_many_queues_cannot_be_added(engine: Engine, count: object) -> None:
 
 
 def test_a_topic_keeps_messages_for_its_own_time(
-    engine: Engine, disk: CrashDisk, clock: FakeClock
+    engine: Engine, disk: CrashDisk, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """What it takes from a group is counted and logged."""
     engine.create_topic("t", retain_seconds=60)
     engine.create_group("g", "t")
     engine.send("t", b"old")
@@ -102,6 +103,7 @@ def test_a_topic_keeps_messages_for_its_own_time(
     assert bodies(engine, "u") == [b"old"]
     (info,) = engine.groups("g")
     assert (info.lost, info.acked_below, info.unread) == (1, 1, 1)
+    assert caplog.text.count("'g' has lost 1 messages of the topic 't'") == 1
     engine.topic("t").retain(None)
     clock.advance(1000)
     engine.sync()
