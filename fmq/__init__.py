@@ -12,6 +12,7 @@ All public names are here; errors are in `fmq.errors`, filters in `fmq.filters`,
 """
 
 from fmq import errors, filters
+from fmq.consume.backoff import Retry
 from fmq.consume.consumer import Consumer
 from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.delivery import Delivery, DeliveryBatch
@@ -79,6 +80,7 @@ __all__ = [
     "RemoteConsumer",
     "RemoteEngine",
     "Report",
+    "Retry",
     "RollBack",
     "Serving",
     "Settled",

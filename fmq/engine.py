@@ -19,6 +19,7 @@ from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
 from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock, as_us
+from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
@@ -423,6 +424,7 @@ class Engine:
         on_change: OnChange | None = None,
         filter: Filter | None = None,
         broadcast: bool = False,
+        retry: Retry | None = None,
     ) -> Consumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -435,6 +437,7 @@ class Engine:
         named. A consumer that gives the name of another `member` takes its place. A
         `strict` one is in no group with others that read other topics. With `broadcast` it gets
         every message from now on, whatever others get, and leaves nothing behind when it goes.
+        `retry` says how often a message is tried, and how long it waits after a failed attempt.
         """
         name = new_member() if member is None else member
         is_told = on_change is not None
@@ -447,6 +450,7 @@ class Engine:
             is_told=is_told,
             on_change=on_change,
             broadcast=broadcast,
+            retry=retry,
         )
 
     def _consumer(
@@ -463,11 +467,13 @@ class Engine:
         is_told: bool,
         on_change: OnChange | None,
         broadcast: bool = False,
+        retry: Retry | None = None,
     ) -> Consumer:
         """Return a consumer. One that `is_told` without `on_change` serves a client."""
         self._check()
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
-        who = check_member(member, names, strategy, ordered=ordered, strict=strict, is_told=is_told)
+        how = {"ordered": ordered, "strict": strict, "is_told": is_told}
+        who = check_member(member, names, strategy, **how, retry=retry)
         parts = self._parts
         what = parts.messages, parts.groups, self._writer, self._check, who
         rest = lease, self._after, parts.burying, on_change

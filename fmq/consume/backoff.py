@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from random import random
 from typing import Any
 
@@ -26,59 +27,54 @@ def check_delay(delay: float) -> float:
     return delay
 
 
+@dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a consumer tries a message, and how long it waits after an attempt that failed.
+    """How often a consumer tries a message, and how long it waits after an attempt that failed."""
 
-    `attempts` is how often, None for ever. `backoff` is the delay after the first attempt in
-    seconds, doubled after each further one, up to ten minutes or twice itself at least; or the
-    delays themselves, of which the last one is repeated. `jitter` is the share by which a delay is
-    shortened at random, so that messages that failed together are not tried together.
-    """
+    attempts: int | None = None
+    """How often, until it is a dead letter; None: for ever."""
+    backoff: float | Sequence[float] = field(default=1.0, kw_only=True)
+    """The delay after the first attempt in seconds, doubled after each further one, up to ten
+    minutes. Or the delays themselves, of which the last one is repeated."""
+    jitter: float = field(default=0.0, kw_only=True)
+    """The share by which a delay is shortened at random, at most, so that messages that failed
+    together are not tried together."""
 
-    __slots__ = ("attempts", "backoff", "jitter")
-
-    def __init__(
-        self,
-        attempts: int | None = None,
-        *,
-        backoff: float | Sequence[float] = 1.0,
-        jitter: float = 0.0,
-    ) -> None:
-        if attempts is not None:
-            attempts = check_count("attempts", attempts)
-            if attempts > ATTEMPTS_MAX:
-                raise BadOption(f"attempts={attempts}: at most {ATTEMPTS_MAX:,}; None is for ever.")
-        self.attempts = attempts
-        self.backoff: float | tuple[float, ...]
+    def __post_init__(self) -> None:
+        if self.attempts is not None and check_count("attempts", self.attempts) > ATTEMPTS_MAX:
+            raise BadOption(
+                f"attempts={self.attempts}: at most {ATTEMPTS_MAX:,}, and None is for ever. "
+                "Nothing was changed."
+            )
+        backoff = self.backoff
         if isinstance(backoff, Sequence) and not isinstance(backoff, (str, bytes)):
             if not 0 < len(backoff) <= DELAYS_MAX:
                 raise BadOption(
                     f"backoff: {len(backoff)} delays, and there must be 1 to {DELAYS_MAX}. "
                     "Nothing was changed."
                 )
-            self.backoff = tuple(check_delay(each) for each in backoff)
+            object.__setattr__(self, "backoff", tuple(check_delay(each) for each in backoff))
         else:
-            self.backoff = check_delay(backoff)  # type: ignore[arg-type]
-        self.jitter = check_seconds("jitter", jitter)
+            object.__setattr__(self, "backoff", check_delay(backoff))  # type: ignore[arg-type]
+        object.__setattr__(self, "jitter", check_seconds("jitter", self.jitter))
         if not 0 <= self.jitter <= 1:
             raise BadOption(
-                f"jitter={jitter:g}: is the share of a delay that may be left out, from 0 to 1. "
-                "Nothing was changed."
+                f"jitter={self.jitter:g}: is the share of a delay that may be left out, from 0 to "
+                "1. Nothing was changed."
             )
 
     def delay(self, count: int, draw: Callable[[], float] = random) -> float:
         """Return how many seconds to wait after an attempt that failed, the `count`-th one."""
-        if isinstance(self.backoff, tuple):
+        if isinstance(self.backoff, Sequence):
             delay = self.backoff[min(count, len(self.backoff)) - 1] if count else 0.0
         else:
-            most = max(BACKOFF_SECONDS_MAX, self.backoff)
-            delay = min(self.backoff * 2.0 ** min(max(count, 1) - 1, 64), most)
+            delay = min(self.backoff * 2.0 ** min(max(count, 1) - 1, 64), self.longest)
         return delay * (1 - self.jitter * draw()) if self.jitter and delay else delay
 
     @property
     def longest(self) -> float:
         """The longest delay."""
-        if isinstance(self.backoff, tuple):
+        if isinstance(self.backoff, Sequence):
             return max(self.backoff)
         return max(BACKOFF_SECONDS_MAX, self.backoff)
 
@@ -88,17 +84,8 @@ class Retry:
 
     def said(self) -> list[Any]:
         """Return it as values for another process."""
-        backoff = [*self.backoff] if isinstance(self.backoff, tuple) else self.backoff
+        backoff = [*self.backoff] if isinstance(self.backoff, Sequence) else self.backoff
         return [self.attempts, backoff, self.jitter]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Retry) and self.said() == other.said()
-
-    def __hash__(self) -> int:
-        return hash((self.attempts, self.backoff, self.jitter))
-
-    def __repr__(self) -> str:
-        return f"Retry({self.attempts}, backoff={self.backoff!r}, jitter={self.jitter:g})"
 
 
 def retry_said(said: Any) -> Retry | None:

@@ -7,7 +7,8 @@ transaction instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf, isnan
 from threading import get_ident
@@ -17,14 +18,32 @@ from weakref import finalize
 
 from fmq.consume.burying import Burying
 from fmq.consume.by_priority import SpanWanted
-from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
+from fmq.consume.delivery import (
+    DeliveredRange,
+    Deliveries,
+    Delivery,
+    DeliveryBatch,
+    lost,
+    of_another_engine,
+)
 from fmq.consume.groups import Groups
+from fmq.consume.handling import Handler, batches, each_delivery, fail, next_delivery, run, used_up
 from fmq.consume.holds import Claim
+from fmq.consume.in_hand import Draining
 from fmq.consume.membership import Member, OwnedQueue
 from fmq.consume.sieve import Sieve
 from fmq.consume.taking import take
 from fmq.consume.tries import Range, Tries
-from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
+from fmq.errors import (
+    BadOption,
+    Closed,
+    Damaged,
+    EngineFailed,
+    FmqError,
+    LeaseLost,
+    NewerFormat,
+    OffsetGone,
+)
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options
 from fmq.store.batch import Batch
@@ -37,6 +56,7 @@ from fmq.tx.names import check_count, check_name, check_names, check_seconds
 from fmq.tx.spans import UNREADABLE
 from fmq.tx.writer import Writer
 
+logger = logging.getLogger("fmq.consumers")
 READ_AHEAD_MESSAGES = 256
 C = TypeVar("C", Batch, list[Message])
 OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
@@ -108,6 +128,8 @@ class Consumer:
         self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
         self._named = ""  # the group as the caller has named it, if it is another one
         self._left: Callable[[], object] = lambda: None  # called when it is closed
+        self._clock, self._retry = messages.clock, member.retry
+        self._draining = Draining(messages.clock)
         self._member = member  # stands for the consumer in its claims, which outlive it
         self._on_change = on_change
         now = messages.clock.monotonic()
@@ -166,6 +188,56 @@ class Consumer:
         Return none if none comes within `timeout` seconds.
         """
         return take(self, limit, timeout, sync)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
+        drains.
+        """
+        return each_delivery(self)
+
+    def batches(self, max_size: int = 100, max_wait: float = 1.0) -> Iterator[Deliveries]:
+        """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
+        seconds of the first. It ends when the consumer closes or drains.
+        """
+        return batches(self, max_size, max_wait)
+
+    def run(self, handler: Handler, *, workers: int = 1) -> None:
+        """Give each delivery to `handler`, in as many threads as there are `workers`.
+
+        It is acked when the handler returns, and its lease is extended until then. If the handler
+        raises, it waits as `retry` says. Returns when the consumer closes or drains; in the main
+        thread SIGTERM drains it. What is in hand is handled before.
+        """
+        run(self, handler, workers)
+
+    def drain(self, *, timeout: float = inf) -> bool:
+        """Take nothing new, and wait until nothing is in hand; return False after `timeout`
+        seconds. Loops and `run` end, and polls return nothing from now on.
+        """
+        timeout = check_seconds("timeout", timeout)
+        self._check()
+        self._stop_taking()
+        return self._draining.wait(self._in_hand, timeout)
+
+    def _in_hand(self) -> tuple[int, float]:
+        """Return how many messages are in hand, and when the first lease of them ends."""
+        with self._writer.commit_queue.lock:
+            now = self._clock.monotonic()
+            return self._groups.in_hand_of(self._group, self._member, now)
+
+    def _stop_taking(self) -> None:
+        """Take nothing new."""
+        self._draining.is_on = True
+        with self._writer.commit_queue.lock:
+            self._messages.ledger.arrived.update(self._topics)
+            self._messages.wake()
+
+    def _next(self, done: Delivery | None = None) -> Delivery | None:
+        """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
+        return next_delivery(self, inf, done)
+
+    def _fail(self, delivery: DeliveredRange, error: BaseException) -> None:
+        fail(delivery, error)
 
     def _claim_batches(self, limit: int, *, in_one_piece: bool) -> tuple[Claim, list[Batch]] | None:
         """Claim what is there for a client, and return it in pieces of consecutive messages.
@@ -234,6 +306,8 @@ class Consumer:
         while True:
             with queue.lock, queue.changing:
                 self._check()
+                if self._draining.is_on:
+                    return None
                 self._writer.release_dropped()
                 self._is_seen(now)
                 news = claim = None
@@ -263,6 +337,10 @@ class Consumer:
                 continue
             if isinstance(claim, SpanWanted):
                 self._read_priorities(claim)
+                now = clock.monotonic()
+                continue
+            if claim is not None and self._retry.is_last(claim.count):
+                self._use_up(claim)
                 now = clock.monotonic()
                 continue
             if claim is not None:
@@ -429,12 +507,60 @@ class Consumer:
             found += UNREADABLE * (end - first - len(found))
         self._writer.change(partial(self._messages.ledger.know_priorities, queue, first, found))
 
+    def _use_up(self, claim: Claim) -> None:
+        """Move to the dead letters what was tried as often as it may be, and not acked."""
+        for first, end in claim.ranges:
+            try:
+                self._reject(claim, first, end, used_up(claim.count))
+            except LeaseLost:
+                pass  # the group was moved meanwhile
+            except BaseException as error:
+                self._tries.give_back(claim, first, end, self._retry.longest, count=True)
+                if not isinstance(error, FmqError) or isinstance(error, (Closed, EngineFailed)):
+                    raise
+                where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"
+                logger.warning("%s is no dead letter, and is tried again: %s", where, error)
+
     # --- what deliveries ask for ----------------------------------------------------------------
 
     def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         acking = self._acking(claim, first, end)
         self._writer.commit_queue.run(self._plan_ack, acking, sync)
+        self._draining.changed()
         self._after()
+
+    def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
+        """Ack deliveries of this consumer, in one append."""
+        self._check()
+        held = [(each._claim, *each._offsets()) for each in deliveries]
+        append = Append([Acks([self._range(*each) for each in held], 0)])
+        self._writer.commit_queue.run(self._plan_ack_all, (held, append), sync)
+        self._draining.changed()
+        self._after()
+
+    def _plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
+        """Plan the ack of several ranges. Under the lock."""
+        held, append = what
+        self._writer.release_dropped()
+        self._member.seen = self._clock.monotonic()
+        for claim, first, end in held:
+            if not claim.holds.is_held_by(first, end, claim):
+                self._refuse(claim, first)
+        self._writer.send(append)
+        for claim, first, end in held:
+            self._transfer(claim, first, end, append)
+
+    def _extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
+        self._check()
+
+        def extend() -> None:
+            now = self._clock.monotonic()
+            self._member.seen = now
+            if not claim.holds.is_held_by(first, end, claim):
+                self._refuse(claim, first)
+            claim.holds.extend(first, end, now + seconds)
+
+        self._writer.change(extend)
 
     def _reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
         """Move a range to the dead letters of the group, in one append with its ack."""
@@ -445,6 +571,7 @@ class Consumer:
             self._group, claim.queue, first, end, reason, self._attempts_of(claim)
         ):
             self._writer.commit_queue.run(self._plan_reject, Acking(claim, at, stop, append), True)
+        self._draining.changed()
         self._after()
 
     def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
@@ -481,6 +608,7 @@ class Consumer:
         self._check()
         if not self._tries.give_back(claim, first, end, delay, count=count):
             self._refuse(claim, first)
+        self._draining.changed()
 
     def _try_give_back(self, claim: Claim, first: int, end: int) -> bool:
         """Hand the range out again: it was not tried. Return False if `claim` does not hold all of
@@ -503,6 +631,7 @@ class Consumer:
         if keeper is not self._writer:
             raise of_another_engine(claim.queue.topic, claim.queue.number, first)
         self._writer.change(partial(self._transfer, claim, first, end, holder))
+        self._draining.changed()
         return self._range(claim, first, end)
 
     def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:
@@ -544,6 +673,7 @@ class Consumer:
     def close(self) -> None:
         """Leave the group. What is not acked is redelivered to the other members."""
         self._closed = True
+        self._draining.changed()
         self._ahead.clear()
         what = self._messages, self._groups, self._group, self._member
         self._writer.change(partial(_leave, *what))

@@ -5,22 +5,24 @@ A delivery does not know whether it may still be acked. Its consumer decides tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from fmq.consume.backoff import check_delay
 from fmq.errors import BadOption, LeaseLost
 from fmq.message import Message
+from fmq.options import SECONDS_MAX
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
-from fmq.tx.names import check_text
+from fmq.tx.names import check_seconds, check_text
 
 
 class DeliveredRange:
     """Consecutive messages of one queue that are acked or given back together."""
 
-    __slots__ = ("_attempt", "_claim", "_consumer")
+    __slots__ = ("_attempt", "_claim", "_consumer", "_settled")
 
     _attempt: int
     _claim: Any  # a Claim of this engine, or one of another process
@@ -49,6 +51,39 @@ class DeliveredRange:
         `sync` overrides the engine's option. Raises LeaseLost if it was redelivered meanwhile.
         """
         self._consumer._ack(self._claim, *self._offsets(), sync)
+        self._settled = True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was acked, given back or rejected, or belongs to a transaction."""
+        return getattr(self, "_settled", False)
+
+    def extend(self, seconds: float) -> None:
+        """Keep it for `seconds` from now on, whatever the lease was. Raises LeaseLost."""
+        seconds = check_seconds("seconds", seconds)
+        if not 0 < seconds <= SECONDS_MAX:
+            raise BadOption(
+                f"seconds={seconds:g}: must be more than 0, and at most a hundred years. Nothing "
+                "was changed."
+            )
+        self._consumer._extend(self._claim, *self._offsets(), seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ack it at the end of the block, or give it back if the block raises, unless the block has
+        done that.
+        """
+        if error is not None:
+            self._consumer._fail(self, error)
+        elif not self.is_settled:
+            self.ack()
 
     @property
     def attempt(self) -> int:
@@ -63,6 +98,7 @@ class DeliveredRange:
         """
         delay = check_delay(delay)
         self._consumer._give_back(self._claim, *self._offsets(), delay, count=check_flag(count))
+        self._settled = True
 
     def reject(self, reason: str = "") -> None:
         """Move it to the dead letters of the group, and ack it, in one append: durable on return.
@@ -72,11 +108,13 @@ class DeliveredRange:
         """
         check_text("reason", reason)
         self._consumer._reject(self._claim, *self._offsets(), reason)
+        self._settled = True
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
         """Pass the hold to `holder`, without a deadline. Return the ack to write."""
         what = self._claim, *self._offsets()
         ack: AckRange = self._consumer._hold_for_transaction(*what, keeper, holder)
+        self._settled = True
         return ack
 
     def _check_held_for_transaction(self, holder: object) -> None:
@@ -86,6 +124,7 @@ class DeliveredRange:
     def _end_hold_for_transaction(self, holder: object) -> None:
         """Pass the hold back from `holder`, which does not ack it. Under the engine's lock."""
         self._consumer._take_back(self._claim, *self._offsets(), holder)
+        self._settled = False
 
 
 class Delivery(DeliveredRange):
@@ -246,6 +285,46 @@ class ReplayedBatch(DeliveryBatch):
     @property
     def messages(self) -> list[Message]:
         return self._shown
+
+
+class Deliveries(list[Delivery]):
+    """Deliveries that are acked or given back together. Made by `consumer.batches`."""
+
+    def __init__(self, consumer: Any, deliveries: Iterable[Delivery]) -> None:
+        super().__init__(deliveries)
+        self._consumer = consumer
+
+    def ack(self, *, sync: bool | None = None) -> None:
+        """Ack all that are not settled yet, in one append. Raises LeaseLost, and acks none, if one
+        of them was redelivered meanwhile.
+        """
+        left = [each for each in self if not each.is_settled]
+        if left:
+            self._consumer._ack_all(left, sync)
+            for each in left:
+                each._settled = True
+
+    def release(self, *, delay: float = 0.0, count: bool = True) -> None:
+        """Give all back that are not settled yet."""
+        for each in self:
+            if not each.is_settled:
+                each.release(delay=delay, count=count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ack them at the end of the block, or give them back if the block raises."""
+        if error is None:
+            self.ack()
+        else:
+            for each in self:
+                each._consumer._fail(each, error)
 
 
 def check_flag(count: bool) -> bool:

@@ -376,7 +376,7 @@ class Groups:
             more -= found[1] - found[0]
 
     def claim_again(
-        self, group: str, queue: Queue, first: int, end: int, member: object, deadline: float
+        self, group: str, queue: Queue, first: int, end: int, member: Member, deadline: float
     ) -> list[Claim]:
         """Claim a range that `member` has had before: what is neither acked nor another's."""
         room = self.rooms[group]
@@ -389,6 +389,13 @@ class Groups:
         holds = self._holds_of(group, queue.topic, queue.number)
         claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
+
+    def in_hand_of(self, group: str, member: Member, now: float) -> tuple[int, float]:
+        """Return how many messages `member` has in hand, and when the first of its leases ends."""
+        found = [
+            holds.in_hand_of(member, now) for (of, *_), holds in self._holds.items() if of == group
+        ]
+        return sum(count for count, _ in found), min((end for _, end in found), default=math.inf)
 
     def next_lease_end(self, group: str, topics: Topics, member: Member) -> float:
         """Return when the next lease in these topics ends, or an earlier time.

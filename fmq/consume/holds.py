@@ -9,10 +9,11 @@ Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 from sortedcontainers import SortedDict
 
-from fmq.consume.backoff import DEFAULT
+from fmq.consume.backoff import DEFAULT, Retry
 from fmq.consume.by_priority import PriorityOrder
 from fmq.consume.hold_map import Hold, HoldMap
 from fmq.consume.key_order import KeyOrder
@@ -20,6 +21,13 @@ from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.redelivery import Redeliveries
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
+
+
+class Trier(Protocol):
+    """A member of the group."""
+
+    @property
+    def retry(self) -> Retry: ...
 
 
 class Claim:
@@ -35,7 +43,7 @@ class Claim:
 
     def __init__(
         self,
-        member: object,
+        member: Trier,
         queue: Queue,
         holds: QueueHolds,
         first: int,
@@ -435,12 +443,32 @@ class QueueHolds:
             if isinstance(hold.owner, Claim) and hold.owner.member is member:
                 self.give_back(hold.first, hold.end)
 
+    def in_hand_of(self, member: object, now: float) -> tuple[int, float]:
+        """Return how many messages `member` has, and when the first of its leases ends."""
+        held = [
+            hold
+            for hold in self._holds.by_first.values()
+            if isinstance(hold.owner, Claim) and hold.owner.member is member and hold.deadline > now
+        ]
+        count = sum(hold.end - hold.first for hold in held)
+        return count, min((hold.deadline for hold in held), default=math.inf)
+
+    def extend(self, first: int, end: int, deadline: float) -> None:
+        """Let the hold of a range that is held end at `deadline`."""
+        hold = self._split(first, end)
+        assert hold is not None, "the range is not held"
+        hold.deadline = deadline
+        if deadline < self.earliest_deadline:
+            self.earliest_deadline = deadline
+            self._ready.add(self._number)
+
     def expire(self, now: float) -> bool:
         """Give back each hold whose lease has ended. Return whether there was one."""
         late = [hold for hold in self._holds.by_first.values() if hold.deadline <= now]
         for hold in late:
             # A message that blocks its handlers, or kills them, waits longer each time.
-            self.give_back(hold.first, hold.end, hold.deadline + DEFAULT.delay(hold.count))
+            retry = hold.owner.member.retry if isinstance(hold.owner, Claim) else DEFAULT
+            self.give_back(hold.first, hold.end, hold.deadline + retry.delay(hold.count))
         self.earliest_deadline = self.next_deadline()
         return bool(late)
 

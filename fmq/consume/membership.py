@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fmq.allocation import Strategy, allocate, by_name, describe
+from fmq.consume.backoff import DEFAULT, Retry
 from fmq.errors import MemberReplaced, StrategyDiffers, TopicsDiffer
 from fmq.results import MemberInfo
 from fmq.tx.names import check_name
@@ -37,6 +38,7 @@ class Member:
             "lost",
             "name",
             "refusal",
+            "retry",
             "seen",
             "strategy",
             "strict",
@@ -53,6 +55,7 @@ class Member:
         ordered: bool = False,
         strict: bool = False,
         is_told: bool = False,
+        retry: Retry = DEFAULT,
     ) -> None:
         """An `ordered` one gets the messages of each key in their order. A `strict` one is in no
         group with others that read other topics. One that `is_told` of the queues that it gets and
@@ -64,6 +67,7 @@ class Member:
         self.strict = strict
         self.is_ordered = ordered
         self.is_told = is_told
+        self.retry = retry
         self.seen = 0.0  # when it last polled, acked or extended
         self.waiting: set[object] = set()  # the wakeups of its polls that wait
         self.refusal: Exception | None = None  # why it is no member any more, for good
@@ -100,6 +104,7 @@ def check_member(
     ordered: bool,
     strict: bool,
     is_told: bool,
+    retry: Retry | None = None,
 ) -> Member:
     """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
     name = check_name("member", name)
@@ -112,7 +117,12 @@ def check_member(
         )
     elif ordered and strategy is None:
         strategy = by_name("sticky")
-    return Member(name, topics, strategy, ordered=ordered, strict=strict, is_told=is_told)
+    if retry is not None and type(retry) is not Retry:
+        raise TypeError(
+            f"retry={retry!r}: is an fmq.Retry, as in Retry(5, backoff=10). Nothing was changed."
+        )
+    how = {"ordered": ordered, "strict": strict, "is_told": is_told}
+    return Member(name, topics, strategy, **how, retry=DEFAULT if retry is None else retry)
 
 
 class GroupRoom:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fmq.consume.by_priority import PriorityOrder, Range, SpanWanted
-from fmq.consume.holds import Claim, QueueHolds
+from fmq.consume.holds import Claim, QueueHolds, Trier
 from fmq.consume.sieve import SIFTED_AT_ONCE
 from fmq.tx.ledger import Queue
 
@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
 class ClaimAsked(NamedTuple):
     """What a poll asks for: up to `limit` messages in up to `pieces_max` ranges."""
 
-    member: object
+    member: Trier
     filter: str
     limit: int
     pieces_max: int

@@ -190,7 +190,7 @@ class Link:
         self._where = where
         self._dial = dial
         self._draw = draw
-        self._clock = clock
+        self.clock = self._clock = clock
         self._retry_for = retry_for
         self._joined = joined
         self._explain = explain

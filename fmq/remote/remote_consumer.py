@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from math import isnan
+from math import inf, isnan
 from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import finalize
 
+from fmq.consume.backoff import Retry
 from fmq.consume.consumer import OnChange
 from fmq.consume.delivery import (
+    DeliveredRange,
+    Deliveries,
     Delivery,
     DeliveryBatch,
     ReplayedBatch,
@@ -19,6 +22,16 @@ from fmq.consume.delivery import (
     lost,
     of_another_engine,
 )
+from fmq.consume.handling import (
+    Handler,
+    batches,
+    each_delivery,
+    fail,
+    joined,
+    next_delivery,
+    run,
+)
+from fmq.consume.in_hand import Draining
 from fmq.consume.membership import OwnedQueue
 from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.message import Message
@@ -33,6 +46,8 @@ from fmq.wire.claims import CLAIM, NEWS, PIECE, AckAsked, encode_ack, encode_tak
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 
+POLL_SECONDS = 60.0  # for how long one poll of a loop waits
+
 
 class RemoteQueue(NamedTuple):
     """A queue, as a delivery names it."""
@@ -44,10 +59,13 @@ class RemoteQueue(NamedTuple):
 class RemoteClaim:
     """What one poll took: the engine process knows it by a number."""
 
-    __slots__ = ("attempt", "done", "end", "first", "held", "number", "queue", "spent")
+    __slots__ = ("attempt", "done", "end", "first", "held", "number", "queue", "spent", "until")
 
-    def __init__(self, number: int, queue: RemoteQueue, first: int, end: int, attempt: int) -> None:
+    def __init__(
+        self, number: int, queue: RemoteQueue, first: int, end: int, attempt: int, until: float
+    ) -> None:
         self.attempt = attempt
+        self.until = until  # when its lease ends, by the clock of the client
         self.number = number
         self.queue = queue
         self.first = first
@@ -68,6 +86,7 @@ class Membership:
         name: str,
         strategy: str | None,
         wanted: str | None,
+        retry: Retry,
         ordered: bool,
         strict: bool,
         on_change: OnChange | None,
@@ -78,7 +97,9 @@ class Membership:
         self.lease_seconds = lease_seconds
         self.name = name
         self.on_change = on_change
-        self._how = strategy, wanted, ordered, strict, on_change is not None, broadcast
+        self.retry = retry
+        told = on_change is not None
+        self._how = strategy, wanted, retry.said(), ordered, strict, told, broadcast
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:
@@ -112,6 +133,9 @@ class RemoteConsumer:
         self._members = members
         self._membership = membership
         self._closed = False
+        self._clock, self._retry = link.clock, membership.retry
+        self._lease_seconds = membership.lease_seconds
+        self._draining = Draining(link.clock)
         link.ask(Op.JOIN, membership.said(), handle=handle)
         members[handle] = membership
         leave = partial(_leave, link, members, handle)
@@ -187,6 +211,72 @@ class RemoteConsumer:
         batch.ack(sync=sync)
         return batch.messages
 
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
+        drains.
+        """
+        return each_delivery(self)
+
+    def batches(self, max_size: int = 100, max_wait: float = 1.0) -> Iterator[Deliveries]:
+        """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
+        seconds of the first. It ends when the consumer closes or drains.
+        """
+        return batches(self, max_size, max_wait)
+
+    def run(self, handler: Handler, *, workers: int = 1) -> None:
+        """Give each delivery to `handler`, in as many threads as there are `workers`.
+
+        It is acked when the handler returns, and its lease is extended until then. If the handler
+        raises, it waits as `retry` says. Returns when the consumer closes or drains; in the main
+        thread SIGTERM drains it. What is in hand is handled before.
+        """
+        run(self, handler, workers)
+
+    def drain(self, *, timeout: float = inf) -> bool:
+        """Take nothing new, and wait until nothing is in hand; return False after `timeout`
+        seconds. Loops and `run` end, and polls return nothing from now on.
+        """
+        timeout = check_seconds("timeout", timeout)
+        self._check()
+        self._stop_taking()
+        return self._draining.wait(self._in_hand, timeout)
+
+    def _in_hand(self) -> tuple[int, float]:
+        """Return how many messages are in hand, and when the first lease of them ends."""
+        now, count, first_end = self._clock.monotonic(), 0, inf
+        for claim in [*self._membership.claims.values()]:
+            left = claim.end - claim.first - len(claim.spent)
+            if left and claim.until > now:
+                count += left
+                first_end = min(first_end, claim.until)
+        return count, first_end
+
+    def _stop_taking(self) -> None:
+        """Take nothing new."""
+        self._draining.is_on = True
+        self._link.ask(Op.DRAIN, b"", handle=self._handle)
+
+    def _next(self, done: Delivery | None = None) -> Delivery | None:
+        """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
+        return next_delivery(self, POLL_SECONDS, done)
+
+    def _fail(self, delivery: DeliveredRange, error: BaseException) -> None:
+        fail(delivery, error)
+
+    def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
+        """Ack deliveries of this consumer."""
+        for claim, first, end in joined((each._claim, *each._offsets()) for each in deliveries):
+            self._ack(claim, first, end, sync)
+
+    def _extend(self, claim: RemoteClaim, first: int, end: int, seconds: float) -> None:
+        self._check()
+        said = encode_values([claim.number, first, end, seconds])
+        try:
+            self._link.ask(Op.EXTEND, said, handle=self._handle)
+        except LeaseLost as error:
+            raise self._lost(claim, first) from error
+        claim.until = max(claim.until, self._clock.monotonic() + seconds)
+
     def _poll(
         self, limit: int, timeout: float, *, in_one_piece: bool
     ) -> list[tuple[RemoteClaim, Batch]]:
@@ -196,13 +286,14 @@ class RemoteConsumer:
             timeout = check_seconds("timeout", timeout)
         self._check()
         self._keeper.change(_nothing)
-        while True:
+        while not self._draining.is_on:
             said = encode_values([limit, timeout, in_one_piece])
             found = self._answered(
                 self._link.ask(Op.POLL, said, handle=self._handle, patience=timeout)
             )
             if found is not None:
                 return found
+        return []
 
     def _answered(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]] | None:
         """Return what a poll has brought; None if it was news, and the program is told."""
@@ -214,6 +305,7 @@ class RemoteConsumer:
     def _pieces(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]]:
         """Return the pieces of a poll's answer, and note the claims."""
         found, at = [], 0
+        until = self._clock.monotonic() + self._lease_seconds
         while at < len(answer):
             number, attempt, size = PIECE.unpack_from(answer, at)
             at += PIECE.size
@@ -222,7 +314,7 @@ class RemoteConsumer:
             at += size
             topic = batch.place if isinstance(batch, ReplayedRead) else batch.topic
             queue = RemoteQueue(topic, batch.queue)
-            claim = RemoteClaim(number, queue, batch.offset, batch.next, attempt)
+            claim = RemoteClaim(number, queue, batch.offset, batch.next, attempt, until)
             self._membership.claims[number] = claim
             found.append((claim, batch))
         return found
@@ -276,6 +368,7 @@ class RemoteConsumer:
 
     def _done(self, claim: RemoteClaim, first: int, end: int) -> None:
         """Note that the engine process has carried out an ack, or what gives messages back."""
+        self._draining.changed()
         claim.done.update(range(first, end))
         if len(claim.done) == claim.end - claim.first:
             self._membership.claims.pop(claim.number, None)
@@ -295,6 +388,7 @@ class RemoteConsumer:
                 raise self._lost(claim, first) from error
             raise
         claim.held[first, end] = holder
+        self._draining.changed()
         return AckRange(self._membership.group, *claim.queue, first, end)
 
     def _take_back(self, claim: RemoteClaim, first: int, end: int, holder: object) -> None:
@@ -333,6 +427,7 @@ class RemoteConsumer:
         """Leave the group. What is not acked is redelivered to the other members."""
         if not self._closed:
             self._closed = True
+            self._draining.changed()
             self._if_dropped.detach()
             _leave(self._link, self._members, self._handle)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.clock import Clock
+from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange, check_membership
@@ -369,6 +370,7 @@ class RemoteEngine:
         on_change: OnChange | None = None,
         filter: Filter | None = None,
         broadcast: bool = False,
+        retry: Retry | None = None,
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -379,7 +381,8 @@ class RemoteEngine:
             topics, group, lease_seconds, self._link.hello.options
         )
         name = new_member() if member is None else member
-        check_member(name, names, strategy, ordered=ordered, strict=strict, is_told=False)
+        how = {"ordered": ordered, "strict": strict, "is_told": False}
+        who = check_member(name, names, strategy, **how, retry=retry)
         if broadcast:
             check_broadcast(strategy, ordered=ordered, strict=strict)
         if callable(strategy):
@@ -388,10 +391,10 @@ class RemoteEngine:
                 "was changed; give the name of one of fmq.allocation."
             )
         wanted = None if filter is None else text_of(filter)
-        asked = names, group, lease, name, strategy, wanted, ordered, strict, on_change, broadcast
+        asked = names, group, lease, name, strategy, wanted, who.retry, ordered, strict
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
-        return RemoteConsumer(*what, Membership(*asked))
+        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast))
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fmq.consume.backoff import retry_said
 from fmq.errors import LeaseLost
 from fmq.server.load import check_held
 from fmq.server.long_polls import LongPolls
@@ -34,6 +35,8 @@ class Consuming:
             Op.ACK: self._on_ack,
             Op.RELEASE: self._on_release,
             Op.REJECT: self._on_reject,
+            Op.DRAIN: self._on_drain,
+            Op.EXTEND: self._on_extend,
             Op.LEAVE: self._on_leave,
             Op.HOLD: self._on_hold,
             Op.END_HOLD: self._on_end_hold,
@@ -62,7 +65,7 @@ class Consuming:
 
     def _on_join(self, asked: Frame) -> None:
         said = decode_values(asked.payload)
-        topics, group, lease, claims, member, strategy, wanted, *how = said
+        topics, group, lease, claims, member, strategy, wanted, retry, *how = said
         ordered, strict, is_told, *more = map(bool, how)
         if not all(each is None or type(each) is str for each in (strategy, wanted)):
             raise TypeError("a strategy and a filter are text. Nothing was changed.")
@@ -79,6 +82,7 @@ class Consuming:
             is_told=is_told,
             on_change=None,
             broadcast=any(more),
+            retry=retry_said(retry),
         )
         self._members[asked.handle] = served = ServedMember(
             consumer, self._parts.writer, self._host.handed_out
@@ -107,6 +111,16 @@ class Consuming:
         with self._parts.lock:
             acked = self._parts.ledger.acked.get((group, ack.topic, ack.queue))
             return acked is not None and acked.gap(ack.first, ack.end) is None
+
+    def _on_drain(self, asked: Frame) -> None:
+        self.member(asked.handle).consumer._stop_taking()
+        self._session.answer(asked)
+
+    def _on_extend(self, asked: Frame) -> None:
+        claim, first, end, seconds = decode_values(asked.payload)
+        self._host.commit()
+        self.member(asked.handle).extend(claim, first, end, seconds)
+        self._session.answer(asked)
 
     def _on_release(self, asked: Frame) -> None:
         claim, first, end, delay, count = decode_values(asked.payload)

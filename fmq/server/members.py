@@ -15,6 +15,7 @@ from fmq.server.handed_out import HandedOut
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.dead_letters import check_taken
+from fmq.tx.names import check_seconds
 from fmq.tx.writer import Writer
 from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
 from fmq.wire.claims import CLAIM, NEWS, PIECE
@@ -69,7 +70,9 @@ class ServedMember:
         return self._consumer.group
 
     def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
-        """Return the bytes of claims and their messages; None if there is nothing."""
+        """Return the bytes of claims and their messages; None if there is nothing yet."""
+        if self._consumer._draining.is_on:
+            return b""
         news = self._news()
         if news is not None:
             return news
@@ -207,6 +210,11 @@ class ServedMember:
         """Give messages back; raise LeaseLost."""
         claim = self._claim(number, first, end)
         self._consumer._give_back(claim, first, end, check_delay(delay), count=count)
+
+    def extend(self, number: int, first: int, end: int, seconds: float) -> None:
+        """Let a lease end so many seconds from now; raise LeaseLost."""
+        claim = self._claim(number, first, end)
+        self._consumer._extend(claim, first, end, check_seconds("seconds", seconds))
 
     def leave(self, *, is_lost: bool = False) -> None:
         """Give everything back: the client has left, or its connection has ended."""

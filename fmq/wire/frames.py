@@ -50,6 +50,8 @@ class Op(IntEnum):
     CHANGE = 19  # of a group or a topic, by name
     RECALL = 20
     CANCEL = 21  # a POLL or READ that waits: it is answered now
+    DRAIN = 22  # hand a consumer nothing new
+    EXTEND = 23
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

@@ -1,0 +1,110 @@
+"""`run` and loops in threads: what acks, what is tried again, and what ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from threading import Thread, get_ident
+
+import pytest
+
+from fmq import Delivery, Engine, Retry
+from fmq.testing import FakeClock
+
+
+class Oops(Exception):
+    """What handlers of these tests raise."""
+
+
+def sent(engine: Engine, *said: str) -> None:
+    engine.send_many("t", [each.encode() for each in said])
+
+
+def left(engine: Engine) -> int:
+    """How many messages of the group are not acked."""
+    return engine.groups("g")[0].unread
+
+
+def test_a_loop_that_waits_ends_when_its_consumer_closes(engine: Engine) -> None:
+    consumer = engine.consumer("t", group="g")
+    seen: list[Delivery] = []
+    thread = Thread(target=lambda: seen.extend(consumer))
+    thread.start()
+    sent(engine, "a")
+    consumer.close()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_run_acks_on_return_and_tries_again_on_an_error(engine: Engine, clock: FakeClock) -> None:
+    sent(engine, "good", "flaky", "poison")
+    tried: list[tuple[bytes, int]] = []
+
+    def handle(delivery: Delivery) -> None:
+        tried.append((delivery.body, delivery.attempt))
+        if delivery.body == b"poison" or (delivery.body == b"flaky" and delivery.attempt == 1):
+            raise Oops(delivery.body.decode())
+
+    with engine.consumer("t", group="g", retry=Retry(3, backoff=[0, 5])) as consumer:
+        thread = Thread(target=consumer.run, args=(handle,), kwargs={"workers": 2})
+        thread.start()
+        clock.until(lambda: len(tried) == 5 and not consumer._in_hand()[0])
+        clock.advance(5)
+        clock.until(lambda: engine.dead_letters("g").count() == 1)
+        assert consumer.drain(timeout=1)
+        thread.join(20)
+    assert sorted(tried) == [
+        *[(b"flaky", 1), (b"flaky", 2), (b"good", 1)],
+        *[(b"poison", 1), (b"poison", 2), (b"poison", 3)],
+    ]
+    (dead,) = engine.dead_letters("g").list()
+    assert (dead.body, dead.attempts, dead.reason) == (b"poison", 3, "Oops: poison")
+    assert left(engine) == 0
+
+
+def test_run_keeps_the_lease_while_a_handler_works(engine: Engine, clock: FakeClock) -> None:
+    """Method: the thread that runs waits by the clock of the test, which moves time on."""
+    sent(engine, "slow")
+    begun = clock.monotonic()
+
+    with engine.consumer("t", group="g", lease_seconds=10) as consumer:
+
+        def handle(delivery: Delivery) -> None:
+            while clock.monotonic() <= begun + 100:
+                pass
+            consumer._stop_taking()
+
+        consumer.run(handle)
+        assert clock.monotonic() > begun + 100
+    assert left(engine) == 0
+
+
+def test_run_ends_on_sigterm_after_what_is_in_hand(engine: Engine) -> None:
+    sent(engine, "a", "b")
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(get_ident())
+        os.kill(os.getpid(), signal.SIGTERM)
+        inside_of_it = consumer._draining
+        while not inside_of_it.is_on:
+            pass
+
+    with engine.consumer("t", group="g") as consumer:
+        consumer.run(handle)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert len(seen) == 1
+    assert seen != [get_ident()]
+    assert left(engine) == 1
+
+
+def test_what_a_worker_cannot_go_on_after_ends_the_run(engine: Engine) -> None:
+    sent(engine, "a")
+
+    def handle(delivery: Delivery) -> None:
+        raise SystemExit(3)
+
+    with engine.consumer("t", group="g") as consumer, pytest.raises(SystemExit):
+        consumer.run(handle, workers=2)
+    assert left(engine) == 1
