@@ -74,3 +74,9 @@ def written(call: Call) -> str:
     if call.error is None:
         return f"{came}it is done ({call.result!r:.300})."
     return f"{came}it raised {type(call.error).__name__}, as is said above."
+
+
+def ended(call: Call) -> str:
+    """Say what became of a cancelled call that a thread has carried out."""
+    came = "The cancellation came while this call was carried out, which goes on to its end: "
+    return came + ("it is done." if call.error is None else f"{type(call.error).__name__}.")

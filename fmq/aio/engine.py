@@ -289,6 +289,7 @@ class AsyncEngine:
         strict: bool = False,
         on_change: OnChange | None = None,
         filter: Filter | None = None,
+        broadcast: bool = False,
     ) -> AsyncConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -310,6 +311,7 @@ class AsyncEngine:
             strict=strict,
             on_change=on_change,
             filter=filter,
+            broadcast=broadcast,
         )
         return AsyncConsumer(side, join, names, group, name)
 

@@ -317,7 +317,7 @@ class LocalSide:
         if consumer._member.is_ordered:
             return True
         found = self._parts.ledger.subscriptions
-        known = (found.get((consumer.group, topic)) for topic in consumer.topics)
+        known = (found.get((consumer._group, topic)) for topic in consumer.topics)
         return any(each is not None and each.filter for each in known)
 
     def ack(self, delivery: Any, sync: bool | None) -> Call:
@@ -346,6 +346,10 @@ class LocalSide:
     ) -> Transaction:
         """Return a new transaction, whose id is not held yet."""
         return self._parts.manager.begin(tx_id, producer, check_after, takes_id=False)
+
+    def free_id(self, transaction: TransactionBuffer) -> None:
+        """Let go of the id of a transaction that was cancelled while it took it."""
+        self._parts.manager.release(transaction)
 
     async def route(self, transaction: TransactionBuffer) -> None:
         """Do nothing: each message has its queue."""

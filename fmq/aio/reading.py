@@ -14,6 +14,8 @@ from fmq.aio.threads import NAME
 from fmq.errors import FmqError
 from fmq.remote.link import Line, Link
 
+LOOK_SECONDS = 0.5  # after which a loop looks whether another one still reads for it
+
 
 class LoopReader:
     """Implements LoopReads with an event loop."""
@@ -26,19 +28,38 @@ class LoopReader:
         self._is_connecting = False
         self._heard = loop.time()  # when the last bytes came
         self._timer: TimerHandle | None = None
+        self._watcher: TimerHandle | None = None
 
     def begin(self) -> None:
-        """Read from now on, if no other loop does."""
-        reads: object = self._link.loop
-        if reads is self or (isinstance(reads, LoopReader) and reads.is_running):
+        """Read from now on, if no other loop does. Else look now and then whether it still does."""
+        link = self._link
+        reads: object = link.loop
+        if reads is self:
             return
-        self._link.be_read_by(self)
+        if self not in link.loops:
+            link.loops.append(self)
+        if isinstance(reads, LoopReader) and reads.is_running:
+            if self._watcher is None:
+                self._watcher = self._loop.call_later(LOOK_SECONDS, self._look_at_reader)
+            return
+        link.be_read_by(self)
+
+    def _look_at_reader(self) -> None:
+        self._watcher = None
+        if self in self._link.loops:
+            self.begin()
 
     def end(self) -> None:
-        """Read no more. The connection goes on, and its next call reads by itself."""
-        if self._link.loop is self:
+        """Read no more: another loop does, or the next call reads by itself."""
+        link = self._link
+        if self in link.loops:
+            link.loops.remove(self)
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if link.loop is self:
             self._unwatch()
-            self._link.be_read_by(None)
+            others = (each for each in [*link.loops] if isinstance(each, LoopReader))
+            link.be_read_by(next((each for each in others if each.is_running), None))
 
     @property
     def is_running(self) -> bool:

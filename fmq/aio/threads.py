@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from fmq.aio.calls import Call, end_of, written
+from fmq.aio.calls import Call, end_of, ended
 
 T = TypeVar("T")
 READERS = 2
@@ -36,7 +36,7 @@ class Threads:
         try:
             result: T = await call.future
         except CancelledError as cancelled:
-            await end_of(call, cancelled, written)
+            await end_of(call, cancelled, ended)
             raise
         return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -207,7 +208,8 @@ class AsyncTransaction:
         manager: Any = self._tx._manager
         self._takes_id = False
         try:
-            await self._side.threads.run(manager.take_id, self._tx._buffer)
+            take = partial(manager.take_id, self._tx._buffer)
+            await self._side.threads.read(take, lambda _: self._side.free_id(self._tx._buffer))
         except BaseException:
             self._takes_id = True
             raise

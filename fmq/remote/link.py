@@ -198,6 +198,7 @@ class Link:
         self._silent = 0.0  # for how long nothing had come when the connection was given up
         self._closed: Closed | None = None
         self.loop: LoopReads | None = None
+        self.loops: list[LoopReads] = []  # that may read, once the other one reads no more
         self._begin()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
 
@@ -207,6 +208,7 @@ class Link:
         """
         if self._line is not None:
             self._line.wire.forget()
+        self.loops.clear()
         self.loop = None  # not asked to read no more: it shares what it watches with the parent's
         self._begin()
 

@@ -35,12 +35,7 @@ OF_A_TRANSACTION = {"send", "send_many", "mark", "unmark", "savepoint"}
 OTHERWISE = {
     "take_news": "of the engine process",
 }
-DUNDERS = {
-    "__enter__": "__aenter__",
-    "__exit__": "__aexit__",
-    "__iter__": "__aiter__",
-    "__len__": None,
-}
+DUNDERS = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
 
 
 def public(kind: type) -> dict[str, Any]:

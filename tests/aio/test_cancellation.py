@@ -1,0 +1,199 @@
+"""A call that is cancelled at any of its awaits leaves nothing half done, and holds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+import fmq.aio
+from fmq.testing import CrashDisk
+from tests.aio.stepping import Stepper
+
+TURNS = range(14)
+Make = Callable[[fmq.aio.AsyncEngine], Any]
+
+
+@pytest.fixture(params=["open", "committer", "connect"])
+def engine(request: Any, tmp_path: Path) -> Iterator[fmq.Engine]:
+    """An engine: the loop writes, its committer does, or another process would."""
+    if request.param == "open":
+        with fmq.open("data", disk=CrashDisk(), background=False) as engine:
+            yield engine
+        return
+    with fmq.open(tmp_path / "data", fmq.Options(segment_bytes=1 << 20)) as engine:
+        if request.param == "connect":
+            engine.serve()
+        yield engine
+
+
+@pytest.fixture
+def stepper() -> Iterator[Stepper]:
+    stepper = Stepper()
+    yield stepper
+    stepper.close()
+
+
+@pytest.fixture
+def face(engine: fmq.Engine, stepper: Stepper, request: Any) -> Iterator[fmq.aio.AsyncEngine]:
+    which = request.node.callspec.params["engine"]
+
+    async def begin() -> fmq.aio.AsyncEngine:
+        if which == "connect":
+            found: fmq.aio.AsyncEngine = await fmq.aio.connect(engine.path, start=False)
+            await found.send("known", b"")
+            return found
+        face = fmq.aio.of(engine)
+        if which == "committer":
+            face._side.turn._slow_turns = 1 << 30
+        return face
+
+    face = stepper.run(begin())
+    yield face
+    if which == "connect":
+        stepper.run(face.close())
+
+
+async def consumer_of(face: fmq.aio.AsyncEngine) -> fmq.aio.AsyncConsumer:
+    return face.consumer("known", group="g")
+
+
+def note_of(task: Any) -> str:
+    """Run the task's error up, and return its notes."""
+    with pytest.raises(asyncio.CancelledError) as raised:
+        task.result()
+    return "".join(getattr(raised.value, "__notes__", ()))
+
+
+def test_a_send_is_written_and_says_so_or_is_not(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
+) -> None:
+    ended = 0
+    for turns in TURNS:
+        before = len(engine.read("known", limit=9999))
+        task = stepper.cancel_after(turns, lambda: face.send("known", b"x"))
+        written = len(engine.read("known", limit=9999)) - before
+        if not task.cancelled():
+            assert written == 1
+            ended += 1
+            if ended > 2:
+                break
+            continue
+        assert written == ("cannot be taken back" in note_of(task))
+    assert ended or not engine.path.startswith("data")  # a real disk may take more turns
+
+
+def test_a_block_commits_or_rolls_back(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
+) -> None:
+    async def story() -> None:
+        async with face.transaction(tx_id=name) as tx:
+            tx.send("known", b"1")
+            tx.send("known", b"2")
+
+    ended = 0
+    for turns in TURNS:
+        name = f"tx-{turns}"
+        before = len(engine.read("known", limit=9999))
+        task = stepper.cancel_after(turns, story)
+        written = len(engine.read("known", limit=9999)) - before
+        if task.cancelled():
+            assert written == (2 if "cannot be taken back" in note_of(task) else 0)
+        else:
+            ended += 1
+            assert written == 2
+        if written:
+            assert engine.outcome(name).state == "committed"
+        else:
+            with engine.transaction(tx_id=name):
+                pass  # its id is free
+        if ended > 2:
+            break
+    assert ended or not engine.path.startswith("data")  # a real disk may take more turns
+
+
+def test_a_poll_holds_nothing(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
+) -> None:
+    """A message arrives at each turn of a poll that is cancelled: the next poll has it."""
+
+    async def other(timeout: float = 5.0) -> int:
+        found = await consumer.poll(timeout=timeout)
+        for each in found:
+            await each.ack()
+        return len(found)
+
+    consumer = stepper.run(consumer_of(face))
+    stepper.run(other(0.0))  # joins, and takes what was sent before
+    stepper.run(face.send("known", b"-"))
+    stepper.run(other())
+    for turns in range(1, 9):
+        for sent_at in range(max(turns - 3, 0), min(turns + 1, 6)):
+            task = stepper.loop.create_task(consumer.poll(timeout=60))
+            for turn in range(turns):
+                if turn == sent_at:
+                    engine.send("known", b"x")
+                stepper.turn()
+            if turns <= sent_at:
+                engine.send("known", b"x")
+            task.cancel()
+            stepper.finish(task)
+            if task.cancelled():
+                assert stepper.run(other()) == 1
+            else:
+                for each in task.result():
+                    stepper.run(each.ack())
+    assert engine.groups("g")[0].unread == 0
+    stepper.run(consumer.close())
+
+
+def test_an_ack_is_written_or_the_message_is_still_held(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
+) -> None:
+    consumer = stepper.run(consumer_of(face))
+    for each in stepper.run(consumer.poll()):
+        stepper.run(each.ack())
+    for turns in range(8):
+        engine.send("known", b"x")
+        (delivery,) = stepper.run(consumer.poll(timeout=5))
+        task = stepper.cancel_after(turns, delivery.ack)
+        if task.cancelled() and "cannot be taken back" not in note_of(task):
+            stepper.run(delivery.ack())
+        assert engine.groups("g")[0].unread == 0
+    stepper.run(consumer.close())
+
+
+def test_a_timeout_ends_each_wait(face: fmq.aio.AsyncEngine, stepper: Stepper) -> None:
+    async def story() -> None:
+        async with face.consumer("quiet", group="g") as consumer:
+            for call in (consumer.poll, lambda timeout: face.read("quiet", timeout=timeout)):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await call(timeout=60)
+            assert await consumer.poll() == []
+
+    stepper.run(story())
+
+
+def test_anyio_cancels_at_each_await(face: fmq.aio.AsyncEngine, stepper: Stepper) -> None:
+    anyio = pytest.importorskip("anyio")
+
+    async def story() -> None:
+        async with face.consumer("known", group="g") as consumer:
+            for each in await consumer.poll():
+                await each.ack()
+            with anyio.move_on_after(0.02) as scope:
+                await consumer.poll(timeout=60)
+            assert scope.cancelled_caught
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await face.send("known", b"never")
+            sent = asyncio.ensure_future(face.send("known", b"x"))
+            assert [each.body for each in await consumer.poll(timeout=5)] == [b"x"]
+            await sent
+
+    stepper.run(story())
