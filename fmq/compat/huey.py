@@ -7,6 +7,7 @@ of a block of the same directory belongs to the block. Needs the extra `huey`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from heapq import heappop, heappush
@@ -35,6 +36,7 @@ except ImportError as error:
 ETA = "eta"  # the header with the time of a task in the schedule, in seconds since 1970
 READ_AT_ONCE = 1000
 ALL = 1 << 60
+DELAY_SECONDS_MAX = 10 * 365 * 86400.0
 clock = SystemClock()
 
 
@@ -42,7 +44,7 @@ class FmqStorage(BaseStorage):
     """Implements huey's storage. Safe for threads; a fork goes on if it has a path."""
 
     blocking = True
-    priority = False
+    priority = True
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class FmqStorage(BaseStorage):
         self._lock = RLock()
         self._ready = False
         self._consumers: dict[tuple[int, str], Consumer | RemoteConsumer] = {}
-        self._waiting: list[tuple[float, int, Delivery]] = []  # of the schedule, held here
+        self._waiting: list[tuple[float, int, Delivery]] = []  # of the schedule, held here: due
         self._numbers = count()
 
     @property
@@ -124,8 +126,11 @@ class FmqStorage(BaseStorage):
     # --- the queue ------------------------------------------------------------------------------
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
-        """Send a task, with the block that runs, or at once."""
-        send(self._engine, self._queue, data)
+        """Send a task, with the block that runs, or at once. Priorities are 0 to 9, 9 first; others
+        count as the nearest of these.
+        """
+        level = min(max(round(priority or 0), 0), 9)
+        send(self._engine, self._queue, data, **({"priority": level} if level else {}))
 
     def dequeue(self) -> bytes | None:
         """Return the next task, for good; None if none comes for a while."""
@@ -137,9 +142,10 @@ class FmqStorage(BaseStorage):
         return self._unread(self._queue)
 
     def enqueued_items(self, limit: int | None = None) -> list[bytes]:
-        """Return the tasks in the queue, without taking them."""
-        found = self._engine.unread(self._group, self._queue, limit=limit or ALL)
-        return [message.body for message in found]
+        """Return the tasks in the queue, without taking them, in the order of their priorities."""
+        found = self._engine.unread(self._group, self._queue, limit=ALL)
+        found.sort(key=lambda message: -(message.priority or 0))
+        return [message.body for message in found[:limit]]
 
     def flush_queue(self) -> None:
         """Drop all tasks in the queue."""
@@ -164,11 +170,20 @@ class FmqStorage(BaseStorage):
             consumer = self._consumer(self._schedule)
             while found := consumer.poll(limit=READ_AT_ONCE):
                 for delivery in found:
-                    heappush(self._waiting, (_eta(delivery), next(self._numbers), delivery))
+                    self._keep(delivery, max(ts.timestamp(), clock.time_us() / 1_000_000))
             due = []
             while self._waiting and self._waiting[0][0] <= ts.timestamp():
                 due.append(heappop(self._waiting)[2])
-            return [delivery.body for delivery in due if _ack(delivery)]
+            return [delivery.body for delivery in due if _settle(delivery, Delivery.ack)]
+
+    def _keep(self, delivery: Delivery, now: float) -> None:
+        """Keep a task for the next time, or give it back until it is due: that is no attempt."""
+        eta = _eta(delivery)
+        if eta <= now:
+            heappush(self._waiting, (eta, next(self._numbers), delivery))
+        else:
+            delay = min(eta - now, DELAY_SECONDS_MAX)
+            _settle(delivery, lambda held: held.release(delay=delay, count=False))
 
     def schedule_size(self) -> int:
         """Return how many tasks are in the schedule."""
@@ -266,10 +281,10 @@ def _eta(what: Any) -> float:
     return float(what.headers[ETA])
 
 
-def _ack(delivery: Delivery) -> bool:
-    """Ack a task of the schedule. Return False if the schedule was flushed meanwhile."""
+def _settle(delivery: Delivery, how: Callable[[Delivery], object]) -> bool:
+    """Ack or release a task of the schedule. Return False if the schedule was flushed meanwhile."""
     try:
-        delivery.ack()
+        how(delivery)
     except LeaseLost:
         return False
     return True

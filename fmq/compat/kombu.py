@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import fmq
 from fmq import Consumer, Delivery, RemoteConsumer
-from fmq.clock import SystemClock
+from fmq.clock import SystemClock, as_datetime
 from fmq.compat.handle import Handle, engine_of, send
 from fmq.errors import (
     BadOption,
@@ -199,8 +199,11 @@ class FmqChannel(virtual.Channel):
     def _put(self, queue: str, message: dict[str, Any], **named: Any) -> None:
         """Send a message, with the block that runs, or at once."""
         self._new_queue(queue)
-        priority = self._get_message_priority(message)
-        extras = {"priority": priority} if priority else {}
+        extras: dict[str, Any] = {}
+        if priority := self._get_message_priority(message):
+            extras["priority"] = priority
+        if expiration := message["properties"].get("expiration"):
+            extras["expires_at"] = as_datetime(clock.time_us() + round(float(expiration) * 1000))
         send(self._engine, topic_of(queue), dumps(message).encode(), **extras)
 
     def _put_fanout(

@@ -224,3 +224,21 @@ def wait_for(ledger: Path, lines: int) -> None:
 def test_no_task_is_lost_when_all_are_killed(tmp_path: Path) -> None:
     """Worker, client and server; `python tools/kill_celery.py DIR --kills 20` for longer."""
     print(kill_celery.run(tmp_path, kills=3, seed=5))
+
+
+def test_messages_of_a_higher_priority_are_taken_first(engine: fmq.Engine) -> None:
+    """9 first, as Celery's documents say of RabbitMQ."""
+    with connected(engine) as connection:
+        queue = connection.SimpleQueue("q")
+        for number, priority in enumerate([0, 9, 3, 9]):
+            queue.put(number, priority=priority)
+        assert taken(queue) == [1, 3, 2, 0]
+
+
+def test_a_message_that_has_expired_is_not_taken(engine: fmq.Engine) -> None:
+    with connected(engine) as connection:
+        queue = connection.SimpleQueue("q")
+        queue.put("old", expiration=0.001)
+        queue.put("new", expiration=1000)
+        engine.read("nothing", timeout=0.01)  # wait a moment
+        assert taken(queue) == ["new"]
