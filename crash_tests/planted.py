@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crash_tests.dead.planted import OF_DEAD_LETTERS
+from crash_tests.delayed.planted import OF_TIMERS
 from crash_tests.groups.planted import OF_GROUPS
 from crash_tests.ids.planted import OF_IDS
 from crash_tests.mutant import Mutant
@@ -387,6 +388,7 @@ MUTANTS = (
     *OF_GROUPS,
     *OF_DEAD_LETTERS,
     *OF_IDS,
+    *OF_TIMERS,
     *FOUND_BY_TESTS,
     *FOUND_IN_BINDING,
 )

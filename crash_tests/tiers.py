@@ -11,6 +11,7 @@ from crash_tests.budget import Budget
 from crash_tests.by_hand import ByHand
 from crash_tests.corpus import Corpus
 from crash_tests.dead.story import Story as DeadLetters
+from crash_tests.delayed.story import Story as Delayed
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
@@ -46,6 +47,7 @@ TIERS: dict[Tier, float] = {
     Groups(): 0.1,
     Groups("dead", DeadLetters): 0.1,
     Groups("ids", MessageIds): 0.1,
+    Groups("delayed", Delayed): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

@@ -261,26 +261,24 @@ class Timers:
     # --- from runs to memory and back ---------------------------------------------------------
 
     def _load_one(self, until_us: int, before: bytes | None = None) -> bool:
-        """Take the first entry of all runs into memory, if it is due by `until_us`; return whether
-        there was one. With `before`, only if it comes before that entry.
+        """Take the first timer of all runs into memory, with all its copies, if it is due by
+        `until_us`; return whether there was one. With `before`, only up to that entry.
         """
-        first, entry = None, b""
-        for run in self._runs:
-            head = run.head
-            if head is not None and (first is None or head < entry):
-                first, entry = run, head
-        if first is None or due_in(entry) > until_us:
+        entry = min((run.head for run in self._runs if run.head is not None), default=b"")
+        if not entry or due_in(entry) > until_us:
             return False
         if before is not None and entry[KEY] > before[KEY]:
-            return False  # a newer copy of the same timer has the same key, and is taken with it
-        first.take(1)
-        if first.head is None:
-            self._runs.remove(first)
-            self.obsolete.append(first)
-        number = number_in(entry)
+            return False
+        number, key = number_in(entry), entry[KEY]
+        for run in [each for each in self._runs if each.head is not None]:
+            while run.head is not None and run.head[KEY] == key:  # the newest of all copies counts
+                entry = max(entry, run.head)
+                run.take(1)
+            if run.head is None:
+                self._runs.remove(run)
+                self.obsolete.append(run)
         if entry[NUMBER] in self.gone:
-            if all(run.head is None or run.head[KEY] != entry[KEY] for run in self._runs):
-                self.gone.discard(entry[NUMBER])
+            self.gone.discard(entry[NUMBER])
         elif number not in self._taken and self._near.get(number, b"") < entry:
             self._near[number] = entry
             heappush(self._heap, entry)

@@ -1,0 +1,1 @@
+"""Messages wait for their time, and the power fails at each step."""
