@@ -58,6 +58,31 @@ OF_GROUPS = (
         STORIES,
     ),
     Mutant(
+        "a checkpoint carries no priorities",
+        "            self.spans_of(topic.queues[number]).carry(spans)\n",
+        "",
+        STORIES,
+        (("            topic.has_priorities = topic.has_priorities or bool(spans[0])\n", ""),),
+    ),
+    Mutant(
+        "what a reference publishes has no priority",
+        'publish_run(ledger, run, said.get(run.body_position, b""))',
+        "publish_run(ledger, run)",
+        tests="tests/consume/test_priorities.py -k transaction",
+    ),
+    Mutant(
+        "a span with a priority seems to have no message without one",
+        "            mask |= LOWEST\n",
+        "            pass\n",
+        STORIES,
+    ),
+    Mutant(
+        "an expired message is handed out if it is the first of its claim",
+        "                    if matches and expires_us > now_us:\n",
+        "                    if matches and (expires_us > now_us or not found):\n",
+        STORIES,
+    ),
+    Mutant(
         "queues that are added are not replayed",
         "        topic.queues.append(Queue(topic.name, number))\n",
         "        topic.queues.append(Queue(topic.name, number)) if ledger.listener else None\n",

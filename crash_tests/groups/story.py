@@ -2,7 +2,7 @@
 
 The model knows nothing of the engine. It has the state after the last call that returned, and that
 after the call that is running; a crash leaves one of the two. What a filter passes over is acked
-without a sync of its own, so it may be acked or not.
+without a sync of its own, so it may be acked or not. So is what has expired.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from fmq import filters
+from fmq.clock import as_datetime
 from fmq.errors import UsageError
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
@@ -28,7 +30,7 @@ FILTERS = ("", "tags:paid", "tags:open || paid", "tags:void")
 KINDS = (
     *("send", "send", "send", "ack", "ack", "ack", "ack in tx", "take", "release"),
     *("take", "seek", "seek", "seek", "drop", "drop"),
-    *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen"),
+    *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
 )
 STEPS = 24
 
@@ -42,10 +44,16 @@ class Place(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A message: its tag, and its body, which no other message has."""
+    """A message: its tag, its body, which no other message has, its priority and its expiry."""
 
     tag: str
     body: bytes
+    priority: int | None = None
+    expires_us: int | None = None
+
+    def is_left(self, now_us: int) -> bool:
+        """Return whether it has not expired."""
+        return self.expires_us is None or now_us < self.expires_us
 
 
 class Hand(NamedTuple):
@@ -94,12 +102,16 @@ class State:
         counted = Skipped(skipped.least + len(left - may), skipped.most + len(left))
         self.groups[place.group, place.topic] = text, counted
 
-    def passed(self) -> None:
-        """Note what filters may pass over."""
+    def passed(self, now_us: int) -> None:
+        """Note what may be passed over: what a filter does not want, and what has expired."""
         for (group, topic), (text, _) in self.groups.items():
             for (name, queue), sent in self.messages.items():
-                if name == topic and text:
-                    unwanted = {n for n, each in enumerate(sent) if not wants(text, each.tag)}
+                if name == topic:
+                    unwanted = {
+                        n
+                        for n, each in enumerate(sent)
+                        if not wants(text, each.tag) or not each.is_left(now_us)
+                    }
                     self.may.setdefault(Place(group, topic, queue), set()).update(unwanted)
 
     def forget(self, group: str = "", topic: str = "") -> None:
@@ -139,10 +151,10 @@ class Story:
 
     def _call(self, call: Callable[[], Any], effect: Callable[[State], None]) -> Any:
         """Make a call of the engine that has this effect."""
-        self.done.passed()
+        self.done.passed(self.clock.time_us())
         self.running = deepcopy(self.done)
         effect(self.running)
-        self.running.passed()
+        self.running.passed(self.clock.time_us())
         try:
             found = call()
         except UsageError:
@@ -161,11 +173,25 @@ class Story:
 
         self.sent += 1
         body = b"%d:" % self.sent + bytes(self.random.choice((10, 900)))
+        priority = self.random.choice((None, None, 0, 5, 9))
+        expires_us = self.clock.time_us() + 10_000_000 if self.random.random() < 0.3 else None
+        sent = Sent(tag, body, priority, expires_us)
+        more: dict[str, Any] = {"tag": tag, "queue": queue, "priority": priority}
+        if expires_us is not None:
+            more["expires_at"] = as_datetime(expires_us)
 
         def effect(state: State) -> None:
-            state.messages.setdefault((topic, queue), []).append(Sent(tag, body))
+            state.messages.setdefault((topic, queue), []).append(sent)
 
-        self._call(lambda: self.engine.send(topic, body, tag=tag, queue=queue), effect)
+        def prepared() -> None:
+            with self.engine.transaction() as tx:
+                tx.send(topic, body, **more)
+                tx.prepare()
+
+        send = partial(self.engine.send, topic, body, **more)
+        # The first prepare would make the topic before there is a message.
+        two_phases = (topic, queue) in self.done.messages and self.random.random() < 0.2
+        self._call(prepared if two_phases else send, effect)
 
     def _take(self) -> None:
         group, topic = self._usual(GROUPS), self._usual(TOPICS)
@@ -194,6 +220,10 @@ class Story:
                 raise Violation("I2", f"{each!r} is {each.body[:9]!r}, not {sent.body[:9]!r}")
             if not wants(self.done.groups[group, topic][0], sent.tag):
                 raise Violation("I1", f"{group} is handed {each!r}, which it does not want")
+            if not sent.is_left(self.clock.time_us()):
+                raise Violation("I1", f"{group} is handed {each!r}, which has expired")
+            if each.message.priority != sent.priority:
+                raise Violation("I2", f"{each!r} has the priority {each.message.priority}")
             if each.offset in self.done.acked.get(Place(group, topic, each.queue), ()):
                 raise Violation("I7", f"{group} is handed {each!r}, which it has acked")
         self.hand += [Hand(each, group, self.moves[group, topic]) for each in found]
@@ -328,6 +358,9 @@ class Story:
     def _checkpoint(self) -> None:
         self._call(self.engine.checkpoint, lambda state: None)
 
+    def _wait(self) -> None:
+        self.clock.advance(6)
+
     def _reopen(self) -> None:
         self.engine.close()
         self.hand.clear()
@@ -395,20 +428,33 @@ class Story:
                 for offset, each in enumerate(sent)
                 if name == topic
                 and wants(text, each.tag)
+                and each.is_left(self.clock.time_us())
                 and offset not in state.acked.get(Place(group, topic, queue), ())
             }
-            found = []
+            # What was tried twice waits for a while, as after each failure.
+            waits = {
+                (queue, offset)
+                for (who, name, queue), tried in inside(engine).ledger.tried.items()
+                for first, end, count, _ in tried.all()
+                for offset in range(first, end)
+                if (who, name) == (group, topic) and count > 1
+            }
+            found, is_new = [], True
             with engine.consumer(topic, group=group) as consumer:
                 while deliveries := consumer.poll():
                     found += [(each.queue, each.offset) for each in deliveries]
                     for each in deliveries:
+                        is_new = is_new and each.attempt == 1
                         if each.body != state.messages[topic, each.queue][each.offset].body:
                             raise Violation("I2", f"{each!r} has another body")
-            maybe = {
+            maybe = waits | {
                 (place.queue, offset)
                 for place, offsets in state.may.items()
                 if (place.group, place.topic) == (group, topic)
                 for offset in offsets
             }
+            levels = [state.messages[topic, queue][offset].priority or 0 for queue, offset in found]
+            if is_new and levels[:9] != sorted(levels, reverse=True)[:9]:  # the tenth is the oldest
+                raise Violation("I7", f"{group} gets the priorities {levels} of {topic}")
             if len(found) != len(set(found)) or not expected - maybe <= set(found) <= expected:
                 raise Violation("I7", f"{group} gets {sorted(found)}, not {sorted(expected)}")
