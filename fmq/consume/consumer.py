@@ -123,6 +123,7 @@ class Consumer:
         self._burying = burying
         self._turn = 0  # the queue that a poll begins with
         self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
+        self._read_upto: dict[Queue, int] = {}  # of queues with priorities
         self._closed = False
         self._sieve = Sieve(messages, writer, group)
         self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
@@ -480,7 +481,9 @@ class Consumer:
         # A multiple of `count`, so that equal polls always get as many as they ask for.
         wanted = -(-READ_AHEAD_MESSAGES // count) * count
         if queue.spans is not None and queue.spans.masks.numbers:
-            wanted = count  # the next message is probably elsewhere
+            if self._read_upto.get(queue) != first:
+                wanted = count  # the next message is probably elsewhere, too
+            self._read_upto[queue] = first + wanted
         try:
             ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
         except OSError:

@@ -27,7 +27,7 @@ REQUEST = 1  # the number of a column: which request of a client the record carr
 REQUEST_COLUMN = Struct("<16sQHI")
 REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size  # of an extension with nothing else
 WAITING_MAX = 1023
-EXPIRED = 7  # of an ACK: the group has not seen these messages, for they had expired
+EXPIRED = 8  # of an ACK: the group has not seen these messages, for they had expired
 
 
 class Request(NamedTuple):
