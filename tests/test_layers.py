@@ -47,7 +47,7 @@ MAY_IMPORT = {
     # Pure functions: they share queues, and know no engine.
     "fmq.allocation": {"fmq.errors", "fmq.allocation"},
     # Programs call these with their engine, and they call it as any program does.
-    "fmq.compat": GROUND | {"fmq", "fmq.compat"},
+    "fmq.compat": GROUND | {"fmq", "fmq.aio", "fmq.compat"},
     "fmq.posix": GROUND,
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
     "fmq.network": GROUND,

@@ -1,7 +1,8 @@
 """fmq in the place of task queues that people already use.
 
-`Queue` has the interface of `queue.Queue`. `fmq.compat.huey` and `fmq.compat.kombu` are for huey,
-Celery and kombu, which have to be installed: the extras `huey` and `kombu`.
+`Queue` has the interface of `queue.Queue`. `fmq.compat.huey`, `fmq.compat.kombu` and
+`fmq.compat.taskiq` are for huey, Celery and kombu, and taskiq, which have to be installed: the
+extras `huey`, `kombu` and `taskiq`.
 """
 
 from fmq.compat.queue import Empty, Full, Queue, ShutDown, Undecodable
