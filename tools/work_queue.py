@@ -31,7 +31,7 @@ import fmq
 import fmq.bind
 from fmq.errors import FmqError, LeaseLost
 
-WORKERS, ATTEMPTS, FLAKY_FAILURES = 3, 4, 2
+WORKERS, ATTEMPTS, FLAKY_FAILURES = 3, 5, 2
 PATIENCE_SECONDS = 120.0
 OPTIONS = fmq.Options(
     check_after_seconds=0.5,
@@ -52,6 +52,10 @@ TABLES = """
 # --- a worker -------------------------------------------------------------------------------------
 
 
+class JobFailed(Exception):
+    """A job cannot be done, this time."""
+
+
 class Worker:
     """One process that handles jobs until it is killed."""
 
@@ -60,18 +64,18 @@ class Worker:
         self.notes = database(home)  # outside of the transactions of jobs
         resolve = {"worker": f"sqlite:///{home / 'ledger.db'}"}
         self.engine = fmq.connect(home / "queue", OPTIONS, resolve=resolve)
-        self.jobs = self.engine.consumer("jobs", group="workers")
+        retry = fmq.Retry(ATTEMPTS, backoff=0.05)
+        self.jobs = self.engine.consumer("jobs", group="workers", retry=retry)
 
     def run(self) -> None:
-        """Handle what comes."""
-        while True:
-            for delivery in self.jobs.poll(limit=2, timeout=1.0):
-                # Lost: the server was killed, and somebody else has the job now.
-                with suppress(LeaseLost):
-                    self.handle(delivery)
+        """Handle what comes. A job that fails is given back, or becomes a dead letter."""
+        for delivery in self.jobs:
+            # Lost: the server was killed, and somebody else has the job now.
+            with suppress(LeaseLost, JobFailed), delivery:
+                self.handle(delivery)
 
     def handle(self, delivery: fmq.Delivery) -> None:
-        """Do a job, give it back, or reject it."""
+        """Do a job, or fail."""
         job, attempt = delivery.body.decode(), delivery.attempt
         kind, _, due = job.split(" ")
         try:
@@ -79,21 +83,15 @@ class Worker:
                 self.notes.execute("INSERT INTO tries VALUES (?, ?)", (job, attempt))
         except sqlite3.IntegrityError:
             self.complain(f"{job}: a second attempt {attempt}")
-        if attempt > ATTEMPTS and kind in ("poison", "deadly"):
-            delivery.reject(f"{kind}: given up")  # it was killed at its last attempt
-        elif kind == "poison":
-            if attempt >= ATTEMPTS:
-                delivery.reject("poison: it has failed")
-            else:
-                delivery.release(delay=0.05)
-        elif kind == "deadly":
+        if attempt > ATTEMPTS:
+            self.complain(f"{job}: attempt {attempt}")
+        if kind == "deadly":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif kind == "flaky" and attempt <= FLAKY_FAILURES:
-            delivery.release(delay=0.1)
-        else:
-            if time.time() < float(due):
-                self.complain(f"{job}: it came {float(due) - time.time():.3f} s early")
-            self.do(job, delivery)
+        if kind == "poison" or (kind == "flaky" and attempt <= FLAKY_FAILURES):
+            raise JobFailed(f"{kind} at attempt {attempt}")
+        if time.time() < float(due):
+            self.complain(f"{job}: it came {float(due) - time.time():.3f} s early")
+        self.do(job, delivery)
 
     def do(self, job: str, delivery: fmq.Delivery) -> None:
         """Write the row of a job and ack it, both or neither."""
@@ -226,13 +224,12 @@ def wait(
     wrong += [f"{job}: a dead letter" for job in buried if job not in bad]
     for letter in dead:
         job = letter.body.decode()
-        if letter.attempts < max(ATTEMPTS, *tries.get(job, [0])):
+        if letter.attempts != ATTEMPTS or max(tries.get(job, [0])) > ATTEMPTS:
             wrong.append(f"{job}: {letter.attempts} attempts, and it had {tries.get(job)}")
     wrong += [f"it is still undecided: {tx.tx_id}" for tx in engine.undecided()]
-    most = max((letter.attempts for letter in dead), default=0)
     print(
         f"{len(done)} of {len(good)} good jobs are done, {len(dead)} of {len(bad)} poison ones are "
-        f"dead letters after {ATTEMPTS} to {most} attempts",
+        f"dead letters after {ATTEMPTS} attempts",
         flush=True,
     )
     return wrong

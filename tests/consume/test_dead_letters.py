@@ -9,7 +9,15 @@ import pytest
 
 from fmq import Engine
 from fmq.clock import as_datetime
-from fmq.errors import BadName, BadOption, LeaseLost, UnknownDeadLetter, UnknownGroup, UnknownTopic
+from fmq.errors import (
+    BadName,
+    BadOption,
+    LeaseLost,
+    TooLarge,
+    UnknownDeadLetter,
+    UnknownGroup,
+    UnknownTopic,
+)
 from fmq.store.internal import dead_topic, replay_topic
 from tests.small import CrashDisk, FakeClock, check, opened
 
@@ -309,3 +317,75 @@ def test_retention_does_not_carry_dead_letters_round_and_round(disk: CrashDisk) 
         assert engine.dead_letters("g").count() == 40
         assert engine.stats().position - written < 4 * sent
     check(disk)
+
+
+def test_a_message_that_fills_a_segment_is_not_moved_but_can_be_with_larger_ones(
+    disk: CrashDisk,
+) -> None:
+    body = b"x" * (4096 - 250)
+    with opened(disk) as engine:
+        engine.send("t", body)
+        with engine.consumer("t", group="g") as consumer:
+            (delivery,) = consumer.poll()
+            with pytest.raises(TooLarge, match="segment_bytes"):
+                delivery.reject("r" * 500)
+            assert numbers(engine) == []
+            delivery.release()  # it is still in hand
+    with opened(disk, segment_bytes=8192) as engine:
+        reject(engine, 0)
+        (letter,) = engine.dead_letters("g")
+        assert letter.body == body
+    check(disk)
+
+
+def test_a_reason_is_cut_to_what_fits(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        first, second, *_ = consumer.poll()
+        first.reject("ä" * 1000)
+        second.reject("a\udc80b")
+    assert [letter.reason for letter in engine.dead_letters("g")] == ["ä" * 512, "a?b"]
+
+
+def test_what_a_message_carries_is_kept(disk: CrashDisk) -> None:
+    clock = FakeClock()
+    late = as_datetime(clock.time_us() + 10**12)
+    with opened(disk, clock) as engine:
+        engine.send("t", b"x", message_id="once", priority=7, expires_at=late)
+        with engine.transaction(tx_id="T", producer="p") as tx:
+            tx.send("t", b"y")
+        reject(engine, 0, 1)
+        first, second = engine.dead_letters("g")
+        assert (first.message_id, first.priority, first.expires_at) == ("once", 7, late)
+        assert (second.tx_id, second.producer) == ("T", "p")
+        engine.dead_letters("g").replay()
+        with engine.consumer("t", group="g") as consumer:
+            found = consumer.poll()
+            assert [each.message for each in found] == engine.read("t")
+        engine.send("t", b"again", message_id="once")
+        assert engine.queues("t")[0].next == 2, "the id is taken still, and once"
+    check(disk)
+
+
+def test_an_undecided_transaction_holds_what_it_acks(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        first, *_ = consumer.poll()
+        tx = engine.transaction()
+        tx.ack(first)
+        with pytest.raises(LeaseLost):
+            first.reject("too late")
+        tx.rollback()
+        first.reject("now")
+    assert [letter.body for letter in engine.dead_letters("g")] == [b"0"]
+
+
+def test_a_transaction_acks_what_was_replayed(engine: Engine, disk: CrashDisk) -> None:
+    reject(engine, 2)
+    engine.dead_letters("g").replay()
+    with engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll()
+        with engine.transaction() as tx:
+            tx.ack(delivery)
+            tx.send("u", b"done")
+    engine.close()
+    with opened(disk) as again, again.consumer("t", group="g") as consumer:
+        assert consumer.poll() == []
