@@ -71,7 +71,7 @@ class State:
 
 
 class Story:
-    """An engine that is told what to send, and what must be there after each crash."""
+    """An engine with what it sends, and what must be there after each crash."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -103,7 +103,7 @@ class Story:
 
     @property
     def now(self) -> State:
-        """What readers see."""
+        """The state that readers see."""
         return self.left[-1]
 
     def _call(self, call: Callable[[], Any], after: State, *, synced: bool) -> Any:

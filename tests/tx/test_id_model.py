@@ -69,7 +69,7 @@ class IdModel(RuleBasedStateMachine):
         return next((tx_id for tx_id, keys in self.held.items() if key in keys), None)
 
     def fate(self, key: tuple[str, str]) -> str:
-        """Whether an id is known, free, or either."""
+        """Return whether an id is known, free, or either."""
         first = self.first.get(key)
         if first is None or self.now - first.time > SECONDS:
             return "free"
