@@ -1,0 +1,31 @@
+"""Without huey or kombu, the modules for them say what to install, and all else works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = """
+import sys
+sys.modules[{package!r}] = None  # as if it were not installed
+import fmq.compat
+assert fmq.compat.Queue
+import fmq.compat.{package}
+"""
+
+
+@pytest.mark.parametrize("package", ["huey", "kombu"])
+def test_the_error_names_the_extra(package: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(package=package)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"pip install 'fmq-engine[{package}]'" in done.stderr.splitlines()[-1]
