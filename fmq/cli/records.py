@@ -41,6 +41,7 @@ from fmq.store.kinds import (
     Tried,
 )
 from fmq.store.record import BOUND, EXTENDED, FIRST, LAST
+from fmq.store.timing import timing_in
 
 FLAGS = {
     FIRST: "first",
@@ -186,8 +187,9 @@ def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
 def _own(record: Record) -> dict[str, Any]:
     """Return the fields that only records of this kind have."""
     if isinstance(record, Run):
-        # A body that is prepared has no place in its queue yet.
-        offset = None if record.kind == Kind.PRE_MESSAGE else record.offset
+        # A body that is prepared, or waits, has no place in its queue yet.
+        has_none = record.kind in (Kind.PRE_MESSAGE, Kind.TIMER)
+        offset = None if has_none else record.offset
         own: dict[str, Any] = {
             "topic": shown(record.topic),
             "queue": record.queue,
@@ -196,7 +198,10 @@ def _own(record: Record) -> dict[str, Any]:
         own |= {"count": record.count}
         if record.kind == Kind.REF_MESSAGE:
             return own | {"body_position": record.body_position}
-        return own | {"bytes": record.raw_bytes, "producer": record.producer or None}
+        own |= {"bytes": record.raw_bytes, "producer": record.producer or None}
+        if (timing := timing_in(record.extension)) is not None:
+            own |= {"due": as_datetime(timing.due_us), "timer": timing.number or None}
+        return own
     if isinstance(record, Prepare):
         own = {"count": record.messages, "bytes": record.bytes, "producer": record.producer or None}
         own |= {"records": record.records, "seal": record.seal.hex()}
