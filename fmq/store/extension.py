@@ -26,6 +26,7 @@ SIZE = Struct("<I")
 REQUEST = 1  # the number of a column: which request of a client the record carries out
 REQUEST_COLUMN = Struct("<16sQHI")
 REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size  # of an extension with nothing else
+FIRST_IS_REQUEST = bytes((REQUEST,))
 WAITING_MAX = 1023
 EXPIRED = 8  # of an ACK: the group has not seen these messages, for they had expired
 
@@ -55,6 +56,8 @@ def without_request(extension: bytes) -> bytes:
     """Return the extension without the request, which another record does not carry out."""
     if is_request_only(extension):
         return b""
+    if len(extension) < REQUEST_BYTES:
+        return extension  # too short to have one
     columns = decode_extension(extension)
     columns.pop(REQUEST, None)
     return encode_extension(columns)
@@ -67,6 +70,8 @@ def is_request_only(extension: bytes) -> bool:
 
 def request_in(extension: bytes) -> Request | None:
     """Return the request that an extension names; None if it names none. Raises BadRecord."""
+    if len(extension) < REQUEST_BYTES and extension[:1] != FIRST_IS_REQUEST:
+        return None  # too short to have one behind another column
     column = decode_extension(extension).get(REQUEST)
     if column is None:
         return None

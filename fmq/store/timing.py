@@ -18,7 +18,8 @@ from fmq.store.record import BadRecord
 
 TIMING = 6
 TIMING_COLUMN = Struct("<qQ")
-TIMING_BYTES = 5 + TIMING_COLUMN.size + 4  # of an extension with nothing else
+ALONE = Struct("<BIqQI")  # an extension with nothing else, as of most messages that wait
+TIMING_BYTES = ALONE.size
 FROM_NOW = 1  # the number of no timer: each record begins at a multiple of 8
 DUE_US_MAX = (1 << 63) - 1
 
@@ -34,6 +35,10 @@ def timing_in(extension: bytes) -> Timing | None:
     """Return the timing that an extension says; None without one. Raises BadRecord."""
     if not extension:
         return None
+    if len(extension) == TIMING_BYTES and extension[0] == TIMING:
+        _, size, due_us, number, _ = ALONE.unpack(extension)
+        if size == TIMING_COLUMN.size and due_us >= 0:
+            return Timing(due_us, number)
     column = decode_extension(extension).get(TIMING)
     if column is None:
         return None
@@ -48,7 +53,9 @@ def timing_in(extension: bytes) -> Timing | None:
 def with_timing(extension: bytes, timing: Timing | None) -> bytes:
     """Return the extension with `timing` in place of the one that it has; None: without one."""
     if timing is not None and not extension:
-        return encode_extension({TIMING: TIMING_COLUMN.pack(*timing)})
+        return ALONE.pack(TIMING, TIMING_COLUMN.size, *timing, TIMING_BYTES)
+    if timing is None and len(extension) == TIMING_BYTES and extension[0] == TIMING:
+        return b""
     columns = decode_extension(extension) if extension else {}
     columns.pop(TIMING, None)
     if timing is not None:
