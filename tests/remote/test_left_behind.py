@@ -1,0 +1,109 @@
+"""What a process that serves leaves behind, and who may use what it serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.errors import NotAStore
+from fmq.recovery.layout import OF_THE_SERVER
+from tests.remote.served import ROOT, serving
+
+# Another user, who connects, and says which error that gives and after how long.
+STRANGER = """
+import os, sys, time
+import fmq, fmq.remote.connecting, subprocess
+os.setgroups([]); os.setgid(65534); os.setuid(65534)  # who may not read this Python, perhaps
+began = time.monotonic()
+try:
+    fmq.connect(sys.argv[1], start=sys.argv[2] == "start").send("t", b"1")
+except fmq.errors.FmqError as error:
+    print(type(error).__name__, round(time.monotonic() - began, 3), error)
+"""
+
+
+def test_what_was_sent_without_a_sync_may_go_with_the_server_and_leaves_no_gap(
+    tmp_path: Path,
+) -> None:
+    """What comes after it gets the next offset that is free, so offsets stay dense."""
+    path = tmp_path / "shop"
+    options = fmq.Options(sync="interval", sync_interval_seconds=3600.0)
+    with fmq.connect(path, options) as client:
+        kept = client.send("t", b"durable", sync=True)
+        for number in range(5):
+            client.send("t", b"%d" % number, sync=False)
+        pid = int((path / "LOCK").read_text().split()[1])
+        os.kill(pid, signal.SIGKILL)
+        after = client.send("t", b"after", sync=True)
+        found = [message.body for message in client.read("t")]
+        assert found[0] == b"durable"
+        assert found[-1] == b"after"
+        assert found[1:-1] == [b"%d" % number for number in range(len(found) - 2)]
+        assert (kept.offset, after.offset) == (0, len(found) - 1)
+        (queue,) = client.queues("t")
+        assert (queue.first, queue.next) == (0, len(found))
+        os.kill(int((path / "LOCK").read_text().split()[1]), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("name", sorted(OF_THE_SERVER))
+def test_the_names_of_the_server_are_known_in_a_directory_without_a_journal(
+    name: str, tmp_path: Path
+) -> None:
+    """A client makes some of them before there is a journal. They are nobody else's files."""
+    path = tmp_path / "shop"
+    path.mkdir()
+    (path / name).touch()
+    with pytest.raises(NotAStore, match="no journal was ever begun"):
+        fmq.open(path, read_only=True)
+    command = [sys.executable, "-m", "fmq", "info", str(path)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "no journal was ever begun" in said.stderr
+    with fmq.open(path, background=False) as engine:
+        engine.send("t", b"1")
+    assert fmq.check(path).ok
+    (path / "foreign").touch()
+    assert fmq.check(path).ok  # beside a journal, files of others are in nobody's way
+
+
+def test_a_server_that_was_killed_leaves_a_directory_that_opens(tmp_path: Path) -> None:
+    """The socket is one of a dead process; whoever comes next takes its place."""
+    path = tmp_path / "shop"
+    with serving(path) as served, fmq.connect(path, start=False) as client:
+        client.send("t", b"1")
+        served.process.kill()
+        served.process.wait()
+    assert (path / "SOCKET").is_socket()
+    report = fmq.check(path)
+    assert report.ok, report.problems
+    with fmq.open(path) as engine, engine.serve(), fmq.connect(path, start=False) as client:
+        assert [message.body for message in client.read("t")] == [b"1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+@pytest.mark.parametrize("start", ["start", "never"])
+def test_another_user_is_refused_at_once(mode: int, start: str, tmp_path: Path) -> None:
+    """Whether the directory is closed to that user, or only the socket."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if os.stat(folder).st_uid == os.geteuid() and folder.is_relative_to("/tmp"):
+            os.chmod(folder, os.stat(folder).st_mode | 0o011)
+    path = tmp_path / "shop"
+    with serving(path):
+        os.chmod(path, mode)
+        began = time.monotonic()
+        command = [sys.executable, "-c", STRANGER, str(path), start]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        said = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd="/"
+        )
+        assert time.monotonic() - began < 20.0
+    name, seconds, *_ = said.stdout.split() or [said.stderr, "99"]
+    assert name == "NotAllowed", said.stdout + said.stderr
+    assert float(seconds) < 5.0
