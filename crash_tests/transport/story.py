@@ -12,7 +12,7 @@ from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from crash_tests.transport.blow import AT_PIECES, Blow
 from crash_tests.transport.server import OPTIONS, BreakingServer, ClientDied
-from fmq.consume.delivery import Delivery
+from fmq.consume.delivery import Delivery, ReplayedDelivery
 from fmq.message import Receipt
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
@@ -34,6 +34,9 @@ KINDS = (
     "release",
     "take",
     "take for good",
+    "reject",
+    "reject",
+    "replay",
 )
 # What a client may have done of a call in which it dies.
 BEGUN = {
@@ -42,6 +45,8 @@ BEGUN = {
     "ack": "ack one",
     "release": "take",
     "take for good": "take one for good",
+    "reject": "reject one",
+    "replay": "replay of one topic",  # each has an append of its own
 }
 Content = dict[str, Any]
 
@@ -142,6 +147,9 @@ class Story:
         if kind in ("take for good", "take one for good"):
             self._take(number, consumer, 1 if kind == "take one for good" else 2)
             return
+        if kind in ("replay", "replay of one topic"):
+            self._replay(client, f"g{number}", of_one_topic=kind != "replay")
+            return
         taken: list[Delivery] = []
         while len(taken) < 2 and (found := consumer.poll(limit=2 - len(taken))):
             taken += found  # what comes again may come in pieces
@@ -155,9 +163,21 @@ class Story:
                 for delivery in taken:
                     tx.ack(delivery)
                 tx.send("a", b"%d after %d messages" % (at, len(taken)))
+        elif kind in ("reject", "reject one"):
+            for delivery in taken[: 1 if kind == "reject one" else None]:
+                delivery.reject("no")
         elif kind == "release":
             for delivery in taken:
                 delivery.release()
+
+    @staticmethod
+    def _replay(client: RemoteEngine, group: str, *, of_one_topic: bool) -> None:
+        dead = client.dead_letters(group)
+        if of_one_topic:
+            letters = dead.list()
+            dead.replay([each.number for each in letters if each.topic == letters[0].topic])
+        else:
+            dead.replay()
 
     def _take(self, number: int, consumer: RemoteConsumer, wanted: int) -> None:
         """Take messages for good. None may be lost, or come twice, if an answer is lost."""
@@ -194,7 +214,12 @@ class Story:
                 content[f"{topic}/{queue}"] = [each.body.decode() for each in messages]
             content["m"] = client.mark("m")
             for number in range(CLIENTS):
-                content[f"g{number}"] = self._check_group(client, f"g{number}")
+                acked, rejected = self._check_group(client, f"g{number}")
+                content[f"g{number}"] = acked
+                # Which ones differs: what a lost answer has handed out comes behind others.
+                content[f"g{number} has rejected"] = len(rejected)
+                if len(set(rejected)) != len(rejected):
+                    raise Violation("I7", f"g{number} has rejected {rejected}, one of them twice")
                 if number != dead:  # it may have had no answer to its last call
                     content[f"g{number} has taken"] = len(self._taken[number])
         server.close()
@@ -210,18 +235,21 @@ class Story:
         if [each.body for each in found] != bodies:
             raise Violation("I1", f"{topic}/{queue} from {offset} has {found}, not {bodies}")
 
-    def _check_group(self, client: RemoteEngine, group: str) -> int:
-        """Return how much is acked; all else must come at once: no client holds it any more."""
+    def _check_group(self, client: RemoteEngine, group: str) -> tuple[int, list[bytes]]:
+        """Return how much is acked, and what was rejected, replayed or not; all else must come at
+        once: no client holds it any more.
+        """
         known = [each for each in client.groups() if each.group == group]
         acked = sum(each.acked_below + each.acked_beyond for each in known)
         there = sum(each.next - each.first for each in client.queues())
         with client.consumer(["a", "b"], group=group) as consumer:
-            taken = 0
+            taken, rejected = 0, [each.body for each in client.dead_letters(group).list()]
             while found := consumer.poll(limit=99):
-                taken += len(found)
+                again = [each.body for each in found if isinstance(each, ReplayedDelivery)]
+                taken, rejected = taken + len(found) - len(again), rejected + again
         if acked + taken != there:
             raise Violation("I7", f"{group} has acked {acked} of {there}, and {taken} come again")
-        return acked
+        return acked, rejected
 
 
 def told(steps: tuple[Step, ...], blow: Blow) -> BreakingServer:
