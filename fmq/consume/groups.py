@@ -70,7 +70,8 @@ class Groups:
             for first, end, count, due_us in tried.all():
                 # What was in hand at a kill waits, too: perhaps it kills its process each time.
                 wait = max(due_us - now_us, 0) / 1_000_000 if due_us else DEFAULT.delay(count)
-                holds.tried_before(first, end, count, now + wait)
+                # What need not wait is due before the poll that looks for it has begun.
+                holds.tried_before(first, end, count, now + wait if wait else -math.inf)
 
     def hold_former(self, upto: Callable[[GroupKey], int], until: float) -> None:
         """Hold what was handed out before, `upto` an offset of each queue, for those who have it.

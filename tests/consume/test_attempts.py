@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import fmq
@@ -191,3 +193,14 @@ def test_attempts_are_counted_in_every_mode(sync: str) -> None:
     with opened(disk, sync=sync) as engine:
         assert carried(engine) == [["g", "t", 0, [[0, 1, 2, 0]]]]
     check(disk)
+
+
+def test_what_was_tried_once_is_handed_out_by_the_first_poll_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """It is due before that poll begins, on a clock that moves too."""
+    for attempt in (1, 2):
+        with fmq.open(tmp_path / "data") as engine:
+            if attempt == 1:
+                engine.send("t", b"x")
+            assert polled(engine) == [(0, attempt)]
