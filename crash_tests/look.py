@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from crash_tests.oracle import Lane, Place, Seen, Violation, tx_id_of
 from fmq.errors import OffsetGone, UnknownTransaction
+from fmq.testing.inside import inside
 
 if TYPE_CHECKING:
     from fmq.engine import Engine
@@ -129,7 +130,9 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
     if not begun:
         return found
     with engine.consumer(sorted(begun), group=group) as consumer:
-        while batch := consumer.poll_batch(limit=ALL):
+        # Not a poll, which would write that it tries them.
+        while claimed := consumer._claim(ALL, 0.0, consumer._read_batch, in_one_piece=True):
+            _, (batch,) = claimed
             topic, queue, offset = batch.topic, batch.queue, batch.offset
             first, bodies = lanes[topic, queue]
             places = {(topic, queue, offset + i) for i in range(len(batch))}
@@ -137,4 +140,18 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
             if places & found or shown != batch.bodies:
                 raise Violation("I5", f"{group} gets {places & found} twice, or wrong bodies")
             found |= places
-    return found
+    return found | _waiting(engine, group, sorted(begun))
+
+
+def _waiting(engine: Engine, group: str, topics: list[str]) -> set[Place]:
+    """What the group has tried before, and gets later."""
+    groups = inside(engine).groups
+    return {
+        (info.topic, info.queue, offset)
+        for topic in topics
+        for info in engine.queues(topic)
+        for holds in [groups._holds_of(group, info.topic, info.queue)]
+        for waiting in holds.redeliveries.within(0, info.next)
+        for first, end in holds.unacked(waiting.first, waiting.end)
+        for offset in range(first, end)
+    }

@@ -12,6 +12,7 @@ from crash_tests.planted_in_binding import FOUND_IN_BINDING
 from crash_tests.planted_mending import MENDING
 from crash_tests.threads.planted import BETWEEN_THREADS
 from crash_tests.transport.planted import BETWEEN_PROCESSES
+from crash_tests.tries.planted import OF_TRIES
 
 MUTANTS = (
     Mutant(
@@ -387,6 +388,7 @@ MUTANTS = (
     *BETWEEN_PROCESSES,
     *OF_GROUPS,
     *OF_DEAD_LETTERS,
+    *OF_TRIES,
     *OF_IDS,
     *OF_TIMERS,
     *FOUND_BY_TESTS,

@@ -22,6 +22,7 @@ from crash_tests.tables import Tables
 from crash_tests.tally import Tally
 from crash_tests.threads.tier import Threads
 from crash_tests.transport.tier import Transport
+from crash_tests.tries.story import Story as Tries
 
 
 class Tier(Protocol):
@@ -48,6 +49,7 @@ TIERS: dict[Tier, float] = {
     Groups("dead", DeadLetters): 0.1,
     Groups("ids", MessageIds): 0.1,
     Groups("delayed", Delayed): 0.1,
+    Groups("tries", Tries): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

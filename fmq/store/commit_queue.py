@@ -316,7 +316,9 @@ class CommitQueue:
             if self.failure is not None:
                 return
             self._ends = True
-            idle = self.idle()
+            # What is written ahead is not promised to survive more than this.
+            ahead = self._journal.is_ahead and not (self._is_noted or self._leader)
+            idle = ahead or self.idle()
         if not idle:
             self.flush()
 

@@ -205,6 +205,11 @@ class Journal:
         self._ahead, self._ahead_to = 0, end
         return pending
 
+    @property
+    def is_ahead(self) -> bool:
+        """True if all that is pending is written."""
+        return not self._rolls and self._ahead == len(self._buffers)
+
     def look_ahead(self) -> Ahead | None:
         """Return what is pending and not written, to be written ahead of its sync. It stays
         pending. Return None if a roll is, or if there is so much that it is better synced now.

@@ -1,0 +1,1 @@
+"""Attempts of groups on a disk that crashes."""

@@ -1,0 +1,56 @@
+"""Bugs of attempts; the tier `tries` finds them."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+STORIES = "--tier tries --rounds 12"
+
+OF_TRIES = (
+    Mutant(
+        "an attempt is lost over a kill",
+        "        if ahead.start < ahead.end:\n            self._journal.write_ahead(ahead)\n",
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "a delay is lost over a restart",
+        "        due_us = clock.time_us() + round(delay * 1_000_000)\n",
+        "        due_us = clock.time_us()\n",
+        STORIES,
+    ),
+    Mutant(
+        "what was written ahead is not written with the sync",
+        "        self._start, self._buffers, self._appends, self._rolls = end, [], [], ()\n",
+        "        self._start, self._buffers, self._appends, self._rolls = end, [], [], ()\n"
+        "        if self._ahead:\n"
+        "            start, buffers = self._ahead_to, buffers[self._ahead :]\n"
+        "            pending = appends, rolls, segment, start, end, buffers, segment.chain\n",
+        STORIES,
+    ),
+    Mutant(
+        "a checkpoint forgets attempts",
+        '        for group, name, number, tries in state.get("tried", ()):\n',
+        "        for group, name, number, tries in ():\n",
+        STORIES,
+    ),
+    Mutant(
+        "an acked message is tried again after an opening",
+        "        for low, high in ledger.acked_of(group, topic, queue).gaps(first, end):\n",
+        "        for low, high in [(first, end)]:\n",
+        STORIES,
+        (("        tried.drop(ack.first, ack.end)\n", "        pass\n"),),
+    ),
+    Mutant(
+        "attempts outlive a seek",
+        "        ledger.tried.pop(key, None)\n",
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "an attempt that does not count is counted",
+        "        count = holds.count_of(first) - (not counts)\n",
+        "        count = holds.count_of(first)\n",
+        STORIES,
+    ),
+)

@@ -1,0 +1,247 @@
+"""A story: a group tries messages, acks some, gives others back, and is killed at any moment.
+
+The model knows nothing of the engine. It has how often each message was tried, and when it is due,
+as of the last call that returned, and as of each call since the last sync. A kill leaves the first
+exactly. A power cut leaves one of the others for each message, and every ack that has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from random import Random
+from typing import Any
+
+import fmq
+from crash_tests.engines import PATH
+from crash_tests.oracle import Violation
+from fmq.errors import UsageError
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+
+OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
+KINDS = (
+    *("send", "poll", "poll", "poll", "poll", "ack", "ack", "release", "release", "delay"),
+    *("not counted", "expire", "fill", "fill", "checkpoint", "skip", "reopen", "seek"),
+)
+STEPS = 26
+LEASE_SECONDS, LATER_SECONDS = 10, 5000
+
+
+class State:
+    """What is known of each message, by its offset."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.acked: set[int] = set()
+        self.tried: dict[int, tuple[int, int]] = {}  # how often, and when it is due, or 0
+
+    def of(self, offset: int) -> tuple[int, int]:
+        """Return how often a message was tried, and when it is due."""
+        return self.tried.get(offset, (0, 0))
+
+    def done(self, offset: int) -> None:
+        """Note that a message is acked."""
+        self.acked.add(offset)
+        self.tried.pop(offset, None)
+
+
+class Story:
+    """An engine that is told what to do, and what must be there after each crash."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk, self.clock = CrashDisk(), FakeClock()
+        self.done = State()
+        self.since = [self.done]  # the states since the last sync that has returned
+        self.running: list[State] = []
+        self.hand: list[fmq.Delivery] = []
+        self._open()
+
+    def _open(self) -> None:
+        self.engine = self._opened(self.disk, self.clock)
+        how: dict[str, Any] = {"group": "g", "lease_seconds": LEASE_SECONDS}
+        self.consumer = self.engine.consumer("t", **how)
+
+    def _opened(self, disk: CrashDisk, clock: FakeClock) -> fmq.Engine:
+        return fmq.open(PATH, OPTIONS, disk=disk, clock=clock, background=False)
+
+    def tell(self) -> None:
+        """Do all steps. After each, a kill leaves what the model says."""
+        for kind in ["send", "poll", *self.random.choices(KINDS, k=STEPS)]:
+            self.clock.advance(1)
+            getattr(self, f"_{kind.replace(' ', '_')}")()
+            self._judge(self.disk.after_kill(), [self.done], full=False)
+        self.engine.close()
+
+    def _call(
+        self, call: Callable[[], Any], effect: Callable[[State], object], *, syncs: bool
+    ) -> None:
+        after = deepcopy(self.done)
+        effect(after)
+        self.running = [after]
+        try:
+            call()
+        except UsageError:
+            after = self.done
+        self.done, self.running = after, []
+        self.since = [after] if syncs else [*self.since, after]
+
+    # --- the steps ------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        count = self.random.randint(1, 3)
+
+        def effect(state: State) -> None:
+            state.sent += count
+
+        bodies = [bytes(self.random.choice((1, 200)))] * count
+        self._call(lambda: self.engine.send_many("t", bodies), effect, syncs=True)
+
+    def _fill(self) -> None:
+        self._call(lambda: self.engine.send("filler", bytes(900)), lambda state: None, syncs=True)
+
+    def _checkpoint(self) -> None:
+        self._call(self.engine.checkpoint, lambda state: None, syncs=True)
+
+    def _poll(self) -> None:
+        """The claim is not known before. So first any subset may have been tried once more."""
+        running = deepcopy(self.done)
+        self.running = [running]
+        for offset in range(running.sent):
+            if offset not in running.acked:
+                running.tried[offset] = (running.of(offset)[0] + 1, 0)
+        found = self.consumer.poll(limit=self.random.randint(1, 3))
+        after = deepcopy(self.done)
+        now_us = self.clock.time_us()
+        for delivery in found:
+            count, due_us = after.of(delivery.offset)
+            if delivery.offset in after.acked or due_us > now_us:
+                raise Violation(f"{delivery} came although it was acked or is not due")
+            if delivery.attempt != count + 1:
+                raise Violation(f"{delivery}: attempt {delivery.attempt} after {count}")
+            after.tried[delivery.offset] = (count + 1, 0)
+        self.hand += found
+        self.done, self.running = after, []
+        self.since.append(after)
+
+    def _take(self) -> fmq.Delivery | None:
+        if not self.hand:
+            return None
+        return self.hand.pop(self.random.randrange(len(self.hand)))
+
+    def _ack(self) -> None:
+        delivery = self._take()
+        if delivery is not None:
+            offset = delivery.offset
+            self._settle(delivery.ack, lambda state: state.done(offset), syncs=True)
+
+    def _settle(
+        self, call: Callable[[], Any], effect: Callable[[State], object], *, syncs: bool
+    ) -> None:
+        """Make a call about a delivery, whose lease may have ended."""
+        before = self.done
+        try:
+            self._call(call, effect, syncs=syncs)
+        except fmq.errors.LeaseLost:
+            self.done, self.running = before, []
+
+    def _give_back(self, delay: int, *, count: bool = True) -> None:
+        delivery = self._take()
+        if delivery is not None:
+            offset, due_us = delivery.offset, self.clock.time_us() + delay * 1_000_000
+
+            def effect(state: State) -> None:
+                state.tried[offset] = (state.of(offset)[0] - (not count), due_us)
+
+            call = lambda: delivery.release(delay=delay, count=count)  # noqa: E731
+            self._settle(call, effect, syncs=False)
+
+    def _release(self) -> None:
+        self._give_back(0)
+
+    def _delay(self) -> None:
+        self._give_back(self.random.choice((3, 20, LATER_SECONDS)))
+
+    def _not_counted(self) -> None:
+        self._give_back(0, count=False)
+
+    def _expire(self) -> None:
+        self.clock.advance(LEASE_SECONDS + 1)
+
+    def _skip(self) -> None:
+        left = [each for each in range(self.done.sent) if each not in self.done.acked]
+        if left:
+            offset = self.random.choice(left)
+            skip = lambda: self.engine.group("g").skip("t", 0, offset)  # noqa: E731
+            self._call(skip, lambda state: state.done(offset), syncs=True)
+
+    def _seek(self) -> None:
+        """Go on with the last message: attempts are forgotten."""
+        if self.done.sent:
+            last = self.done.sent - 1
+
+            def effect(state: State) -> None:
+                state.acked = {*range(last)}
+                state.tried.clear()
+
+            seek = lambda: self.engine.group("g").seek("t", queue=0, offset=last)  # noqa: E731
+            self._call(seek, effect, syncs=True)
+            self.hand.clear()
+
+    def _reopen(self) -> None:
+        self._call(self.engine.close, lambda state: None, syncs=True)
+        self.hand.clear()
+        self._open()
+
+    # --- what must be there ---------------------------------------------------------------------
+
+    def judge(self, disk: CrashDisk, *, full: bool) -> None:
+        """Raise Violation unless an engine finds what the model allows."""
+        self._judge(disk, [*self.since, *self.running], full=full)
+
+    def _judge(self, disk: CrashDisk, allowed: list[State], *, full: bool) -> None:
+        clock = FakeClock(self.clock.time_us())
+        with self._opened(disk, clock) as engine:
+            ledger = inside(engine).ledger
+            queue = ledger.queue("t", 0)
+            sent = 0 if queue is None else queue.next
+            acked = ledger.acked_of("g", "t", 0)
+            tried: dict[int, tuple[int, int]] = {}
+            for first, end, count, due_us in ledger.tried_of("g", "t", 0).all():
+                tried |= dict.fromkeys(range(first, end), (count, due_us))
+            for offset in range(sent):
+                is_acked, what = offset in acked, tried.get(offset, (0, 0))
+                states = [each for each in allowed if offset < each.sent] or allowed
+                if is_acked and not any(offset in each.acked for each in states):
+                    raise Violation(f"offset {offset} is acked, and nobody has acked it")
+                if not is_acked and all(offset in each.acked for each in allowed):
+                    raise Violation(f"the ack of offset {offset} is lost")
+                if is_acked and offset in tried:
+                    raise Violation(f"offset {offset} is acked, and its attempts are kept")
+                known = [each.of(offset) for each in states]
+                if not is_acked and what not in known:
+                    raise Violation(f"offset {offset} was tried {what}, not one of {known}")
+            if full:
+                self._consume(engine, clock, {*range(sent)}, tried)
+
+    def _consume(
+        self,
+        engine: fmq.Engine,
+        clock: FakeClock,
+        left: set[int],
+        tried: dict[int, tuple[int, int]],
+    ) -> None:
+        """Ack all. Each comes when it is due, as one attempt more."""
+        acked = inside(engine).ledger.acked_of("g", "t", 0)
+        left = {offset for offset in left if offset not in acked}
+        with engine.consumer("t", group="g") as consumer:
+            while left and (found := consumer.poll(timeout=LATER_SECONDS)):
+                for delivery in found:
+                    count, due_us = tried.get(delivery.offset, (0, 0))
+                    if delivery.attempt != count + 1 or clock.time_us() < due_us:
+                        raise Violation(f"{delivery}: attempt {delivery.attempt}, or too early")
+                    left.remove(delivery.offset)
+                    delivery.ack()
+        if left:
+            raise Violation(f"{sorted(left)} were never delivered again")
