@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fmq.feedback.service import Feedback
 from fmq.tx.running import innermost
 from fmq.tx.transaction import Transaction
 
 
-class HasStore(Protocol):
-    """An engine, in this process or in another one."""
+class NamesStore(Protocol):
+    """The feedback service of an engine, which knows the id of the directory."""
 
     @property
-    def feedback(self) -> Feedback: ...
+    def store(self) -> str: ...
+
+
+class HasStore(Protocol):
+    """An engine, in this process or in another one, blocking or for asyncio."""
+
+    @property
+    def feedback(self) -> NamesStore: ...
 
 
 def current_transaction(of: HasStore | None = None) -> Transaction | None:

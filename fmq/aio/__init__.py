@@ -11,7 +11,7 @@ What the coroutines of a loop write in one of its turns shares one sync. `docs/a
 """
 
 from fmq.aio.consumer import AsyncConsumer
-from fmq.aio.delivery import AsyncDelivery, AsyncDeliveryBatch
+from fmq.aio.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.engine import AsyncEngine
 from fmq.aio.handles import AsyncDeadLetters, AsyncFeedback, AsyncGroup, AsyncTopic
 from fmq.aio.opening import connect, of, open
@@ -20,6 +20,7 @@ from fmq.aio.transaction import AsyncTransaction
 __all__ = [
     "AsyncConsumer",
     "AsyncDeadLetters",
+    "AsyncDeliveries",
     "AsyncDelivery",
     "AsyncDeliveryBatch",
     "AsyncEngine",

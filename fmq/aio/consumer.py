@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from math import inf
 from types import TracebackType
 from typing import Any
 
-from fmq.aio.delivery import AsyncDelivery, AsyncDeliveryBatch
+from fmq.aio.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
+from fmq.aio.running import AsyncHandler, run
+from fmq.consume.delivery import Deliveries
 from fmq.errors import Closed
 from fmq.message import Message
+from fmq.tx.names import check_count, check_seconds
 
 POLL_SECONDS = 60.0  # for how long one poll of an `async for` waits
 
@@ -94,10 +98,62 @@ class AsyncConsumer:
         return found
 
     async def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
-        """Yield deliveries for ever. It holds at most what one poll takes."""
-        while True:
-            for delivery in await self.poll(timeout=POLL_SECONDS):
+        """Yield deliveries one by one, and wait for the next. It holds one at a time, and ends when
+        the consumer closes or drains.
+        """
+        while not self._has_ended():
+            for delivery in await self._next(1, POLL_SECONDS):
                 yield delivery
+
+    async def _next(self, limit: int, timeout: float) -> list[AsyncDelivery]:
+        try:
+            return await self.poll(limit=limit, timeout=timeout)
+        except Closed:
+            if not self._closed:
+                raise
+            return []
+
+    def _has_ended(self) -> bool:
+        joined = self._joined
+        return self._closed or (joined is not None and joined._draining.is_on)
+
+    async def batches(
+        self, max_size: int = 100, max_wait: float = 1.0
+    ) -> AsyncIterator[AsyncDeliveries]:
+        """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
+        seconds of the first. It ends when the consumer closes or drains.
+        """
+        max_size, max_wait = check_count("max_size", max_size), check_seconds("max_wait", max_wait)
+        loop = self._side.loop
+        while not self._has_ended():
+            found = await self._next(max_size, POLL_SECONDS)
+            deadline = loop.time() + max_wait
+            while found and len(found) < max_size and not self._has_ended():
+                more = await self._next(max_size - len(found), max(deadline - loop.time(), 0.0))
+                if not more:
+                    break
+                found += more
+            if found:
+                blocking = Deliveries(self._joined, [each._delivery for each in found])
+                yield AsyncDeliveries(self._side, blocking)
+
+    async def run(self, handler: AsyncHandler, *, workers: int = 1) -> None:
+        """Give each delivery to `handler`, in as many tasks as there are `workers`.
+
+        `handler` is a function of an AsyncDelivery, or a coroutine function. The delivery is acked
+        when it returns, and its lease is extended until then. If it raises, the delivery waits as
+        `retry` says. Returns when the consumer closes or drains: no signal ends it.
+        """
+        await self._consumer()
+        await run(self, handler, workers)
+
+    async def drain(self, *, timeout: float = inf) -> bool:
+        """Take nothing new, and wait until nothing is in hand; return False after `timeout`
+        seconds. Loops and `run` end, and polls return nothing from now on.
+        """
+        consumer = self._joined or await self._consumer()
+        found: bool = await self._side.threads.long(consumer.drain, timeout=timeout)
+        return found
 
     async def close(self) -> None:
         """Leave the group. What is not acked is redelivered to the other members."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from fmq.aio.calls import end_of, written
 from fmq.consume import delivery as blocking
@@ -46,6 +47,42 @@ class AsyncRange(Generic[D]):
             await call.future
         except CancelledError as cancelled:
             await end_of(call, cancelled, written)
+        finally:
+            if call.is_settled and call.error is None:
+                self._delivery._settled = True
+                self._delivery._consumer._draining.changed()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was acked, given back or rejected, or belongs to a transaction."""
+        return self._delivery.is_settled
+
+    async def extend(self, seconds: float) -> None:
+        """Keep it for `seconds` from now on, whatever the lease was. Raises LeaseLost."""
+        await self._side.quickly(self._delivery.extend, seconds)
+
+    async def fail(self, error: BaseException) -> None:
+        """Give it back because of `error`: it waits as its consumer's `retry` says, or is a dead
+        letter if that was the last attempt.
+        """
+        await self._side.threads.run(self._delivery._consumer._fail, self._delivery, error)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ack it at the end of the block, or give it back if the block raises, unless the block has
+        done that.
+        """
+        if error is not None:
+            await self.fail(error)
+        elif not self.is_settled:
+            await self.ack()
 
     @property
     def attempt(self) -> int:
@@ -127,3 +164,38 @@ class AsyncDeliveryBatch(AsyncRange[blocking.DeliveryBatch]):
 
     def __len__(self) -> int:
         return len(self._delivery)
+
+
+class AsyncDeliveries(list[AsyncDelivery]):
+    """Deliveries that are acked or given back together. Made by `consumer.batches`."""
+
+    def __init__(self, side: Any, deliveries: blocking.Deliveries) -> None:
+        super().__init__([AsyncDelivery(side, each) for each in deliveries])
+        self._side = side
+        self._deliveries = deliveries
+
+    async def ack(self, *, sync: bool | None = None) -> None:
+        """Ack all that are not settled yet, in one append. Raises LeaseLost, and acks none, if one
+        of them was redelivered meanwhile.
+        """
+        await self._side.threads.run(self._deliveries.ack, sync=sync)
+
+    async def release(self, *, delay: float = 0.0, count: bool = True) -> None:
+        """Give all back that are not settled yet."""
+        await self._side.threads.run(self._deliveries.release, delay=delay, count=count)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ack them at the end of the block, or give them back if the block raises."""
+        if error is None:
+            await self.ack()
+        else:
+            for each in self:
+                await each.fail(error)

@@ -20,6 +20,7 @@ from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
 from fmq.aio.transaction import AsyncTransaction
 from fmq.allocation import Strategy
+from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange, check_membership
 from fmq.consume.membership import check_member
@@ -290,6 +291,7 @@ class AsyncEngine:
         on_change: OnChange | None = None,
         filter: Filter | None = None,
         broadcast: bool = False,
+        retry: Retry | None = None,
     ) -> AsyncConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -312,6 +314,7 @@ class AsyncEngine:
             on_change=on_change,
             filter=filter,
             broadcast=broadcast,
+            retry=retry,
         )
         return AsyncConsumer(side, join, names, group, name)
 

@@ -15,6 +15,7 @@ from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
+from fmq.aio.waking import GroupWaits
 from fmq.consume.consumer import Consumer, _range_of, _still_held
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.consume.holds import Claim
@@ -39,6 +40,10 @@ class Cold(Exception):
     """What a call asks for may have to be read from the disk, so a thread does that."""
 
 
+class Drained(Exception):
+    """The consumer takes nothing any more."""
+
+
 class LocalSide:
     """One engine, on one loop."""
 
@@ -50,6 +55,7 @@ class LocalSide:
         self._writer = parts.writer
         self.threads = Threads(loop)
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, engine._after)
+        self._waits: dict[tuple[str, tuple[str, ...]], GroupWaits] = {}
         self.joining = Lock()  # held by a thread while a consumer joins its group
 
     routes_late = False
@@ -299,6 +305,8 @@ class LocalSide:
         warm = partial(_warm, consumer, read)
 
         def look() -> tuple[Claim, list[Any]] | None:
+            if consumer._draining.is_on:
+                raise Drained
             if self._sifts(consumer):
                 raise Cold  # what filters and keys look at is read as well
             found: tuple[Claim, list[Any]] | None = claim(warm)
@@ -309,8 +317,49 @@ class LocalSide:
                 with suppress(FmqError):  # an engine that is closed holds nothing
                     consumer._give_back_pieces(*found)
 
-        listen, stop = consumer._listen_for, consumer._stop_listening
-        return await self._find(look, partial(claim, read), timeout, listen, stop, unwanted)
+        with suppress(Drained):
+            return await self._found(consumer, look, partial(claim, read), timeout, unwanted)
+        return None
+
+    async def _found(
+        self,
+        consumer: Any,
+        look: Callable[[], tuple[Claim, list[Any]] | None],
+        cold: Callable[[], tuple[Claim, list[Any]] | None],
+        timeout: float,
+        unwanted: Callable[[tuple[Claim, list[Any]] | None], None],
+    ) -> tuple[Claim, list[Any]] | None:
+        if consumer._member.strategy is not None:
+            listen, stop = consumer._listen_for, consumer._stop_listening
+            return await self._find(look, cold, timeout, listen, stop, unwanted)
+        waits = self._waits_of(consumer)
+
+        def look_in_turn() -> tuple[Claim, list[Any]] | None:
+            found = None
+            try:
+                found = look()
+            except BaseException:
+                waits.wake_next()  # the engine is closed, or a thread has to look
+                raise
+            if found is not None:
+                waits.wake_next()  # there may be more
+            return found
+
+        how = partial(waits.listen, consumer), partial(waits.stop, consumer)
+        try:
+            return await self._find(look_in_turn, cold, timeout, *how, unwanted)
+        except CancelledError:
+            waits.wake_next()  # it may have been this one's turn
+            raise
+
+    def _waits_of(self, consumer: Any) -> GroupWaits:
+        """Return the polls of this loop that wait for the same messages as `consumer`."""
+        key = consumer._group, consumer._topics
+        waits = self._waits.get(key)
+        if waits is None:
+            monotonic = self._writer.clock.monotonic
+            waits = self._waits[key] = GroupWaits(self.loop, self._queue, monotonic)
+        return waits
 
     def _sifts(self, consumer: Consumer) -> bool:
         """Return whether polls look at each message before it is handed out."""

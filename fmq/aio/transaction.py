@@ -32,6 +32,7 @@ class AsyncTransaction:
         """With `takes_id`, the id is one of the user's, and is not held yet."""
         self._side = side
         self._tx = tx
+        self._send = tx._buffer.send
         self._takes_id = takes_id
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -78,9 +79,11 @@ class AsyncTransaction:
 
         With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
         """
-        tx = self._tx
-        extras = message_id, priority, expires_at, tx._due(delay, deliver_at)
-        tx._buffer.send(topic, body, key, tag, headers, queue, *extras)
+        timing = None
+        if delay is not None or deliver_at is not None:
+            timing = self._tx._due(delay, deliver_at)
+        what = topic, body, key, tag, headers, queue
+        self._send(*what, message_id, priority, expires_at, timing)
 
     def send_many(
         self,

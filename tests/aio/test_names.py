@@ -28,6 +28,7 @@ FACES: list[tuple[type, type]] = [
 ]
 
 # What collects or makes, and asks nothing of an engine.
+OF_A_CONSUMER = {"batches"}
 OF_AN_ENGINE = {"checker", "consumer", "transaction"}
 OF_A_TRANSACTION = {"send", "send_many", "mark", "unmark", "savepoint"}
 
@@ -70,7 +71,8 @@ def test_what_may_be_a_round_trip_is_awaited(blocking: type, face: type) -> None
         found = public(face)[name]
         if inspect.isfunction(method):
             is_engine = face is fmq.aio.AsyncEngine
-            is_plain = name in (OF_AN_ENGINE if is_engine else OF_A_TRANSACTION)
+            others = OF_A_TRANSACTION | OF_A_CONSUMER
+            is_plain = name in (OF_AN_ENGINE if is_engine else others)
             assert inspect.iscoroutinefunction(found) != is_plain, name
         else:
             assert isinstance(found, property), name
