@@ -51,21 +51,25 @@ async def end_of(
     call: Call, cancelled: CancelledError, note: Callable[[Call], str] | None = None
 ) -> None:
     """Wait for the answer of a call that was cancelled, if it has begun, and raise `cancelled`."""
-    loop = call.future.get_loop()
     if not call.has_begun:
         call.future.cancel()
         raise cancelled
+    await settled(call)
+    if note is not None:
+        add_note(cancelled, note(call))
+    raise cancelled from call.error
+
+
+async def settled(call: Call) -> None:
+    """Wait for the answer of a call that has begun, whatever is cancelled meanwhile."""
     while not call.is_settled:
-        call.future = loop.create_future()
+        call.future = call.future.get_loop().create_future()
         try:
             await call.future
         except CancelledError:
             continue  # anyio cancels at each await
         except BaseException:
             break
-    if note is not None:
-        add_note(cancelled, note(call))
-    raise cancelled from call.error
 
 
 def written(call: Call) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from fmq.aio.calls import end_of, written
 from fmq.consume import delivery as blocking
 from fmq.message import Message
+from fmq.store.kinds import AckRange
 
 D = TypeVar("D", blocking.Delivery, blocking.DeliveryBatch)
 
@@ -66,6 +67,28 @@ class AsyncRange(Generic[D]):
         letter if that was the last attempt.
         """
         await self._side.threads.run(self._delivery._consumer._fail, self._delivery, error)
+
+    # A transaction that is bound to a database acks it as it does a blocking one.
+
+    def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
+        return self._delivery._hold_for_transaction(keeper, holder)
+
+    def _check_held_for_transaction(self, holder: object) -> None:
+        self._delivery._check_held_for_transaction(holder)
+
+    def _end_hold_for_transaction(self, holder: object) -> None:
+        self._delivery._end_hold_for_transaction(holder)
+
+    def _offsets(self) -> tuple[int, int]:
+        return self._delivery._offsets()
+
+    @property
+    def _consumer(self) -> Any:
+        return self._delivery._consumer
+
+    @property
+    def _claim(self) -> Any:
+        return self._delivery._claim
 
     async def __aenter__(self) -> Self:
         return self

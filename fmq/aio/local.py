@@ -396,10 +396,6 @@ class LocalSide:
         """Return a new transaction, whose id is not held yet."""
         return self._parts.manager.begin(tx_id, producer, check_after, takes_id=False)
 
-    def free_id(self, transaction: TransactionBuffer) -> None:
-        """Let go of the id of a transaction that was cancelled while it took it."""
-        self._parts.manager.release(transaction)
-
     async def route(self, transaction: TransactionBuffer) -> None:
         """Do nothing: each message has its queue."""
 

@@ -345,10 +345,6 @@ class RemoteSide:
         encode, done = self.engine._manager.request(kind, transaction, sync)
         return self._asking.order((op, encode, (), 0), done, sync, transaction._bytes)
 
-    def free_id(self, transaction: TransactionBuffer) -> None:
-        """Let go of the id of a transaction that was cancelled while it took it."""
-        self.threads.soon(partial(self.engine._manager.release, transaction))
-
     async def route(self, transaction: TransactionBuffer) -> None:
         """See that each message of a transaction has its queue, before it is written."""
         while unknown := [t for t in unknown_topics(transaction) if self._topics.get(t) is None]:

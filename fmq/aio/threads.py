@@ -32,7 +32,7 @@ class Threads:
 
     async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """Return what `function` does, in a thread. A cancelled call waits for its end."""
-        call = self._begin(partial(function, *args, **named))
+        call = self.begin(partial(function, *args, **named))
         try:
             result: T = await call.future
         except CancelledError as cancelled:
@@ -44,7 +44,7 @@ class Threads:
         self, function: Callable[[], T], unwanted: Callable[[T], object] = lambda _: None
     ) -> T:
         """Return what `function` does, in a thread; `unwanted` gets that of a cancelled call."""
-        call = self._begin(function)
+        call = self.begin(function)
         try:
             result: T = await call.future
         except CancelledError as cancelled:
@@ -72,9 +72,10 @@ class Threads:
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call `function` in a thread, and drop what it returns or raises."""
-        self._begin(function)
+        self.begin(function)
 
-    def _begin(self, function: Callable[[], Any]) -> Call:
+    def begin(self, function: Callable[[], Any]) -> Call:
+        """Have a thread call `function`."""
         call = Call(self._loop)
         call.has_begun = True
         self._jobs.put(self._job(call, function))

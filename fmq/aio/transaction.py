@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
-from fmq.aio.calls import Call, end_of
+from fmq.aio.calls import Call, end_of, settled
 from fmq.aio.delivery import AsyncRange
 from fmq.errors import TransactionError
 from fmq.message import Body, Message, Receipt
@@ -211,8 +211,16 @@ class AsyncTransaction:
         manager: Any = self._tx._manager
         self._takes_id = False
         try:
-            take = partial(manager.take_id, self._tx._buffer)
-            await self._side.threads.read(take, lambda _: self._side.free_id(self._tx._buffer))
+            call = self._side.threads.begin(partial(manager.take_id, self._tx._buffer))
+            try:
+                await call.future
+            except CancelledError as cancelled:
+                try:
+                    await end_of(call, cancelled)
+                finally:
+                    if call.error is None:  # it has the id, and no block
+                        release = partial(manager.release, self._tx._buffer)
+                        await settled(self._side.threads.begin(release))
         except BaseException:
             self._takes_id = True
             raise

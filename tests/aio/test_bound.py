@@ -31,8 +31,14 @@ def test_rows_and_messages_or_neither(on_loop: Any, engine: fmq.Engine, tmp_path
                             raise fmq.RollBack
                 except fmq.RollBack:
                     pass
+            async with face.consumer("orders", group="g") as consumer:
+                (delivery,) = await consumer.poll(timeout=5)
+                async with face.transaction(producer="shop", bind=connection) as tx:
+                    await connection.execute("INSERT INTO orders VALUES ('passed on')")
+                    tx.ack(delivery)
+            assert (await face.groups("g"))[0].unread == 0
             rows = await (await connection.execute("SELECT name FROM orders")).fetchall()
-            assert [name for (name,) in rows] == ["kept"]
+            assert [name for (name,) in rows] == ["kept", "passed on"]
         assert [each.body for each in await face.read("orders")] == [b"kept"]
 
     on_loop(story)
