@@ -120,8 +120,14 @@ def _change(kind: pa.DataType, format: str) -> Change | None:
 
 
 def _time_text(column: pa.Array) -> pa.Array:
-    times = column.cast(pa.int64()).to_numpy().view("datetime64[us]")
-    return pa.array([f"{text}Z" for text in np.datetime_as_string(times).tolist()], pa.string())
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    times = column.cast(pa.int64()).fill_null(0).to_numpy().view("datetime64[us]")
+    texts: list[str | None] = [f"{text}Z" for text in np.datetime_as_string(times).tolist()]
+    if column.null_count:
+        there = column.is_valid().to_pylist()
+        texts = [text if is_there else None for text, is_there in zip(texts, there, strict=True)]
+    return pa.array(texts, pa.string())
 
 
 def _base64_text(column: pa.Array) -> pa.Array:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fmq.store.columns import HEADERS, KEYS, TAGS, Columns
+from fmq.store.columns import KEYS, TAGS, Columns
+from fmq.store.extras import NEVER, NO_PRIORITY, Extras, has_extras
 from fmq.store.index import LaneKey
 from fmq.store.kinds import Run
 from fmq.store.pieces import NONE, Part
@@ -36,6 +37,7 @@ class Gatherer:
         names = set(schema.names)
         self._texts_wanted = [flag for flag, name in TEXTS.items() if name in names]
         self._headers_wanted = "headers" in names
+        self._extras_wanted = bool(names & EXTRAS)
         self._clear()
 
     def _clear(self) -> None:
@@ -51,6 +53,9 @@ class Gatherer:
         self._lengths: dict[int, array[int]] = {}
         self._texts: dict[int, dict[int, Part]] = {KEYS: {}, TAGS: {}}
         self._headers: dict[int, tuple[array[int], Part, Part]] = {}
+        self._ids: dict[int, Part] = {}
+        self._priorities: dict[int, bytes] = {}
+        self._expiries: dict[int, array[int]] = {}
         self._senders: dict[int, tuple[str | None, str | None]] = {}
 
     @property
@@ -82,6 +87,8 @@ class Gatherer:
                         self._texts[flag][number] = texts.part(first, last)
                 if self._headers_wanted and headers is not None:
                     self._headers[number] = headers.part(first, last)
+            if self._extras_wanted and has_extras(columns.extension):
+                self._add_extras(number, columns.extras(), first, last)
             if bodies:
                 lengths, raw = columns.pieces().part(first, last)
                 size = len(raw) // (last - first)
@@ -92,6 +99,14 @@ class Gatherer:
         self._single.append((lane, last - first, run.offset + first, place, run.time_us, size))
         self._runs += 1
         self.rows += last - first
+
+    def _add_extras(self, number: int, extras: Extras, first: int, last: int) -> None:
+        if extras.id_pieces is not None:
+            self._ids[number] = extras.id_pieces.part(first, last)
+        if extras.priority_bytes is not None:
+            self._priorities[number] = extras.priority_bytes[first:last]
+        if extras.expiries_us is not None:
+            self._expiries[number] = extras.expiries_us[first:last]
 
     def add_plain(self, lines: Column, bodies: list[bytes | memoryview]) -> None:
         """Add runs that have bodies only."""
@@ -157,7 +172,9 @@ class Gatherer:
         return self._text(TAGS)
 
     def _text(self, flag: int) -> pa.Array:
-        found = self._texts[flag]
+        return self._text_of(self._texts[flag])
+
+    def _text_of(self, found: dict[int, Part]) -> pa.Array:
         if not found:
             return pa.nulls(self.rows, pa.string())
         lengths = self._joined(
@@ -185,6 +202,26 @@ class Gatherer:
         entries = pa.StructArray.from_arrays([names, values], fields=fields)
         buffers = [_bitmap(counts > 0), _offsets(counts)]
         return pa.Array.from_buffers(HEADERS_TYPE, self.rows, buffers, children=[entries])
+
+    def _message_id(self) -> pa.Array:
+        return self._text_of(self._ids)
+
+    def _priority(self) -> pa.Array:
+        found = {run: np.frombuffer(each, np.uint8) for run, each in self._priorities.items()}
+        return self._numbers_of(found, NO_PRIORITY, pa.int32(), np.dtype(np.int32))
+
+    def _expires_at(self) -> pa.Array:
+        return self._numbers_of(dict(self._expiries), NEVER, TIME, np.dtype(np.int64))
+
+    def _numbers_of(
+        self, found: dict[int, Any], nothing: int, type_: pa.DataType, width: np.dtype[Any]
+    ) -> pa.Array:
+        """Return a column of numbers that only some runs have; `nothing` stands for null."""
+        if not found:
+            return pa.nulls(self.rows, type_)
+        values = self._joined(found, lambda run: np.full(self._counts[run], nothing)).astype(width)
+        buffers = [_bitmap(values != nothing), pa.py_buffer(np.ascontiguousarray(values))]
+        return pa.Array.from_buffers(type_, len(values), buffers)
 
     def _tx_id(self) -> pa.Array:
         return self._sender(0)
@@ -219,8 +256,12 @@ MAKE: dict[str, Callable[[Gatherer], pa.Array]] = {
     "time": Gatherer._time,
     "tx_id": Gatherer._tx_id,
     "producer": Gatherer._producer,
+    "message_id": Gatherer._message_id,
+    "priority": Gatherer._priority,
+    "expires_at": Gatherer._expires_at,
 }
-IN_COLUMNS = {"key": KEYS, "tag": TAGS, "headers": HEADERS}
+EXTRAS = frozenset(("message_id", "priority", "expires_at"))
+IN_COLUMNS = {"key", "tag", "headers", *EXTRAS}
 
 
 def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:

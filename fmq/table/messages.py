@@ -25,7 +25,7 @@ from fmq.store.record import (
     Newer,
 )
 from fmq.table.entries import Column, RunEntries, entries_of
-from fmq.table.gather import IN_COLUMNS, ROWS, Gatherer
+from fmq.table.gather import EXTRAS, IN_COLUMNS, ROWS, Gatherer
 from fmq.table.plain import PlainRecords
 from fmq.table.selection import Selection
 from fmq.table.split import OpenSplit
@@ -88,6 +88,7 @@ class _SplitReading:
         self._gatherer = gatherer
         self._bodies = "body" in columns
         self._in_columns = any(name in columns for name in IN_COLUMNS)
+        self._extras = not EXTRAS.isdisjoint(columns)
         self._windows = Windows(source.file, bodies=self._bodies)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -105,9 +106,8 @@ class _SplitReading:
     def _full_ones(self) -> Iterator[pa.RecordBatch]:
         gatherer = self._gatherer
         for piece, low, high in self._windows.over(self._entries):
-            plain = PlainRecords(
-                piece, self._entries, low, high, self._split.base, bodies=self._bodies
-            )
+            what = piece, self._entries, low, high, self._split.base
+            plain = PlainRecords(*what, bodies=self._bodies, extras=self._extras)
             for first, stop in (*plain.stretches(), (high, high)):
                 for i in range(low, first):
                     yield from self._any(piece, i)

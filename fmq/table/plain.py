@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.extension import REQUEST, REQUEST_BYTES
 from fmq.store.kinds import MESSAGE
-from fmq.store.record import MAGICS, MESSAGE_HEAD, PREFIX_BYTES
+from fmq.store.record import EXTENDED, MAGICS, MESSAGE_HEAD, PREFIX_BYTES
 from fmq.table.entries import Column, RunEntries
 from fmq.table.gather import ROWS
 from fmq.table.windows import Piece
@@ -51,8 +53,17 @@ class PlainRecords:
     """The plain records among those in `piece` that `entries[low:high]` name."""
 
     def __init__(
-        self, piece: Piece, entries: RunEntries, low: int, high: int, base: int, *, bodies: bool
+        self,
+        piece: Piece,
+        entries: RunEntries,
+        low: int,
+        high: int,
+        base: int,
+        *,
+        bodies: bool,
+        extras: bool,
     ) -> None:
+        """With `extras`, a record whose extension says something of messages is not plain."""
         self._data = piece.data
         self._low = low
         self._bodies = bodies
@@ -83,7 +94,18 @@ class PlainRecords:
             & (sizes >= 0)
             & (sizes % counts == 0)
         )
+        if extras:
+            extended = (heads["flags"] & EXTENDED != 0) & self._plain
+            if extended.any():
+                self._plain &= ~extended | self._is_request_only(piece.data)
         self._sizes = sizes // counts if bodies else np.zeros_like(sizes)
+
+    def _is_request_only(self, data: bytes) -> Any:
+        """Return for each record whether its extension says nothing of messages."""
+        known = np.frombuffer(data, np.uint8)
+        ends = np.clip(self._body_starts, REQUEST_BYTES, len(data))
+        sizes = np.frombuffer(np.stack([known[ends - 4 + i] for i in range(4)], axis=1), "<u4")
+        return (sizes == REQUEST_BYTES) & (known[ends - REQUEST_BYTES] == REQUEST)
 
     def stretches(self) -> Iterator[tuple[int, int]]:
         """Return where many plain records follow each other, as ranges of entries."""

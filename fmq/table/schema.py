@@ -42,6 +42,9 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "time": TIME,
         "tx_id": pa.string(),
         "producer": pa.string(),
+        "message_id": pa.string(),
+        "priority": pa.int32(),
+        "expires_at": TIME,
     },
     "records": {
         "position": pa.int64(),

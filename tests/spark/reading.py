@@ -54,4 +54,7 @@ def shown(message: fmq.Message) -> dict[str, Any]:
         "time": message.time.replace(tzinfo=None),  # as Spark hands out the session's time, UTC
         "tx_id": message.tx_id,
         "producer": message.producer,
+        "message_id": message.message_id,
+        "priority": message.priority,
+        "expires_at": message.expires_at and message.expires_at.replace(tzinfo=None),
     }
