@@ -228,8 +228,8 @@ MUTANTS = (
     ),
     Mutant(
         "a send that is to be durable, and is not",
-        "run(writer.send, sent, sync)\n        if not",
-        "submit(writer.send, sent, None)\n        if not",
+        "run(self._writer.send, sent, sync)\n        else",
+        "submit(self._writer.send, sent, None)\n        else",
         "--workload asked-to-sync",
     ),
     Mutant(
@@ -240,8 +240,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that is to be durable, and is not",
-        "(transaction, append), sync)",
-        "(transaction, append), None)",
+        "command.what, sync)\n        return command.done()\n\n    def committing",
+        "command.what, None)\n        return command.done()\n\n    def committing",
         "--workload asked-to-sync",
     ),
     Mutant(
@@ -282,10 +282,10 @@ MUTANTS = (
     ),
     Mutant(
         "a part of an index lacks what came since the last",
-        '        part = b"" if nothing_new else encode_unsaved(index, self._store)\n'
+        '        part = b"" if index.is_empty else encode_unsaved(index, self._store)\n'
         "        index.mark_saved()\n",
         "        index.mark_saved()\n"
-        '        part = b"" if nothing_new else encode_unsaved(index, self._store)\n',
+        '        part = b"" if index.is_empty else encode_unsaved(index, self._store)\n',
         "--workload checkpoint",
     ),
     Mutant(

@@ -62,14 +62,14 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a prepare settles offsets that were given to others",
-        "                if record.kind == PRE_MESSAGE:\n",
+        "                if record.kind == PRE_MESSAGE or record.kind == TIMER:\n",
         "                if False:\n",
         tests="tests/tx/test_frontier.py",
     ),
     Mutant(
         "a call of an engine imports what it needs",
-        '        """Return a snapshot of the engine."""\n',
-        "        import fractions  # noqa: F401\n",
+        '        """Return a snapshot of the engine."""\n        if isinstance',
+        "        import fractions  # noqa: F401\n        if isinstance",
         tests="tests/test_imports.py",
     ),
     Mutant(

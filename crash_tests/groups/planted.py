@@ -9,8 +9,8 @@ STORIES = "--tier groups --rounds 40"
 OF_GROUPS = (
     Mutant(
         "a seek leaves the acks above it",
-        "        self._ranges.clear()\n",
-        "",
+        "        self.is_empty = False\n        self._ranges.clear()\n",
+        "        self.is_empty = False\n",
         "--tier groups --rounds 150",
     ),
     Mutant(

@@ -52,9 +52,9 @@ OF_IDS = (
     ),
     Mutant(
         "an undecided transaction holds no ids after a restart",
-        "            ledger.held_ids.update((key, prepare.tx) for _, key in id_keys_of(run))\n",
+        "            ledger.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare.tx))\n",
         "            if ledger.listener is not None:\n"
-        "                ledger.held_ids.update((key, prepare.tx) for _, key in id_keys_of(run))\n",
+        "                ledger.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare.tx))\n",
         STORIES,
     ),
     Mutant(

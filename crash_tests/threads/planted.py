@@ -57,8 +57,9 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "        waiter = taken = None\n",
-        "        waiter = taken = None\n        done = plan(what)\n        plan = lambda _: done\n",
+        "        waiter = taken = written = None\n",
+        "        waiter = taken = written = None\n"
+        "        done = plan(what)\n        plan = lambda _: done\n",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(

@@ -7,13 +7,17 @@ databases come and go by themselves, so a fork waits until none of them is at it
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fmq.posix import around_forks
 
-PATIENCE_SECONDS = 5.0  # a database that does not answer does not keep a program from forking
+# A database that does not answer does not keep a program from forking for ever. But SQLite may wait
+# for another process's lock longer than a few seconds, and a fork then may lose what is committed.
+PATIENCE_SECONDS = 60.0
+logger = logging.getLogger("fmq.bind")
 
 
 class ForkGuard:
@@ -39,7 +43,12 @@ class ForkGuard:
     def before_fork(self) -> None:
         """Wait until no connection is used, and let none begin."""
         self._changed.acquire()
-        self._changed.wait_for(lambda: not self._users, self.patience)
+        if not self._changed.wait_for(lambda: not self._users, self.patience):
+            logger.warning(
+                "this process forks while a thread asks a database, which has not answered for "
+                "%g s. If it is SQLite, the child must not use that database.",
+                self.patience,
+            )
 
     def after_in_parent(self) -> None:
         """Let the threads go on."""
