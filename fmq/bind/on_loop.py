@@ -1,9 +1,9 @@
-"""Run the steps of a bound transaction in a thread, and its calls of the connection on the loop.
+"""Run the steps of a bound transaction for a loop, and its calls of the connection on the loop.
 
 This serves the connections of psycopg's AsyncConnection, aiosqlite and SQLAlchemy's asyncio. The
-steps are those of fmq/bind/transaction.py, which block. In a thread they do not hold up the loop
-while they wait for the disk. A step that has begun always runs to its end: the database may have
-committed already, and a thread that writes the journal cannot be stopped. So a cancelled task waits
+steps are those of fmq/bind/transaction.py, which block. They run on the loop and are suspended
+where they wait (suspending.py), or else in a thread. A step that has begun always runs to its end:
+the database may have committed already, and what was planned is written. So a cancelled task waits
 for the end of the step, and only then raises its CancelledError.
 """
 
@@ -19,8 +19,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from fmq.bind.errors import wrong_with_statement
+from fmq.bind.suspending import CAN_SUSPEND, Suspending
 from fmq.bind.transaction import BoundTransaction
 from fmq.errors import add_note
+from fmq.results import Outcome
 from fmq.tx.buffer import Phase
 from fmq.tx.running import enter, leave
 
@@ -32,6 +34,8 @@ class AsyncBoundTransaction(BoundTransaction):
 
     _connection: Any
     _meet: Callable[[Bridge], object]
+    _loop: asyncio.AbstractEventLoop
+    _suspending: Suspending | None = None  # the step that runs on the loop
 
     def bind_on_loop(
         self, connection: Any, meet: Callable[[Bridge], object]
@@ -45,19 +49,56 @@ class AsyncBoundTransaction(BoundTransaction):
         raise wrong_with_statement("async with", "asyncio's")
 
     async def __aenter__(self) -> BoundTransaction:
-        bridge = Bridge(self._connection, asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
         try:
-            await in_thread(partial(self._begin, bridge))
+            await self._take(self._begin)
         except asyncio.CancelledError as cancelled:
             if self.phase is Phase.OPEN:  # the database has begun, and the block will not run
-                await in_thread(partial(super().__exit__, type(cancelled), cancelled, None))
+                await self._take(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
-        enter(self)  # the thread has noted it in its own context
+        enter(self)  # the step has noted it in its own context
         return self
 
-    def _begin(self, bridge: Bridge) -> None:
+    async def _take(self, step: Callable[[], T]) -> T:
+        """Run a step to its end: on the loop if it can be suspended there, else in a thread."""
+        queue = self._manager.commit_queue
+        if not CAN_SUSPEND or queue is None or queue.committer is None:
+            return await in_thread(step)
+        self._suspending = suspending = Suspending(step)
+        cancelled = None
+        while True:
+            drive = suspending.drive(queue)
+            try:
+                result: T = await to_its_end(asyncio.ensure_future(drive))
+                break
+            except asyncio.CancelledError as error:
+                if suspending.has_begun:
+                    raise
+                cancelled = error  # with all tasks, before this one began
+                drive.close()
+            finally:
+                if suspending.has_begun:
+                    self._suspending = None
+        if cancelled is not None:
+            raise cancelled
+        return result
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """Call a method of the connection, and return what it returns, awaited. For its steps."""
+        if self._suspending is None:
+            return on_loop(self._loop, call)
+        found = call()
+        return self._suspending.wait(found) if isinstance(found, Awaitable) else found
+
+    def ask(self) -> Outcome | None:
+        """Ask the database on a new connection, in a thread."""
+        if self._suspending is None:
+            return super().ask()
+        return self._suspending.wait(in_thread(super().ask))
+
+    def _begin(self) -> None:
         try:
-            self._meet(bridge)
+            self._meet(Bridge(self._connection, self._call))
         except BaseException:
             self._free_id()
             raise
@@ -70,7 +111,7 @@ class AsyncBoundTransaction(BoundTransaction):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await in_thread(partial(super().__exit__, kind, error, traceback))
+            await self._take(partial(super().__exit__, kind, error, traceback))
         except asyncio.CancelledError as cancelled:
             add_note(
                 cancelled,
@@ -83,10 +124,11 @@ class AsyncBoundTransaction(BoundTransaction):
 
 
 class Bridge:
-    """A connection or cursor of asyncio with methods that block, for use in a thread."""
+    """A connection or cursor of asyncio with methods that block, for use by a step."""
 
-    def __init__(self, of: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self.__dict__.update(_of=of, _loop=loop)
+    def __init__(self, of: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
+        """`call` calls a function on the loop, and returns what it returns, awaited."""
+        self.__dict__.update(_of=of, _call=call)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._of, name)
@@ -106,9 +148,13 @@ class Bridge:
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call `function` on the loop, await its result, and return that."""
-        call = partial(function, *arguments, **named)
-        result = asyncio.run_coroutine_threadsafe(_awaited(call), self._loop).result()
-        return Bridge(result, self._loop) if hasattr(result, "fetchall") else result
+        result = self._call(partial(function, *arguments, **named))
+        return Bridge(result, self._call) if hasattr(result, "fetchall") else result
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> Any:
+    """Call `call` on the loop from a thread, and return what it returns, awaited."""
+    return asyncio.run_coroutine_threadsafe(_awaited(call), loop).result()
 
 
 async def _awaited(call: Callable[[], Any]) -> Any:
@@ -118,7 +164,8 @@ async def _awaited(call: Callable[[], Any]) -> Any:
 
 async def through(connection: Any, work: Callable[[Any], T]) -> T:
     """Call `work` in a thread with a blocking bridge to `connection`, and return its result."""
-    return await in_thread(partial(work, Bridge(connection, asyncio.get_running_loop())))
+    call = partial(on_loop, asyncio.get_running_loop())
+    return await in_thread(partial(work, Bridge(connection, call)))
 
 
 async def in_thread(step: Callable[[], T]) -> T:
@@ -130,14 +177,18 @@ async def in_thread(step: Callable[[], T]) -> T:
     done: Future[T] = Future()
     run = partial(copy_context().run, _run, step, done)
     Thread(target=run, name="fmq bound transaction", daemon=True).start()
-    waiting = asyncio.wrap_future(done)
+    return await to_its_end(asyncio.wrap_future(done))
+
+
+async def to_its_end(waiting: asyncio.Future[T]) -> T:
+    """Return what `waiting` returns. A cancellation is raised only after its end."""
     cancelled = None
     while not waiting.done():
         try:
             await asyncio.wait((waiting,))  # which does not cancel the step
         except asyncio.CancelledError as error:
             cancelled = cancelled or error
-    if cancelled is None:
+    if cancelled is None or waiting.cancelled():
         return waiting.result()
     raise cancelled from waiting.exception()
 

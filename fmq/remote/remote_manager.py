@@ -71,6 +71,8 @@ class RemoteKeeper:
 class RemoteManager:
     """The transactions of one client."""
 
+    commit_queue = None  # it is in another process
+
     def __init__(self, link: Link, router: Router, clock: Clock, drawn: bytes) -> None:
         """`drawn` are random bytes for ids."""
         self._link = link

@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from threading import RLock, get_ident
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal import Ahead, Append, Journal, Pending
@@ -84,6 +84,17 @@ class Waiter:
         wake(self)
 
 
+class Suspends(Protocol):
+    """A call that is suspended where it would wait, so that its thread goes on: of an event
+    loop.
+    """
+
+    def until_called(
+        self, begin: Callable[[Callable[[BaseException | None], None]], T]
+    ) -> tuple[T, BaseException | None]:
+        """Call `begin` with a callback, and wait for that. Return what both were given."""
+
+
 class CommitQueue:
     """Plans appends to one journal, has them written, and serves the callers that wait."""
 
@@ -120,6 +131,7 @@ class CommitQueue:
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
         self.on_published: Callable[[Pending], None] | None = None  # for tests
         self.failure: BaseException | None = None
+        self.suspending: dict[int, Suspends] = {}  # by thread: what runs there and must not block
 
     def idle(self) -> bool:
         """Return whether nothing is planned or being written. Under the lock."""
@@ -198,6 +210,8 @@ class CommitQueue:
         self.refuse_nested(me)
         if wait is None:
             wait = self._waits if sync is None else self.waits(sync)
+        if self.suspending and wait and (suspending := self.suspending.get(me)):
+            return self._run_suspended(suspending, plan, what, sync)
         waiter = taken = written = None
         try:
             with self.lock, self.changing:
@@ -230,6 +244,15 @@ class CommitQueue:
             if isinstance(error, OSError) and not isinstance(error, FmqError):
                 raise self.failed_error() from error
             raise
+        return result
+
+    def _run_suspended(
+        self, suspending: Suspends, plan: Callable[[A], T], what: A, sync: bool | None
+    ) -> T:
+        """Do what `run` does for a call that must not block its thread."""
+        result, failure = suspending.until_called(lambda then: self.submit(plan, what, then, sync))
+        if failure is not None:
+            raise self.failed_error() from failure
         return result
 
     def waits(self, sync: bool | None) -> bool:

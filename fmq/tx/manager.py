@@ -74,7 +74,7 @@ class TransactionManager:
         self._outcomes = outcomes
         self.time_us = writer.clock.time_us
         self._ledger = writer.ledger
-        self._commit_queue = writer.commit_queue
+        self.commit_queue = self._commit_queue = writer.commit_queue
         options, journal = writer.options, writer.journal
         self._compress_bytes_min = options.compress_bytes_min
         self.limits = Limits(options, journal.append_bytes_max)

@@ -18,6 +18,7 @@ from fmq.errors import (
 )
 from fmq.message import Body, Message, Receipt
 from fmq.results import Outcome
+from fmq.store.commit_queue import CommitQueue
 from fmq.store.section import is_refusal
 from fmq.store.timing import Timing
 from fmq.tx.buffer import IN_DOUBT, OPEN, Ackable, Phase, TransactionBuffer
@@ -36,6 +37,10 @@ class Coordinator(Protocol):
     @property
     def store(self) -> str:
         """The id of the directory, in hex."""
+
+    @property
+    def commit_queue(self) -> CommitQueue | None:
+        """The queue that its steps wait for; None if that is in another process."""
 
     @property
     def time_us(self) -> Callable[[], int]:

@@ -1,0 +1,101 @@
+"""Run a step that blocks on the loop itself: where it would wait, its greenlet is suspended.
+
+The steps of a bound transaction are written once, for connections that block. With asyncio a step
+runs in a greenlet, as SQLAlchemy's does. What a database's call returns is awaited by the task that
+drives the greenlet, and so is the sync of the engine: the commit queue hands its plan to the
+committer and calls back. So a transaction costs no thread, and the loop goes on meanwhile.
+
+Without the package `greenlet`, or where the engine is in another process, on_loop.py takes threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from contextvars import copy_context
+from threading import get_ident
+from typing import Any, TypeVar
+
+from fmq.store.commit_queue import CommitQueue
+
+try:
+    from greenlet import greenlet  # type: ignore[import-untyped]
+except ImportError:  # SQLAlchemy's asyncio brings it
+    CAN_SUSPEND = False
+else:
+    CAN_SUSPEND = True
+
+T = TypeVar("T")
+
+
+class Suspending:
+    """One step that runs on a loop."""
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runner = greenlet(step)
+        self._runner.gr_context = copy_context()
+        self._is_over = False
+        self.has_begun = False
+
+    async def drive(self, queue: CommitQueue) -> Any:
+        """Run the step to its end, and return or raise what it does. Its waits for `queue` are
+        awaited, too.
+        """
+        self.has_begun = True
+        me, runner = get_ident(), self._runner
+        go_on: Callable[..., Any] = runner.switch
+        arguments: tuple[Any, ...] = ()
+        while True:
+            queue.suspending[me] = self
+            try:
+                found = go_on(*arguments)
+            finally:
+                del queue.suspending[me]
+            if runner.dead:
+                return found
+            try:
+                go_on, arguments = runner.switch, (await found,)
+            except asyncio.CancelledError:
+                # Of this task, as at the end of a program: a call of the database has failed.
+                go_on, arguments = runner.throw, (CancelledError(),)
+            except BaseException as error:
+                # If the loop has ended nothing can be awaited any more.
+                self._is_over = isinstance(error, GeneratorExit)
+                go_on, arguments = runner.throw, (error,)
+
+    def wait(self, awaited: Awaitable[T]) -> T:
+        """Return what `awaited` returns. Called by the step."""
+        if self._is_over:
+            raise CancelledError("the loop has ended")
+        result: T = self._runner.parent.switch(awaited)
+        return result
+
+    def until_called(
+        self, begin: Callable[[Callable[[BaseException | None], None]], T]
+    ) -> tuple[T, BaseException | None]:
+        """Begin something, and wait until it calls back. Return what it has returned, and what it
+        was called back with. Called by the step.
+        """
+        future: asyncio.Future[BaseException | None] = self._loop.create_future()
+
+        def then(error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_set, future, error)
+
+        return begin(then), self.wait(_to_its_end(future))
+
+
+def _set(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+async def _to_its_end(future: asyncio.Future[T]) -> T:
+    """Return what comes, whatever is cancelled: what was planned is written."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((future,))
+    return future.result()
