@@ -182,15 +182,24 @@ async def in_thread(step: Callable[[], T]) -> T:
 
 async def to_its_end(waiting: asyncio.Future[T]) -> T:
     """Return what `waiting` returns. A cancellation is raised only after its end."""
-    cancelled = None
+    cancelled, loop = None, asyncio.get_running_loop()
     while not waiting.done():
+        waiter = loop.create_future()  # so that a cancellation does not reach the step
+        wake = partial(_wake, waiter)
+        waiting.add_done_callback(wake)
         try:
-            await asyncio.wait((waiting,))  # which does not cancel the step
+            await waiter
         except asyncio.CancelledError as error:
             cancelled = cancelled or error
+            waiting.remove_done_callback(wake)
     if cancelled is None or waiting.cancelled():
         return waiting.result()
     raise cancelled from waiting.exception()
+
+
+def _wake(waiter: asyncio.Future[None], _: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _run(step: Callable[[], T], done: Future[T]) -> None:

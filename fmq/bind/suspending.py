@@ -79,23 +79,32 @@ class Suspending:
         """Begin something, and wait until it calls back. Return what it has returned, and what it
         was called back with. Called by the step.
         """
-        future: asyncio.Future[BaseException | None] = self._loop.create_future()
+        answer = _Answer(self._loop)
 
         def then(error: BaseException | None) -> None:
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(_set, future, error)
+                self._loop.call_soon_threadsafe(answer.give, error)
 
-        return begin(then), self.wait(_to_its_end(future))
-
-
-def _set(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():
-        future.set_result(value)
+        return begin(then), self.wait(answer.wait())
 
 
-async def _to_its_end(future: asyncio.Future[T]) -> T:
-    """Return what comes, whatever is cancelled: what was planned is written."""
-    while not future.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait((future,))
-    return future.result()
+class _Answer:
+    """What the commit queue calls back with."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._given: list[BaseException | None] = []
+        self._waiter: asyncio.Future[None] | None = None
+
+    def give(self, error: BaseException | None) -> None:
+        self._given.append(error)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> BaseException | None:
+        """Return what comes, whatever is cancelled: what was planned is written."""
+        while not self._given:
+            self._waiter = self._loop.create_future()
+            with suppress(asyncio.CancelledError):
+                await self._waiter
+        return self._given[0]
