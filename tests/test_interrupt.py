@@ -340,9 +340,9 @@ def view(engine: fmq.Engine) -> View:
             found[tx_id] = engine.outcome(tx_id).state
         except fmq.errors.UnknownTransaction:
             found[tx_id] = None
-    with engine.consumer("in", group="g") as consumer:
+    with engine.consumer("in", group="g", lease_seconds=1e6) as consumer:
         left = []
-        while deliveries := consumer.poll():
+        while deliveries := consumer.poll(timeout=600):  # tried before: it may wait
             left += [delivery.offset for delivery in deliveries]
         found["left"] = sorted(left)
     return found

@@ -247,8 +247,8 @@ def test_unacked_messages_of_each_queue_are_redelivered(seed: int) -> None:
                 clock.advance(11)
                 held.clear()
         clock.advance(11)
-        last = engine.consumer(("t", "u"), group="g")
+        last = engine.consumer(("t", "u"), group="g", lease_seconds=1e6)
         found = 0
-        while deliveries := last.poll():
+        while deliveries := last.poll(timeout=600):  # tried before: it may wait
             found += len(deliveries)
         assert found == sent - acked, f"seed {seed}"

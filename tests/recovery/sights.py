@@ -74,10 +74,12 @@ def seen(engine: Any) -> dict[str, object]:
 
 def consumable(engine: Engine) -> list[tuple[int, int]]:
     """What the group `g` has not acked of topic `t`; it keeps none of it."""
-    with engine.consumer("t", group="g") as consumer:
+    with engine.consumer("t", group="g", lease_seconds=1e6) as consumer:
         found = []
-        while deliveries := consumer.poll():
-            found += [(delivery.queue, delivery.offset) for delivery in deliveries]
+        # Not a poll, which would write that it tries them.
+        while claimed := consumer._claim(100, 600.0, consumer._read_messages):
+            _, pieces = claimed
+            found += [(each.queue, each.offset) for piece in pieces for each in piece]
     return sorted(found)
 
 
