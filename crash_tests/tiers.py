@@ -48,8 +48,8 @@ TIERS: dict[Tier, float] = {
     Groups(): 0.1,
     Groups("dead", DeadLetters): 0.1,
     Groups("ids", MessageIds): 0.1,
-    Groups("delayed", Delayed): 0.1,
     Groups("tries", Tries): 0.1,
+    Groups("delayed", Delayed, torn=4): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

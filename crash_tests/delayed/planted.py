@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crash_tests.mutant import Mutant
 
-STORIES = "--tier delayed --rounds 4"
+STORIES = "--tier delayed --rounds 2"
 PUBLISH = (
     '            self._writer.send(Append([*records, Changed(ChangeKind.FIRE, "", "", places)]))\n'
 )

@@ -16,6 +16,7 @@ from crash_tests.oracle import Violation
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
 from fmq.testing import CrashDisk
+from fmq.testing.losses import random_loss
 
 SHARE = 12  # stories of a run that is given no budget
 LOSSES = 6  # of each operation
@@ -38,12 +39,19 @@ class Groups:
     """What groups remember, on a disk that crashes: one kind of stories."""
 
     def __init__(
-        self, name: str = "groups", story: Callable[[int], Told] = Story, share: int = SHARE
+        self,
+        name: str = "groups",
+        story: Callable[[int], Told] = Story,
+        share: int = SHARE,
+        torn: int = 0,
     ) -> None:
-        """`share` is how many stories a run tells that is given no budget."""
+        """`share` is how many stories a run tells that is given no budget. `torn` is how many
+        losses of each operation are drawn, besides the first ones: many of these tear a write.
+        """
         self.name = name
         self._story = story
         self._share = share
+        self._torn = torn
 
     def run(self, budget: Budget) -> Tally:
         """Tell stories until the budget is spent, or one ends as it must not."""
@@ -76,7 +84,9 @@ class Groups:
             at[0] += 1
             tally.points += 1
             disk = story.disk
-            crashed = [disk.after_kill(), *map(disk.after, islice(disk.losses(), LOSSES))]
+            losses = [*islice(disk.losses(), LOSSES)]
+            losses += [random_loss(disk.pending(), random) for _ in range(self._torn)]
+            crashed = [disk.after_kill(), *map(disk.after, losses)]
             for each in crashed:
                 print_of = f"{seed} {at[0]} {each.fingerprint()}"
                 if print_of not in states:
