@@ -140,6 +140,7 @@ def _check(where: str, directory: Directory) -> Report:
     except Damaged as error:
         return Report(where, problems=(_problem_of(error),))
     problems: list[Problem] = []
+    replay: Replay | None = None
     try:
         replay = begin(directory, layout, with_timers=True)
         store = replay.store
@@ -161,6 +162,9 @@ def _check(where: str, directory: Directory) -> Report:
         if problem not in problems:
             problems.append(problem)
         return Report(where, segments=len(layout.bases), problems=tuple(problems))
+    finally:
+        if replay is not None:
+            replay.ledger.timers.close()
     ledger, last = full.ledger, segments[-1]
     queues = [queue for topic in ledger.own_topics() for queue in topic.queues]
     return Report(

@@ -85,6 +85,14 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     """Return the state of the journal, made durable. The caller holds the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
     replay = begin(directory, layout, with_timers=True)
+    try:
+        return _recover(directory, layout, replay)
+    except BaseException:
+        replay.ledger.timers.close()
+        raise
+
+
+def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     store = replay.store
     replay.run()
     number_files(replay.ledger.timers, directory)
