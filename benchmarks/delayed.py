@@ -1,6 +1,6 @@
 """A million messages that wait for their time, beside sqlite3: `python -m benchmarks.delayed`.
 
-Both sides hold the same messages of 100 bytes, each due at a random time of one hour. They are sent
+Both sides hold the same messages of 100 bytes, each due at a random time of an hour to come. They are sent
 by one call each, and made durable after each thousand. Then the process is killed and opened again,
 the hour passes, and all of them are published: fmq does so by itself; beside it a program moves the
 rows that are due from a table with an index on their time to the table of a queue, a thousand in
@@ -75,12 +75,12 @@ class Fmq:
     def send(self) -> None:
         send, random = self.engine.send, self.random.random
         for _ in range(BATCH):
-            send("lane", BODY, delay=60 + random() * 3600, sync=False)
+            send("lane", BODY, delay=7200 + random() * 3600, sync=False)
         self.engine.sync()
 
     def publish(self) -> int:
         self.engine.close()
-        self.clock.ahead_us = 2 * HOUR_US
+        self.clock.ahead_us = 4 * HOUR_US
         self.engine = fmq.open(self.directory, clock=self.clock)
         while self.waiting():
             time.sleep(0.01)
@@ -103,12 +103,12 @@ class Sqlite:
         execute, random = self.connection.execute, self.random.random
         execute("BEGIN")
         for _ in range(BATCH):
-            due = time.time_ns() // 1000 + int((60 + random() * 3600) * 1_000_000)
+            due = time.time_ns() // 1000 + int((7200 + random() * 3600) * 1_000_000)
             execute("INSERT INTO later (due, body) VALUES (?, ?)", (due, BODY))
         execute("COMMIT")
 
     def publish(self) -> int:
-        now = time.time_ns() // 1000 + 2 * HOUR_US
+        now = time.time_ns() // 1000 + 4 * HOUR_US
         moved = 1
         while moved:
             self.connection.execute("BEGIN")

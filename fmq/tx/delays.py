@@ -245,10 +245,11 @@ class Delays:
             for part in _close_together([*alike]):
                 self._read_part(part, data)
         for due in dues:
-            if due.number not in data:
-                continue  # its segment was dropped, after the timer was carried forward
             try:
-                found.append(self._decode(due, *data.pop(due.number)))
+                if due.number in data:
+                    found.append(self._decode(due, *data.pop(due.number)))
+                else:
+                    self._check_moved(due)
             except FmqError as error:
                 if not put_aside:
                     raise
@@ -256,6 +257,13 @@ class Delays:
                 with self._queue.lock:
                     self._timers.aside.add(due.number)
         return iter(found)
+
+    def _check_moved(self, due: Due) -> None:
+        """Raise Damaged unless the segment was dropped after the timer was carried forward."""
+        with self._queue.lock:
+            entry = self._timers.find(Timing(due.due_us, due.number))
+        if entry is not None and position_in(entry) == due.position:
+            raise Damaged(segment_name(0), due.position, "the segment of a TIMER is missing")
 
     def _base_of(self, position: int) -> int:
         """Return the base of the segment at `position`; -1 if it was dropped."""
