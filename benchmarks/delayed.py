@@ -1,11 +1,11 @@
 """A million messages that wait for their time, beside sqlite3: `python -m benchmarks.delayed`.
 
 Both sides hold the same messages of 100 bytes, each due at a random time of an hour to come. They
-are sent by one call each, and made durable after each thousand. Then the process is killed and opened again,
-the hour passes, and all of them are published: fmq does so by itself; beside it a program moves the
-rows that are due from a table with an index on their time to the table of a queue, a thousand in
-each transaction. Each side runs in a process of its own, and its memory is what that process grew
-by. Both take turns with each thousand, so a busy machine slows both.
+are sent by one call each, and made durable after each thousand. Then the process is killed and
+opened again, the hour passes, and all of them are published: fmq does so by itself; beside it a
+program moves the rows that are due from a table with an index on their time to the table of a
+queue, a thousand in each transaction. Each side runs in a process of its own, and its memory is
+what that process grew by. Both take turns with each thousand, so a busy machine slows both.
 """
 
 from __future__ import annotations
