@@ -378,7 +378,8 @@ class Consumer:
         first, end = max(first, queue.first), min(end, queue.next)
         deadline = self._messages.clock.monotonic() + self._lease_seconds
         what = self._group, queue, first, end, self._member, deadline
-        return self._writer.change(lambda: self._groups.claim_again(*what))
+        claims = self._writer.change(lambda: self._groups.claim_again(*what))
+        return self._sieve.know_order(claims) if self._member.is_ordered else claims
 
     def _listen_for(self, wakeup: Callable[[], None]) -> float:
         """Have `wakeup` called when a poll may find something; return when to look anyway."""

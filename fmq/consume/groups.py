@@ -388,6 +388,8 @@ class Groups:
         ):
             return []
         holds = self._holds_of(group, queue.topic, queue.number)
+        if room.is_ordered and holds.order is None:
+            holds.order = KeyOrder()
         claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
 

@@ -9,6 +9,7 @@ Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Protocol
 
 from sortedcontainers import SortedDict
@@ -414,20 +415,21 @@ class QueueHolds:
                 self.redeliveries.add(first, end, times, due)
             else:
                 self._unread[first] = max(end, self._unread.get(first, 0))
-            if self.order is not None and isinstance(hold.owner, Claim):
-                self._take_later(first, end, hold.owner)
+            if self.order is not None and hold.owner is not LATER:
+                self._take_later(first, end)
 
-    def _take_later(self, first: int, end: int, claim: Claim) -> None:
-        """Take from `claim` what must not be acked before the messages that it has given back."""
+    def _take_later(self, first: int, end: int) -> None:
+        """Take from its claim what must not be acked before the messages that are given back."""
         assert self.order is not None
         for offset in range(first, end):
             for later in self.order.after(offset):
-                if later >= end:
-                    self.transfer(later, later + 1, claim, LATER)
+                hold = None if later < end else self._holds.find(later)
+                if hold is not None and isinstance(hold.owner, Claim):
+                    self.transfer(later, later + 1, hold.owner, LATER)
 
     def give_back_all(self, first: int, end: int) -> None:
         """Redeliver everything that any owner holds in the range."""
-        for low, high in self._pieces(first, end):
+        for low, high in reversed(self._pieces(first, end)):
             self.give_back(low, high)
 
     def _pieces(self, first: int, end: int) -> list[tuple[int, int]]:
@@ -439,7 +441,7 @@ class QueueHolds:
 
     def give_back_of(self, member: object) -> None:
         """Redeliver all that `member` holds when it leaves the group."""
-        for hold in [*self._holds.by_first.values()]:
+        for hold in _last_first(self._holds.by_first.values()):
             if isinstance(hold.owner, Claim) and hold.owner.member is member:
                 self.give_back(hold.first, hold.end)
 
@@ -465,7 +467,7 @@ class QueueHolds:
     def expire(self, now: float) -> bool:
         """Give back each hold whose lease has ended. Return whether there was one."""
         late = [hold for hold in self._holds.by_first.values() if hold.deadline <= now]
-        for hold in late:
+        for hold in _last_first(late):
             # A message that blocks its handlers, or kills them, waits longer each time.
             retry = hold.owner.member.retry if isinstance(hold.owner, Claim) else DEFAULT
             self.give_back(hold.first, hold.end, hold.deadline + retry.delay(hold.count))
@@ -487,3 +489,12 @@ class QueueHolds:
             assert first == hold.first < hold.end, (first, hold.first, hold.end)
             assert first >= last, "two holds overlap"
             last = hold.end
+
+
+def _last_first(holds: Iterable[Hold]) -> list[Hold]:
+    """Return the holds from the last one to the first, the order in which to give many back.
+
+    To give one back changes later holds of its claim where the order of keys is kept, not earlier
+    ones.
+    """
+    return sorted(holds, key=lambda hold: hold.first, reverse=True)

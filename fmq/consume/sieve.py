@@ -15,7 +15,7 @@ from itertools import repeat
 
 from fmq.consume.holds import LATER, Claim
 from fmq.consume.key_order import Key
-from fmq.errors import BadFilter, BadOption, FilterDiffers
+from fmq.errors import BadFilter, BadOption, FilterDiffers, FmqError
 from fmq.filters import Filter, stored
 from fmq.store.extension import EXPIRED_ACKS
 from fmq.store.extras import NEVER
@@ -152,21 +152,41 @@ class Sieve:
         assert order is not None
         with self._writer.commit_queue.lock:
             unknown = holds.unknown(claim.first)
-        before = {offset: key for part in unknown for offset, key in self._keys_in(queue, *part)}
-
-        def add() -> None:
-            for offset, key in before.items():
-                if not holds.is_acked(offset):
-                    order.add(offset, key)
-
-        if before:
-            self._writer.change(add)
+        for part in unknown:
+            self._learn(claim, *part)
         keys = dict(self._keys_in(queue, claim.first, claim.end, claim.filter))
         if claim.now_us:
             for offset in self._expired_in(claim, claim.first, claim.end):
                 if keys.pop(offset, None) is not None:
                     expired.append(offset)
         return keys, claim.end
+
+    def know_order(self, claims: list[Claim]) -> list[Claim]:
+        """Learn the keys of what was claimed again after a restart. Return the claims whose keys
+        could be read; the others are given back, because their order would be unknown.
+        """
+        known = []
+        for claim in claims:
+            try:
+                self._learn(claim, claim.first, claim.end)
+            except (FmqError, OSError):
+                self._give_back(claim, claim.ranges)
+            else:
+                known.append(claim)
+        return known
+
+    def _learn(self, claim: Claim, first: int, end: int) -> None:
+        """Let the order know the keys between two offsets of the queue of `claim`."""
+        holds, order = claim.holds, claim.holds.order
+        assert order is not None
+        keys = [*self._keys_in(claim.queue, first, end)]
+
+        def add() -> None:
+            for offset, key in keys:
+                if not holds.is_acked(offset):
+                    order.add(offset, key)
+
+        self._writer.change(add)
 
     def _keys_in(
         self, queue: Queue, at: int, end: int, text: str = ""

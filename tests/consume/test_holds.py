@@ -7,16 +7,23 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fmq.consume.backoff import DEFAULT
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
 
 
-def claim_of(member: str) -> Claim:
+class Member:
+    """Of the group."""
+
+    retry = DEFAULT
+
+
+def claim_of(member: Member) -> Claim:
     return Claim(member, Queue("t", 0), QueueHolds(AckSet()), 0, 0)
 
 
-OWNERS = (claim_of("anna"), claim_of("ben"))
+OWNERS = (claim_of(Member()), claim_of(Member()))
 
 
 class Model:

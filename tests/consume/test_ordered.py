@@ -89,6 +89,34 @@ def test_the_end_of_a_lease_keeps_the_order(engine: Engine, clock: FakeClock) ->
         assert consumer.poll() == []
 
 
+def test_leases_that_end_together_are_all_redelivered(engine: Engine, clock: FakeClock) -> None:
+    """The first one takes the second from its claim, which then has no lease that could end."""
+    send(engine, "a", "b", "a")
+    with joined(engine, lease_seconds=5) as consumer:
+        consumer.poll()[1].ack()
+        clock.advance(6)
+        (first,) = consumer.poll()
+        first.ack()
+        assert bodies([first, *consumer.poll()]) == ["a0", "a2"]
+
+
+def test_a_message_that_is_rolled_back_blocks_the_later_ones_in_hand(engine: Engine) -> None:
+    send(engine, "a", "b", "a")
+    with joined(engine) as consumer:
+        first, other, later = consumer.poll()
+        tx = engine.transaction(tx_id="pay")
+        tx.ack(first)
+        tx.prepare()
+        tx.rollback()
+        with pytest.raises(LeaseLost):
+            later.ack()
+        other.ack()
+        (again,) = consumer.poll()
+        assert bodies([again]) == ["a0"]
+        again.ack()
+        assert bodies(consumer.poll()) == ["a2"]
+
+
 def test_the_order_holds_over_members_and_openings() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -153,7 +181,7 @@ def test_each_key_is_acked_in_its_order(data: st.DataObject) -> None:
                         continue
                     done += bodies([delivery]) if step == "ack" else []
             clock.advance(11)
-            while deliveries := consumer.poll(limit=3, timeout=60):
+            while deliveries := consumer.poll(limit=3, timeout=3600):  # longer than any retry waits
                 for delivery in deliveries:
                     delivery.ack()
                     done += bodies([delivery])

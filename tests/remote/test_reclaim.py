@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fmq import Engine
+from fmq.errors import LeaseLost
 from fmq.server.handed_out import WORDS
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.transport import MemoryServer
@@ -108,3 +109,21 @@ def test_an_undecided_transaction_keeps_what_it_acks(machine: Machine) -> None:
     assert [each.message.body for each in found] == [b"0", b"2"]
     other.decide("T", "rollback")
     assert [each.message.body for each in consumer.poll()] == [b"1"]
+
+
+def test_what_is_claimed_again_keeps_the_order_of_its_keys(machine: Machine) -> None:
+    """The next server has to read the keys of what it has not handed out itself."""
+    client = machine.server.connect()
+    for body, key in (b"0", "a"), (b"1", "b"), (b"2", "a"):
+        client.send("t", body, key=key)
+    consumer = client.consumer("t", group="g", ordered=True)
+    first, other, later = consumer.poll()
+    other.ack()
+    machine.kill()
+    first.release()
+    with pytest.raises(LeaseLost):
+        later.ack()
+    (again,) = consumer.poll()
+    assert again.body == b"0"
+    again.ack()
+    assert [each.body for each in consumer.poll()] == [b"2"]
