@@ -21,6 +21,7 @@ from fmq.cli.place import visit
 from fmq.cli.text import exact, plain, printable
 from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
+from fmq.store.change_words import change_said
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.id_table import decode_ids
 from fmq.store.internal import shown
@@ -226,7 +227,8 @@ def _own(record: Record) -> dict[str, Any]:
         own = {"topic": shown(record.topic)} if record.topic else {}
         own |= {"asked": ChangeKind(record.asked).name, "group": record.group or None}
         places = [place._asdict() for place in record.places]
-        return own | {"places": places, "value": record.value, "text": record.text}
+        own |= {"places": places, "value": record.value, "text": record.text}
+        return own | {"says": change_said(record)}
     if isinstance(record, TopicMade):
         return {"topic": shown(record.name), "queues": record.queues}
     if isinstance(record, IdsKept):
@@ -284,6 +286,7 @@ def _remark(row: Row) -> str:
     for each in row.get("tries", ()):
         due = f", due {_short_moment(each['due'])}" if each["due"] else ""
         remarks.append(f"attempt {each['tries']} of {each['group']}{due}")
+    remarks.append(row.get("says"))
     if row.get("body_position") is not None:
         remarks.append(f"body at {row['body_position']}")
     if row.get("replaces"):

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from fmq.errors import FmqError
+from fmq.store.change_words import change_said
 from fmq.store.decoding import columns_of
 from fmq.store.internal import shown
 from fmq.store.kinds import (
@@ -149,7 +150,7 @@ def _of_marks(marks: Marks) -> dict[str, Any]:
 
 def _of_change(change: Changed) -> dict[str, Any]:
     said = {"asked": ChangeKind(change.asked).name, "group": change.group, "value": change.value}
-    said |= {"places": [*change.places], "text": change.text}
+    said |= {"places": [*change.places], "text": change.text, "says": change_said(change)}
     return {"topic": shown(change.topic) or None, "change": json.dumps(said)}
 
 
