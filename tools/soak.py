@@ -71,7 +71,7 @@ def growth(looks: list[Look]) -> list[str]:
 
 def _joining(member: str) -> list[object]:
     """Return what a JOIN says."""
-    return [["idle"], "idle", 30.0, [], member, None, None, False, False, False]
+    return [["idle"], "idle", 30.0, [], member, None, None, None, False, False, False]
 
 
 class Pollers:
