@@ -27,7 +27,16 @@ from fmq.consume.delivery import (
     of_another_engine,
 )
 from fmq.consume.groups import Groups
-from fmq.consume.handling import Handler, batches, each_delivery, fail, next_delivery, run, used_up
+from fmq.consume.handling import (
+    Handler,
+    batches,
+    each_delivery,
+    fail,
+    found_twice,
+    next_delivery,
+    run,
+    used_up,
+)
 from fmq.consume.holds import Claim
 from fmq.consume.in_hand import Draining
 from fmq.consume.membership import Member, OwnedQueue
@@ -535,12 +544,19 @@ class Consumer:
 
     def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
         """Ack deliveries of this consumer, in one append."""
-        self._check()
         held = [(each._claim, *each._offsets()) for each in deliveries]
-        append = Append([Acks([self._range(*each) for each in held], 0)])
-        self._writer.commit_queue.run(self._plan_ack_all, (held, append), sync)
+        self._writer.commit_queue.run(self._plan_ack_all, self._acking_all(held), sync)
         self._draining.changed()
         self._after()
+
+    def _acking_all(
+        self, held: list[tuple[Claim, int, int]]
+    ) -> tuple[list[tuple[Claim, int, int]], Append]:
+        """Return what `_plan_ack_all` takes; raise LeaseLost if a message is there twice."""
+        self._check()
+        if (twice := found_twice(held)) is not None:
+            self._refuse(*twice)
+        return held, Append([Acks([self._range(*each) for each in held], 0)])
 
     def _plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
         """Plan the ack of several ranges. Under the lock."""

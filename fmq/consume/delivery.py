@@ -296,7 +296,8 @@ class Deliveries(list[Delivery]):
 
     def ack(self, *, sync: bool | None = None) -> None:
         """Ack all that are not settled yet, in one append. Raises LeaseLost, and acks none, if one
-        of them was redelivered meanwhile.
+        of them was redelivered meanwhile, or is there twice. A client acks 8,192 stretches of
+        consecutive messages in one append, and begins another one for more.
         """
         left = [each for each in self if not each.is_settled]
         if left:

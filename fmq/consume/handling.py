@@ -85,6 +85,16 @@ def joined(ranges: Iterable[tuple[C, int, int]]) -> list[tuple[C, int, int]]:
     return found
 
 
+def found_twice(ranges: Iterable[tuple[C, int, int]]) -> tuple[C, int] | None:
+    """Return the claim and the offset of a message that is in two of these ranges, or None."""
+    ends: dict[int, int] = {}  # by claim
+    for claim, first, end in sorted(ranges, key=lambda each: each[1:]):
+        if first < ends.get(id(claim), 0):
+            return claim, first
+        ends[id(claim)] = end
+    return None
+
+
 def run(consumer: Any, handler: Handler, workers: int) -> None:
     """Give each delivery to `handler`, in `workers` threads, until `consumer` closes or drains.
 

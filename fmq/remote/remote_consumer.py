@@ -42,7 +42,7 @@ from fmq.store.commit_queue import waits
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_count, check_seconds
 from fmq.wire.batches import ReplayedRead, decode_batch
-from fmq.wire.claims import CLAIM, NEWS, PIECE, AckAsked, encode_ack, encode_take
+from fmq.wire.claims import ACKS_MAX, CLAIM, NEWS, PIECE, AckAsked, encode_ack, encode_take
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 
@@ -264,9 +264,30 @@ class RemoteConsumer:
         fail(delivery, error)
 
     def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
-        """Ack deliveries of this consumer."""
-        for claim, first, end in joined((each._claim, *each._offsets()) for each in deliveries):
-            self._ack(claim, first, end, sync)
+        """Ack deliveries of this consumer, in one append for each ACKS_MAX ranges."""
+        ranges = joined((each._claim, *each._offsets()) for each in deliveries)
+        for at in range(0, len(ranges), ACKS_MAX):
+            self._ack_ranges(ranges[at : at + ACKS_MAX], sync)
+
+    def _ack_ranges(self, ranges: list[tuple[RemoteClaim, int, int]], sync: bool | None) -> None:
+        if len(ranges) == 1:  # the usual case
+            self._ack(*ranges[0], sync)
+            return
+        self._check()
+        waits(sync, by_default=True)  # or a TypeError
+        said = [
+            encode_ack(AckAsked(claim.number, first, end, sync, *claim.queue))
+            for claim, first, end in ranges
+        ]
+        self._spend_all(ranges)
+        try:
+            self._link.ask(Op.ACK_ALL, b"".join(said), handle=self._handle)
+        except BaseException:
+            for claim, first, end in ranges:  # none is acked; the others may be acked without it
+                claim.spent.difference_update(range(first, end))
+            raise
+        for each in ranges:
+            self._done(*each)
 
     def _extend(self, claim: RemoteClaim, first: int, end: int, seconds: float) -> None:
         self._check()
@@ -413,6 +434,16 @@ class RemoteConsumer:
             claim.spent.update(offsets)
 
         self._keeper.change(spend)
+
+    def _spend_all(self, ranges: list[tuple[RemoteClaim, int, int]]) -> None:
+        """Note what becomes of all ranges, or of none."""
+        for number, each in enumerate(ranges):
+            try:
+                self._spend(*each)
+            except LeaseLost:
+                for claim, first, end in ranges[:number]:
+                    claim.spent.difference_update(range(first, end))
+                raise
 
     def _lost(self, claim: RemoteClaim, first: int) -> LeaseLost:
         return lost(*claim.queue, first, self._membership.lease_seconds)

@@ -12,7 +12,7 @@ from fmq.server.load import check_held
 from fmq.server.long_polls import LongPolls
 from fmq.server.members import ServedMember
 from fmq.server.taking import Taking
-from fmq.wire.claims import AckAsked, decode_ack
+from fmq.wire.claims import AckAsked, decode_ack, decode_acks
 from fmq.wire.frames import AGAIN, Frame, Op
 from fmq.wire.values import decode_values
 
@@ -33,6 +33,7 @@ class Consuming:
             Op.JOIN: self._on_join,
             Op.POLL: self._on_poll,
             Op.ACK: self._on_ack,
+            Op.ACK_ALL: self._on_ack_all,
             Op.RELEASE: self._on_release,
             Op.REJECT: self._on_reject,
             Op.DRAIN: self._on_drain,
@@ -106,6 +107,18 @@ class Consuming:
             return
         plan = member.plan_ack(ack.claim, ack.first, ack.end)
         self._session.order(asked, plan, partial(self._session.answer, asked), ack.sync)
+
+    def _on_ack_all(self, asked: Frame) -> None:
+        acks = decode_acks(asked.payload)
+        sync = acks[0].sync
+        member = self.member(asked.handle)
+        if asked.flags & AGAIN:
+            acks = [each for each in acks if not self._is_acked(member.group, each)]
+            if not acks:
+                self._session.answer(asked)
+                return
+        plan = member.plan_ack_all([(each.claim, each.first, each.end) for each in acks])
+        self._session.order(asked, plan, partial(self._session.answer, asked), sync)
 
     def _is_acked(self, group: str, ack: AckAsked) -> bool:
         with self._parts.lock:

@@ -202,6 +202,11 @@ class ServedMember:
         claim = self._claim(number, first, end)
         return partial(self._consumer._plan_ack, self._consumer._acking(claim, first, end))
 
+    def plan_ack_all(self, ranges: list[tuple[int, int, int]]) -> Callable[[], None]:
+        """Return the plan of an ack of ranges, by number, first and end; raise LeaseLost."""
+        held = [(self._claim(*each), *each[1:]) for each in ranges]
+        return partial(self._consumer._plan_ack_all, self._consumer._acking_all(held))
+
     def reject(self, number: int, first: int, end: int, reason: str) -> None:
         """Move messages to the dead letters of the group; raise LeaseLost."""
         self._consumer._reject(self._claim(number, first, end), first, end, reason)

@@ -18,6 +18,7 @@ SYNCS = None, True, False
 
 
 LIMIT_MAX = (1 << 32) - 1
+ACKS_MAX = 8192  # in one frame; with the longest names they have half of what a frame may have
 
 
 class AckAsked(NamedTuple):
@@ -62,8 +63,27 @@ def encode_ack(asked: AckAsked) -> bytes:
 
 def decode_ack(payload: bytes) -> AckAsked:
     """Return what a payload asks. Raises ValueError, or BadName."""
-    claim, first, end, sync, queue, size = ACK.unpack_from(payload)
-    topic = check_taken(payload[ACK.size : ACK.size + size].decode())
+    return _ack_at(payload, 0)[0]
+
+
+def decode_acks(payload: bytes) -> list[AckAsked]:
+    """Return what the payload of an ACK_ALL asks: ACKs, one after the other. Raises ValueError, or
+    BadName.
+    """
+    found, at = [], 0
+    while at < len(payload):
+        asked, at = _ack_at(payload, at)
+        found.append(asked)
+    if not 0 < len(found) <= ACKS_MAX or len({each.sync for each in found}) > 1:
+        raise ValueError(f"an ACK_ALL of {len(found)} ranges, or with several sorts of sync")
+    return found
+
+
+def _ack_at(payload: bytes, at: int) -> tuple[AckAsked, int]:
+    """Return the ack that begins at `at`, and where it ends."""
+    claim, first, end, sync, queue, size = ACK.unpack_from(payload, at)
+    at += ACK.size
+    topic = check_taken(payload[at : at + size].decode())
     if sync >= len(SYNCS) or first >= end:
         raise ValueError(f"an ACK of {first} to {end}, with sync {sync}")
-    return AckAsked(claim, first, end, SYNCS[sync], topic, queue)
+    return AckAsked(claim, first, end, SYNCS[sync], topic, queue), at + size

@@ -52,6 +52,7 @@ class Op(IntEnum):
     CANCEL = 21  # a POLL or READ that waits: it is answered now
     DRAIN = 22  # hand a consumer nothing new
     EXTEND = 23
+    ACK_ALL = 24  # several ranges of one consumer: all, or none
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from fmq import Engine, Retry
 from fmq.errors import BadOption, Closed, LeaseLost, TooMany
-from fmq.testing import FakeClock
+from fmq.testing import CrashDisk, FakeClock
 
 
 class Oops(Exception):
@@ -122,6 +124,56 @@ def test_a_batch_whose_block_raises_is_given_back(engine: Engine) -> None:
                     raise Oops
         (again,) = consumer.poll()
         assert (again.body, again.attempt) == (b"b", 2)
+
+
+def test_a_batch_with_gaps_is_acked_whole_or_not_at_all(engine: Engine, clock: FakeClock) -> None:
+    """Two stretches are left, and one message of the second was redelivered."""
+    sent(engine, *"abcdef")
+    with (
+        engine.consumer("t", group="g", lease_seconds=10) as consumer,
+        engine.consumer("t", group="g") as other,
+    ):
+        (batch,) = islice(consumer.batches(6, 0), 1)
+        batch[2].ack()
+        for each in batch:
+            if each.offset not in (2, 4):
+                each.extend(100)
+        clock.advance(11)
+        assert [each.offset for each in other.poll()] == [4]
+        with pytest.raises(LeaseLost, match=r"offset [34]"):
+            batch.ack()
+        assert left(engine) == 5
+        del batch[4]
+        batch.ack()
+        assert left(engine) == 1
+
+
+def test_a_batch_with_gaps_is_one_append(engine: Engine, disk: CrashDisk) -> None:
+    """It costs the disk as much as a single ack."""
+    sent(engine, *"abcdef")
+    with engine.consumer("t", group="g") as consumer:
+        (batch,) = islice(consumer.batches(6, 0), 1)
+        counts = [disk.operations]
+        batch[2].ack()
+        counts.append(disk.operations)
+        del batch[4]
+        batch.ack()
+        counts.append(disk.operations)
+    assert counts[2] - counts[1] == counts[1] - counts[0]
+    assert left(engine) == 1
+
+
+def test_a_batch_with_one_delivery_twice_is_refused(engine: Engine) -> None:
+    sent(engine, "a", "b")
+    with engine.consumer("t", group="g") as consumer:
+        (batch,) = islice(consumer.batches(2, 0), 1)
+        batch.append(batch[0])
+        with pytest.raises(LeaseLost):
+            batch.ack()
+        assert left(engine) == 2
+        batch.pop()
+        batch.ack()
+        assert left(engine) == 0
 
 
 def test_a_drain_waits_for_what_is_in_hand(engine: Engine, clock: FakeClock) -> None:

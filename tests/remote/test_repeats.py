@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def consume(client: RemoteEngine) -> Any:
     return client.groups("g")
 
 
+def consume_with_gaps(client: RemoteEngine) -> Any:
+    client.send_many("t", [b"1", b"2", b"3", b"4", b"5"])
+    with client.consumer("t", group="g") as consumer:
+        (batch,) = islice(consumer.batches(5, 20), 1)
+        batch[:] = [each for each in batch if each.offset not in (1, 3)]
+        batch.ack()
+    return client.groups("g")
+
+
 def take(client: RemoteEngine) -> Any:
     client.send_many("t", [b"1", b"2", b"3"])
     with client.consumer("t", group="g") as consumer:
@@ -71,7 +81,7 @@ def change(client: RemoteEngine) -> Any:
     client.topic("y").delete()
 
 
-WORKS = [send, send_many, commit, two_phases, consume, take, change]
+WORKS = [send, send_many, commit, two_phases, consume, consume_with_gaps, take, change]
 
 
 def found_in(engine: Engine) -> dict[str, Any]:
