@@ -11,6 +11,7 @@ journal.
 
 from __future__ import annotations
 
+import _thread
 from collections.abc import Callable
 from threading import RLock
 from types import TracebackType
@@ -26,36 +27,26 @@ def is_mine(lock: RLock) -> bool:
     return lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
 
-class OwnedLock:
-    """A lock that raises Nested where a signal handler would wait for its own thread."""
+class OwnedLock(_thread.RLock):  # type: ignore[misc]  # it is final only for mypy
+    """A lock that raises Nested where a signal handler would wait for its own thread.
 
-    __slots__ = ("_lock",)
+    Use it by `with`. An interrupt leaves it free: that of an RLock is let go in C, where Python
+    looks for no signals.
+    """
 
-    def __init__(self) -> None:
-        self._lock = RLock()
-
-    def acquire(self) -> None:
-        """Take it, when no other thread has it."""
-        if is_mine(self._lock):
+    def __enter__(self) -> bool:  # type: ignore[override]
+        if is_mine(self):
             raise Nested
-        self._lock.acquire()
-
-    def release(self) -> None:
-        """Let it go."""
-        self._lock.release()
-
-    __enter__ = acquire
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        try:
+            return super().__enter__()
+        except BaseException:
+            if is_mine(self):  # an interrupt came before the block began
+                self.release()
+            raise
 
     def is_taken(self) -> bool:
         """Return whether this thread holds it. For tests."""
-        return is_mine(self._lock)
-
-    def _at_fork_reinit(self) -> None:
-        """Be free in the child of a fork, as locks of Python's own are by this name."""
-        self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        return is_mine(self)
 
 
 class Section:

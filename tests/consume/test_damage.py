@@ -220,7 +220,8 @@ def test_a_group_can_go_on_behind_the_damage(
             assert len(polled(consumer, 100)) == bad
             engine.group("sought").seek("t", offset=bad + count)
             assert len(polled(consumer, 100)) == 100 - bad - count
-        assert engine.groups("sought")[0].skipped == count
+        # Nothing was acked before the seek.
+        assert engine.groups("sought")[0].skipped == bad + count
         with engine.consumer("t", group="h") as consumer:
             engine.group("h").seek("t", offset=bad + count)
             assert len(polled(consumer, 100)) == 100 - bad - count
