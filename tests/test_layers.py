@@ -73,6 +73,7 @@ MAY_IMPORT = {
     "fmq.testing.inside": TX
     | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
     "fmq.testing.transport": {"fmq.engine", "fmq.server", "fmq.remote", "fmq.testing"},
+    "fmq.testing.crowded": {"fmq.engine", "fmq.processes", "fmq.server", "fmq.testing"},
     "fmq.testing.shadow": TX | {"fmq.engine", "fmq.testing"},  # it replays what an engine writes
     "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
     "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},

@@ -169,6 +169,10 @@ class Asked:
         self.wake: Lock | None = None  # on which its thread waits while another one reads
 
 
+class Refused(ConnectionRefusedError):
+    """The engine process takes no more connections for now, and has said why."""
+
+
 class Link:
     """Requests and answers of one client."""
 
@@ -607,7 +611,7 @@ class Link:
             if answer.flags & FAILED:
                 error = decode_error(answer.payload)
                 if isinstance(error, NotServed):
-                    raise ConnectionRefusedError(str(error))
+                    raise Refused(str(error))
                 raise error
             self.hello = Hello(*decode_values(answer.payload))
             splitter.limit(FRAME_BYTES_MAX)
@@ -635,6 +639,11 @@ class Link:
 
     def _give_up(self, error: OSError, refusal: FmqError | None = None) -> FmqError:
         """Return the error of a call, after giving one to each that waits."""
+        if isinstance(error, Refused):
+            refusal = NotServed(
+                f"{self._where}: the engine process took no connection for {self._retry_for:g} s: "
+                f"{error}"
+            )
         is_silent = isinstance(error, BlockingIOError)
         if is_silent:
             error = TimeoutError("it takes connections and says nothing, as a stopped one does")

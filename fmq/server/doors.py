@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 
+CONNECTIONS_MAX = 4096
+
+
 class Door(NamedTuple):
     """A socket that listens."""
 
@@ -35,6 +38,8 @@ class Reach(NamedTuple):
     tls_key: str | None = None
     sockets: tuple[socket.socket, ...] = ()
     """Those that listen already, such as systemd's."""
+    connections_max: int = CONNECTIONS_MAX
+    """How many connections there may be at once."""
 
 
 def open_doors(path: str, reach: Reach) -> list[Door]:

@@ -19,7 +19,6 @@ from fmq.server.host import Host
 from fmq.server.load import ANSWER_BYTES_MAX
 from fmq.server.session import Session
 
-CONNECTIONS_MAX = 4096
 TURN_BYTES_MAX = 256 << 10  # that one turn of the loop takes of each client
 UNREAD_BYTES_CUT = 64 << 20  # of answers; then the client is cut off
 JOIN_SECONDS = 10.0
@@ -118,6 +117,7 @@ class SocketListener:
         """`make_host` gets the event loop of the thread."""
         self._path = path
         self._doors = open_doors(path, reach)
+        self._connections_max = reach.connections_max
         self.buffer = memoryview(bytearray(TURN_BYTES_MAX))
         self.loop = asyncio.new_event_loop()
         self.host = make_host(self.loop)
@@ -138,8 +138,11 @@ class SocketListener:
 
     def refusal_of(self, client: socket.socket) -> NotAllowed | NotServed | None:
         """Return why a client may not have a session, or None."""
-        if len(self.connections) >= CONNECTIONS_MAX:
-            return NotServed(f"there are {CONNECTIONS_MAX:,} connections, and no more are taken")
+        if len(self.connections) >= self._connections_max:
+            return NotServed(
+                f"there are {self._connections_max:,} connections, and no more are taken. Nothing "
+                "was changed; try again when a client has closed its own."
+            )
         if client.family == socket.AF_UNIX and not is_allowed(peer_uid(client), self._path):
             return NotAllowed(
                 f"{self._path}: the directory belongs to another user, and only that user and root "

@@ -1,0 +1,20 @@
+"""Serves an engine on the socket of its directory, with room for few connections."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fmq.engine import Engine
+from fmq.processes import absolute
+from fmq.server.doors import Reach
+from fmq.server.host import Host
+from fmq.server.serving import Serving
+from fmq.testing.inside import inside
+
+INCARNATION = b"crowded!"
+
+
+def serve_few(engine: Engine, connections_max: int) -> Serving:
+    """Serve `engine` as `engine.serve()` does, to at most `connections_max` connections at once."""
+    make = partial(Host, engine, inside(engine), incarnation=INCARNATION, after=engine._after)
+    return Serving(absolute(engine.path), make, Reach(connections_max=connections_max))

@@ -1,0 +1,72 @@
+"""A server takes so many connections, and no more: `tools/crowd.py` tries all 4,096."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.errors import NotServed
+from fmq.testing.crowded import serve_few
+
+ROOT = Path(__file__).parent.parent.parent
+MOST = 8
+
+
+@contextmanager
+def served(path: Path) -> Iterator[str]:
+    """Serve an engine to at most MOST connections."""
+    with fmq.open(path) as engine, serve_few(engine, MOST):
+        yield str(path)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_one_connection_too_many_is_refused_in_words_until_another_ends(tmp_path: Path) -> None:
+    with served(tmp_path / "d") as path, ExitStack() as crowd:
+        connect = partial(fmq.connect, path, start=False)
+        clients = [crowd.enter_context(connect()) for _ in range(MOST)]
+        for number, client in enumerate(clients):
+            client.send("t", b"%d" % number)
+        with pytest.raises(NotServed, match=f"there are {MOST} connections, and no more are taken"):
+            connect(retry_for=0.0)
+        clients[0].close()
+        with connect() as late:  # it tries until the other one has left
+            assert len(late.read("t", limit=99)) == MOST
+        assert clients[-1].send("t", b"the others do not notice").offset == MOST
+
+
+def test_those_that_are_refused_leave_nothing_behind(tmp_path: Path) -> None:
+    with served(tmp_path / "d") as path, ExitStack() as crowd:
+        connect = partial(fmq.connect, path, start=False)
+        clients = [crowd.enter_context(connect()) for _ in range(MOST)]
+        before = open_files()
+        for _ in range(100):
+            with pytest.raises(NotServed):
+                connect(retry_for=0.0)
+        clients[0].close()
+        with connect():  # so all that were refused are gone
+            assert open_files() <= before + 1
+
+
+def test_the_tool_finds_a_crowd_flat(tmp_path: Path) -> None:
+    arguments = ["--connections", "100", "--rounds", "6"]
+    done = subprocess.run(
+        [sys.executable, "tools/crowd.py", str(tmp_path / "d"), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("flat\n")
