@@ -7,7 +7,8 @@
         async with engine.transaction() as tx:
             tx.send("orders", b"order 1")
 
-What the coroutines of a loop write in one of its turns shares one sync. `docs/asyncio.md` has more.
+All that the coroutines of a loop write in one turn of the loop shares one sync. `docs/asyncio.md`
+has more.
 """
 
 from fmq.aio.consumer import AsyncConsumer

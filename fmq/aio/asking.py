@@ -1,4 +1,4 @@
-"""Asking an engine process what one turn of a loop has ordered: all its requests in one piece."""
+"""Sending the requests of one turn of a loop to an engine process, all in one piece."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Asking:
         self._reader = reader
         self._sender = sender
         self._threads = threads
-        self._backlog: list[ToAsk] = []  # behind a thread that connects or sends
+        self._backlog: list[ToAsk] = []  # waits for a thread that connects or sends
         self._is_sending = False  # that thread
         self._gathering = Gathering(loop, self._make, _place_of, self._ask)
         gathering = self._gathering
@@ -51,7 +51,7 @@ class Asking:
         return Op.SEND, encode_send, (sync, producer, messages), 0
 
     def ask(self, order: AioOrder) -> None:
-        """Ask at once. No turn waits for the answer, and `drain` does not."""
+        """Ask at once. Neither a turn nor `drain` waits for the answer."""
         order.has_begun = True
         self.begin([self._to_ask(None, order)])
 
@@ -96,7 +96,9 @@ class Asking:
     # --- requests -------------------------------------------------------------------------------
 
     def begin(self, requests: list[ToAsk]) -> list[Asked]:
-        """Ask, now or once the thread that connects or sends is done. Return what is on its way."""
+        """Send the requests, now or once the thread that connects or sends is done. Return what is
+        on its way.
+        """
         self._reader.begin()
         if not self._is_sending:
             is_sent, found = self._link.begin(requests, waits=False)

@@ -1,8 +1,8 @@
 """One call that waits on a loop: it gets exactly one answer, and a cancellation loses none.
 
-What a call has not handed over yet, a cancellation takes back. What is on its way to the disk, or
-to the engine process, cannot be unwritten: then the cancelled call waits for the answer all the
-same, which takes a sync, and raises its CancelledError with a note about what came of it.
+A call that is cancelled before it is handed over is taken back. One that is on its way to the disk,
+or to the engine process, cannot be taken back: it waits for its answer all the same, which takes a
+sync, and raises its CancelledError with a note about what came of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Call:
 
     @property
     def is_dropped(self) -> bool:
-        """Return whether it was cancelled before it began, so that nothing is to be done."""
+        """Return whether it was cancelled before it began, so there is nothing to do."""
         return not self.has_begun and self.future.cancelled()
 
     def settle(self, result: Any, error: BaseException | None = None) -> None:
@@ -61,7 +61,7 @@ async def end_of(
 
 
 async def settled(call: Call) -> None:
-    """Wait for the answer of a call that has begun, whatever is cancelled meanwhile."""
+    """Wait for the answer of a call that has begun, even while its task is cancelled."""
     while not call.is_settled:
         call.future = call.future.get_loop().create_future()
         try:

@@ -52,7 +52,7 @@ class AsyncConsumer:
 
     @property
     def member(self) -> str:
-        """Its name in the group."""
+        """The name of this member in its group."""
         return self._member
 
     async def _consumer(self) -> Any:
@@ -89,7 +89,7 @@ class AsyncConsumer:
     async def take(
         self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue for good: their ack is durable.
+        """Return up to `limit` messages of one queue, whose ack is durable already.
 
         Return none if none comes within `timeout` seconds.
         """
@@ -142,7 +142,7 @@ class AsyncConsumer:
 
         `handler` is a function of an AsyncDelivery, or a coroutine function. The delivery is acked
         when it returns, and its lease is extended until then. If it raises, the delivery waits as
-        `retry` says. Returns when the consumer closes or drains: no signal ends it.
+        `retry` says. Returns when the consumer closes or drains. No signal ends it.
         """
         await self._consumer()
         await run(self, handler, workers)

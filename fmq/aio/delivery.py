@@ -1,4 +1,4 @@
-"""What a poll on a loop hands out: the deliveries of fmq, whose acks are awaited."""
+"""The deliveries that a poll on a loop returns. Their acks are awaited."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class AsyncRange(Generic[D]):
         return self._delivery.is_settled
 
     async def extend(self, seconds: float) -> None:
-        """Keep it for `seconds` from now on, whatever the lease was. Raises LeaseLost."""
+        """Let the lease end `seconds` from now. Raises LeaseLost."""
         await self._side.quickly(self._delivery.extend, seconds)
 
     async def fail(self, error: BaseException) -> None:
@@ -68,7 +68,7 @@ class AsyncRange(Generic[D]):
         """
         await self._side.threads.run(self._delivery._consumer._fail, self._delivery, error)
 
-    # A transaction that is bound to a database acks it as it does a blocking one.
+    # A transaction that is bound to a database acks it like a blocking delivery.
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
         return self._delivery._hold_for_transaction(keeper, holder)
@@ -100,7 +100,7 @@ class AsyncRange(Generic[D]):
         traceback: TracebackType | None,
     ) -> None:
         """Ack it at the end of the block, or give it back if the block raises, unless the block has
-        done that.
+        settled it.
         """
         if error is not None:
             await self.fail(error)

@@ -41,8 +41,9 @@ from fmq.store.batch import Batch
 class AsyncEngine:
     """A directory, as the coroutines of one loop use it. Made by `fmq.aio.open`, `connect`, `of`.
 
-    A loop that has closed makes room for the next one, so that an object of a module serves each
-    `asyncio.run` in turn. Of loops that run at the same time each has its own: `fmq.aio.of`.
+    Once its loop has closed, the next loop may use it, so an object of a module serves each
+    `asyncio.run` in turn. Loops that run at the same time each have a face of their own:
+    `fmq.aio.of`.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -70,7 +71,7 @@ class AsyncEngine:
         _faces.add(self)
 
     async def _met(self) -> Any:
-        """Return the same as `_side`, and connect before, in a thread, if that was put off."""
+        """Return the same as `_side`. First connect, in a thread, if that was put off."""
         if not self._is_met:
             threads = Threads(asyncio.get_running_loop())
             await threads.long(self._engine._begin)
@@ -83,7 +84,7 @@ class AsyncEngine:
         return await side.threads.run(call, self._engine)
 
     def _forked(self) -> None:
-        """Know no loop in the child of a fork."""
+        """Forget the loop, in the child of a fork."""
         self._loop = self._made = None
 
     # --- sending --------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class AsyncEngine:
         return found
 
     async def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
-        """Return the receipts of up to `limit` records that wait, the first to be due first."""
+        """Return the receipts of up to `limit` records that wait, in the order of their times."""
         found: list[DelayedReceipt] = await self._run(
             lambda engine: engine.delayed(topic, limit=limit)
         )
@@ -164,8 +165,8 @@ class AsyncEngine:
     ) -> Any:
         """Return a new transaction over any topics. As an `async with` block it commits at its end.
 
-        With `bind`, a connection of asyncio to the user's database, both commit, or neither does.
-        A `tx_id` is held from the beginning of the block on, or from `await` or the first step.
+        With `bind`, a connection of asyncio to the user's database, both commit, or neither does. A
+        `tx_id` is claimed when the block begins, at `await`, or by the first step.
         """
         side = self._side
         side.check()
@@ -196,7 +197,7 @@ class AsyncEngine:
         seal: str | None = None,
         sync: bool | None = None,
     ) -> Outcome:
-        """Commit or roll back an undecided transaction, in its producer's place."""
+        """Commit or roll back an undecided transaction in place of its producer."""
         named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
         found: Outcome = await self._run(lambda engine: engine.decide(tx_id, decision, **named))
         return found
@@ -221,7 +222,9 @@ class AsyncEngine:
         return registered
 
     async def settle(self, *, timeout: float = 30.0) -> Settled:
-        """Ask the registered checkers about all that is undecided now. Return what came of it."""
+        """Ask the registered checkers about all transactions that are undecided now. Return the
+        results.
+        """
         side = await self._met()
         found: Settled = await side.threads.long(self._engine.settle, timeout=timeout)
         return found
@@ -323,7 +326,7 @@ class AsyncEngine:
     async def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
     ) -> AsyncTopic:
-        """Make a topic before its first message, once: else TopicExists is raised."""
+        """Make a topic before its first message. Raises TopicExists if it is there."""
         named = {"queues": queues, "retain_seconds": retain_seconds}
         topic = await self._run(lambda engine: engine.create_topic(name, **named))
         return AsyncTopic(self._side, topic)
@@ -336,7 +339,7 @@ class AsyncEngine:
     async def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
     ) -> None:
-        """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
+        """Make a group of `topic` before its first consumer. Raises GroupExists if it is there."""
         await self._run(lambda engine: engine.create_group(name, topic, at=at, filter=filter))
 
     async def group(self, name: str) -> AsyncGroup:
@@ -401,7 +404,7 @@ class AsyncEngine:
         return found
 
     async def sync(self) -> None:
-        """Make everything sent so far durable, whatever the sync mode."""
+        """Make everything sent so far durable, in any sync mode."""
         await self._run(lambda engine: engine.sync())
 
     async def checkpoint(self) -> None:

@@ -1,7 +1,8 @@
-"""Collecting what the coroutines of one loop order in one turn of it, in its order.
+"""Collecting the orders that the coroutines of one loop give in one of its turns, in order.
 
-The first order of a turn has the turn written once the loop has run what is ready. Sends of one
-turn to one queue are joined. While too many bytes are on their way, orders wait, in order.
+The first order of a turn schedules a callback, which has the turn written once the loop has run all
+that is ready. Sends of one turn to one queue are joined. While too many bytes are on their way,
+orders wait, in order.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Gathering:
     ) -> AioOrder:
         """Have `work` carried out, after all that was ordered before.
 
-        What `is_apart` publishes no message, so sends before and behind it may be joined.
+        Work that `is_apart` publishes no message, so sends before and after it may be joined.
         """
         order = AioOrder(self._loop, work, done, sync, size, undo)
         self.add(order, is_apart=is_apart)
@@ -126,7 +127,7 @@ class Gathering:
             self.ended(batch)
 
     def ended(self, batch: TurnBatch) -> None:
-        """Let in what was held back, as far as there is room now."""
+        """Carry out orders that were held back, as far as there is room now."""
         self._under_way -= 1
         self._bytes -= batch.size
         while self._held_back and self._bytes < PENDING_BYTES_MAX:

@@ -56,11 +56,13 @@ class AsyncGroup:
         await self._run(self._group.skip, topic, queue, offset, count=count)
 
     async def set_filter(self, topic: str, wanted: Filter | None) -> None:
-        """Let all its members want other messages of `topic` from now on; None: all."""
+        """Set which messages of `topic` all its members get from now on. None stands for all
+        messages.
+        """
         await self._run(self._group.set_filter, topic, wanted)
 
     async def delete(self) -> None:
-        """Delete it in all its topics: nothing is kept for it any more."""
+        """Delete it in all its topics. Nothing is kept for it any more."""
         await self._run(self._group.delete)
 
     async def explain(self) -> str:
@@ -93,7 +95,7 @@ class AsyncTopic:
         await self._run(self._topic.add_queues, count)
 
     async def retain(self, seconds: float | None) -> None:
-        """Keep its messages for `seconds`; None: as long as the options say."""
+        """Keep its messages for `seconds`. None stands for as long as the options say."""
         await self._run(self._topic.retain, seconds)
 
     async def delete(self) -> None:

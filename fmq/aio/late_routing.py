@@ -44,7 +44,7 @@ def unknown_topics(transaction: TransactionBuffer) -> list[str]:
 
 
 def choose_now(transaction: TransactionBuffer, router: Router) -> None:
-    """Give the messages that were put aside their queues: their topics are known by now."""
+    """Choose queues for the messages that were put aside. Their topics are known by now."""
     runs: dict[tuple[str, int, Timing | None], list[Any]] = {}
     for (topic, queue, timing), items in transaction.runs.items():
         if queue != LATER:

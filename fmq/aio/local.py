@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class Cold(Exception):
-    """What a call asks for may have to be read from the disk, so a thread does that."""
+    """Raised if the messages may have to be read from the disk, so a thread has to do that."""
 
 
 class Drained(Exception):
-    """The consumer takes nothing any more."""
+    """Raised if the consumer takes nothing any more."""
 
 
 class LocalSide:
@@ -228,7 +228,7 @@ class LocalSide:
     async def take(
         self, consumer: Any, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue for good, as `Consumer.take` does."""
+        """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
         self._queue.waits(sync)  # or a TypeError
         found = await self._claim(consumer, limit, timeout, consumer._read_batch, True)
         if found is None:
@@ -243,7 +243,7 @@ class LocalSide:
             except CancelledError as cancelled:
                 await end_of(call, cancelled, written)
         except BaseException:
-            # Nobody has seen them. If the ack was written all the same, they are not held.
+            # The program has not seen them. If the ack was written all the same, they are not held.
             with suppress(FmqError):
                 consumer._try_give_back(claim, batch.offset, batch.next)
             raise
@@ -349,7 +349,7 @@ class LocalSide:
         try:
             return await self._find(look_in_turn, cold, timeout, *how, unwanted)
         except CancelledError:
-            waits.wake_next()  # it may have been this one's turn
+            waits.wake_next()  # this poll may have been the next one
             raise
 
     def _waits_of(self, consumer: Any) -> GroupWaits:
@@ -400,7 +400,7 @@ class LocalSide:
         """Do nothing: each message has its queue."""
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
-        """Begin to commit an open transaction; the answer is how to get its receipts."""
+        """Begin to commit a transaction. The answer is a function that returns its receipts."""
         command = self._parts.manager.committing(transaction)
         return self.turn.order(command.plan, command.what, command.done, sync, command.size)
 

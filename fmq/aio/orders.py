@@ -1,6 +1,6 @@
-"""What the coroutines of a loop have ordered to be written, and the answers to them.
+"""The orders to write that the coroutines of a loop have given, and their answers.
 
-An order knows nothing of how it is carried out: its `work` says that to the side which does it, an
+An order does not know how it is carried out. Its `work` tells that to the side that does it: an
 engine of this process (`turn`) or a connection (`asking`).
 """
 
@@ -48,8 +48,9 @@ class AioOrder(Call):
         size: int = 0,
         undo: Undo | None = None,
     ) -> None:
-        """`done` makes what the call returns of what came of the work. `undo` gets the error if it
-        fails, or None if it is cancelled before, and returns the error for the caller.
+        """`done` turns the result of the work into what the call returns. `undo` gets the error if
+        the work fails, or None if the call is cancelled before, and returns the error for the
+        caller.
         """
         super().__init__(loop)
         self.work = work
@@ -61,7 +62,7 @@ class AioOrder(Call):
         self.refusal: Exception | None = None
 
     def begin(self) -> bool:
-        """Return whether it is to be carried out: not if it was cancelled."""
+        """Return whether to carry it out, which is False if it was cancelled."""
         if self.future.cancelled():
             if self.undo is not None:
                 self.undo(None)
@@ -107,7 +108,9 @@ class Joined:
         target: Target,
         sync: bool | None,
     ) -> None:
-        """`make` makes the work, and `place_of` says of it, and of what came of it, where it is."""
+        """`make` makes the work. `place_of` takes the work and its result, and returns where the
+        record is.
+        """
         self._make = make
         self._place_of = place_of
         self.target = target
@@ -118,7 +121,7 @@ class Joined:
         self.work: Any = None
 
     def begin(self) -> bool:
-        """Make the record; return whether there is one: not if all its sends were cancelled."""
+        """Make the record. Return False if all its sends were cancelled, so there is none."""
         calls = self.calls
         for call in calls:
             if call.future.cancelled():

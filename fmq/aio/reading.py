@@ -1,6 +1,6 @@
-"""A loop that reads the connection of a client: answers come without a thread in between.
+"""A loop that reads the connection of a client, so answers come without a thread in between.
 
-Whatever would wait, connecting and sending more than fits into the socket, a thread does.
+A thread does what would wait: connecting, and sending more than fits into the socket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fmq.aio.threads import NAME
 from fmq.errors import FmqError
 from fmq.remote.link import Line, Link
 
-LOOK_SECONDS = 0.5  # after which a loop looks whether another one still reads for it
+LOOK_SECONDS = 0.5  # after which a loop checks that another one still reads for it
 
 
 class LoopReader:
@@ -31,7 +31,9 @@ class LoopReader:
         self._watcher: TimerHandle | None = None
 
     def begin(self) -> None:
-        """Read from now on, if no other loop does. Else look now and then whether it still does."""
+        """Read from now on, if no other loop does. Otherwise check now and then that the other one
+        still does.
+        """
         link = self._link
         reads: object = link.loop
         if reads is self:
@@ -50,7 +52,7 @@ class LoopReader:
             self.begin()
 
     def end(self) -> None:
-        """Read no more: another loop does, or the next call reads by itself."""
+        """Stop reading. Another loop reads from now on, or the next call reads by itself."""
         link = self._link
         if self in link.loops:
             link.loops.remove(self)
@@ -69,11 +71,13 @@ class LoopReader:
     # --- what the link calls --------------------------------------------------------------------
 
     def reads_for(self, thread: int) -> bool:
-        """Return whether `thread` can wait for the loop to read. Not if it is the loop's own."""
+        """Return whether `thread` can wait for the loop to read, which the loop's own thread
+        cannot.
+        """
         return thread != self._thread and self.is_running
 
     def met(self, line: Line) -> None:
-        """Read a new connection. By any thread."""
+        """Read a new connection. Any thread may call this."""
         self._soon(self._watch, line)
 
     def drop(self, line: Line) -> bool:
@@ -101,7 +105,7 @@ class LoopReader:
             self._timer = self._loop.call_later(self._link.silence, self._listen, line)
 
     def _listen(self, line: Line) -> None:
-        """Look for the engine process if it has been silent: it may have been stopped."""
+        """Ask the engine process for a sign of life if it was silent: it may be stopped."""
         silence, now = self._link.silence, self._loop.time()
         if now - self._heard >= silence:
             self._heard = now

@@ -1,7 +1,7 @@
 """An engine of another process, as the coroutines of one loop use it.
 
-What is called often goes from the loop to the socket and back: sends, commits, polls, reads, acks.
-A thread makes the other calls, over the same connection, and the loop reads their answers.
+Frequent calls go from the loop to the socket and back: sends, commits, polls, reads, acks. A thread
+makes the other calls, over the same connection, and the loop reads their answers.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ class RemoteSide:
         return order
 
     def _when_known(self, topic: str, call: Call, begin: Callable[[], None]) -> None:
-        """Call `begin` once it is known how many queues the topic has, in the calls' order."""
+        """Call `begin` once the number of the topic's queues is known. Keeps the order of the
+        calls.
+        """
         if not isinstance(topic, str):
             self._router.find(topic)  # raises
         waiting = self._lookups.get(topic)
@@ -199,7 +201,7 @@ class RemoteSide:
         undo: Undo | None = None,
         patience: float = 0.0,
     ) -> AioOrder:
-        """Ask what can be asked twice without harm, now. It may take `patience` seconds."""
+        """Send a request that may be sent twice without harm. It may take `patience` seconds."""
         order = AioOrder(self.loop, (op, _encoded, (payload,), handle), done, None, 0, undo)
         order.patience = patience
         self._asking.ask(order)
@@ -220,8 +222,8 @@ class RemoteSide:
         return await self._waited(call, name, lambda _: None)  # type: ignore[no-any-return]
 
     async def _waited(self, call: AioOrder, name: int, unwanted: Callable[[Any], None]) -> Any:
-        """Return the answer to a request that may wait for long. `unwanted` gets that to one that
-        was cancelled.
+        """Return the answer to a request that may wait for long. If the call is cancelled,
+        `unwanted` gets the answer.
         """
         try:
             return await call.future
@@ -239,7 +241,7 @@ class RemoteSide:
             raise
 
     async def _settled(self, call: Call) -> None:
-        """Wait a moment for an answer, whatever is cancelled meanwhile."""
+        """Wait a moment for an answer, even while the task is cancelled."""
         deadline = self.loop.time() + GIVE_BACK_SECONDS
         while not call.is_settled and (left := deadline - self.loop.time()) > 0:
             call.future = self.loop.create_future()
@@ -263,7 +265,7 @@ class RemoteSide:
     async def take(
         self, consumer: Any, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue for good, as `Consumer.take` does."""
+        """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
         limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
         found: list[Message] = await self.threads.run(consumer.take, limit=limit, sync=sync)
         if found or timeout <= 0:
@@ -332,7 +334,7 @@ class RemoteSide:
         return self.engine._manager.begin(*names, takes_id=False, router=self._router)
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
-        """Begin to commit an open transaction; the answer is how to get its receipts."""
+        """Begin to commit a transaction. The answer is a function that returns its receipts."""
         return self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
 
     def prepare(self, transaction: TransactionBuffer) -> AioOrder:
@@ -374,7 +376,7 @@ class RemoteSide:
         await self._asking.drain()
 
     def end(self) -> None:
-        """Read the connection no more."""
+        """Stop reading the connection."""
         self._reader.end()
 
 

@@ -1,4 +1,4 @@
-"""What `run` does with a consumer on a loop: a task for each worker, and leases that are kept."""
+"""Running a handler on a loop: a task for each worker, and leases that are extended meanwhile."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ class _Keeping:
             self._timer = self._later()
 
     def end(self) -> None:
-        """Extend it no more."""
+        """Stop extending it."""
         self._timer.cancel()

@@ -1,6 +1,6 @@
-"""Threads of fmq's own, for what would hold up a loop: reads that may meet the disk, rare calls.
+"""Threads for calls that would hold up a loop: reads that may meet the disk, and rare calls.
 
-None of them is of the loop's pool, which polls and other programs' calls could fill.
+They are not from the loop's pool, which polls and calls of the program could fill.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Threads:
         self._started = 0
 
     async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` does, in a thread. A cancelled call waits for its end."""
+        """Return what `function` returns, in a thread. A cancelled call waits for its end."""
         call = self.begin(partial(function, *args, **named))
         try:
             result: T = await call.future
@@ -43,7 +43,9 @@ class Threads:
     async def read(
         self, function: Callable[[], T], unwanted: Callable[[T], object] = lambda _: None
     ) -> T:
-        """Return what `function` does, in a thread; `unwanted` gets that of a cancelled call."""
+        """Return what `function` returns, in a thread. If the call is cancelled, `unwanted` gets
+        that.
+        """
         call = self.begin(function)
         try:
             result: T = await call.future
@@ -57,8 +59,8 @@ class Threads:
         return result
 
     async def long(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` does, in a thread of its own: it may wait for long. If the call is
-        cancelled, the function goes on, and what it returns is dropped.
+        """Return what `function` returns, in a thread of its own, as it may wait for long. If the
+        call is cancelled, the function goes on, and its result is dropped.
         """
         call = Call(self._loop)
         call.has_begun = True

@@ -1,4 +1,4 @@
-"""A transaction whose steps are awaited. It collects as the blocking one does, which it holds."""
+"""A transaction whose steps are awaited. A blocking one inside of it collects the messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AsyncTransaction:
     """
 
     def __init__(self, side: Any, tx: blocking.Transaction, *, takes_id: bool) -> None:
-        """With `takes_id`, the id is one of the user's, and is not held yet."""
+        """With `takes_id` the user gave the id, and it is not claimed yet."""
         self._side = side
         self._tx = tx
         self._send = tx._buffer.send
@@ -192,22 +192,25 @@ class AsyncTransaction:
     async def rollback(self, *, sync: bool | None = None) -> None:
         """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.
 
-        `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
+        `sync` says, as that of `commit`, whether the call waits until the roll back of a prepared
+        one is durable.
         """
         tx = self._tx
         if self._takes_id:
-            tx._buffer.named = False  # it never held the id, which may be another one's
+            tx._buffer.named = False  # it never claimed the id, which may be another one's
         if tx.phase is OPEN:
             await self._side.quickly(tx.rollback, sync=sync)
         else:
             await self._side.threads.run(tx.rollback, sync=sync)
 
     async def outcome(self) -> Outcome:
-        """Return what became of it, as `engine.outcome` does; once it is prepared or committed."""
+        """Return what became of it, as `engine.outcome` does. Call it once it is prepared or
+        committed.
+        """
         return await self._side.threads.run(self._tx.outcome)  # type: ignore[no-any-return]
 
     async def _take_id(self) -> None:
-        """Hold the id that the user gave; raise TxIdInUse if it is in use."""
+        """Claim the id that the user gave. Raises TxIdInUse if it is in use."""
         manager: Any = self._tx._manager
         self._takes_id = False
         try:
@@ -228,7 +231,7 @@ class AsyncTransaction:
     # --- as a block -------------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, AsyncTransaction]:
-        """Hold the id, if the user gave one, and return this: for use without a block."""
+        """Claim the id, if the user gave one. Return this transaction, for use without a block."""
         return self._begun().__await__()
 
     async def _begun(self) -> AsyncTransaction:

@@ -1,4 +1,4 @@
-"""Writing what one turn of a loop has ordered: one plan, one waiter, one sync.
+"""Writing the orders of one turn of a loop with one plan, one waiter and one sync.
 
 No task and no executor of the loop's does any of this, so nothing that cancels tasks ends it.
 """
@@ -28,8 +28,8 @@ Work = tuple[Callable[[Any], object], Any]
 class AioTurn:
     """Has what the coroutines of one loop order written by an engine of this process.
 
-    The loop itself writes, while its writes are quick and no other thread does: to hand a lone
-    write to the committer and back costs as much as the write. Otherwise the committer writes.
+    The loop itself writes while its writes are quick and no other thread writes, because handing a
+    lone write to the committer and back costs as much as the write. Otherwise the committer writes.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class AioTurn:
         self._send = writer.send
         self._after = after
         self._writing: TurnBatch | None = None  # by this thread, now
-        self._slow_turns = 0  # for how many more the committer writes
+        self._slow_turns = 0  # how many more turns the committer writes
         self._gathering = Gathering(loop, self._make, _place_of, self._write)
         self.send, self.drain = self._gathering.send, self._gathering.drain
 
@@ -62,7 +62,7 @@ class AioTurn:
         *,
         is_apart: bool = False,
     ) -> AioOrder:
-        """Have what `plan` plans of `what` written; `done` makes what its call returns."""
+        """Have the appends written that `plan(what)` plans. `done` makes what the call returns."""
         work = plan, what
         return self._gathering.order(work, lambda _: done(), sync, size, is_apart=is_apart)
 

@@ -1,8 +1,8 @@
 """Polls that compete for the messages of a group: one of them is woken, and it wakes the next.
 
-A message that a thousand members wait for is for one of them. To wake all would cost the sender
-their time. So one listener stands for all polls of a loop that would find the same messages: it
-wakes the one that has waited longest. That one wakes the next if it finds something, as there may
+If a thousand members wait for a message, one of them gets it. Waking all would cost the sender
+their time. So all polls of a loop that would find the same messages share one listener, which wakes
+the poll that has waited longest. That poll wakes the next one if it finds something, as there may
 be more, or if it is cancelled. The first that finds nothing waits again, and so does the listener.
 """
 
@@ -31,14 +31,14 @@ class GroupWaits:
         self._thread = get_ident()
         self._commit_queue = commit_queue
         self._monotonic = monotonic
-        self._waiting: dict[Notify, Any] = {}  # by what wakes it: its consumer; the first is next
+        self._waiting: dict[Notify, Any] = {}  # callback -> consumer; the first is next
         self._listens: Any = None  # the consumer by which it listens
         self._timer: TimerHandle | None = None
 
     def listen(self, consumer: Any, notify: Notify) -> float:
         """Have `notify` called when its poll is the next to look."""
         with self._commit_queue.lock:
-            consumer._member.waiting.add(notify)  # the group sees that it lives
+            consumer._member.waiting.add(notify)  # so that the group sees that its member lives
         self._waiting[notify] = consumer
         if self._listens is None:
             self._begin(consumer)
@@ -72,7 +72,7 @@ class GroupWaits:
             self._timer.cancel()
 
     def _fired(self) -> None:
-        """Look soon. By any thread, under the engine's lock."""
+        """Have the next poll look soon. By any thread, under the engine's lock."""
         call = self._loop.call_soon
         if get_ident() != self._thread:
             call = self._loop.call_soon_threadsafe

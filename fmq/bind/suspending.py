@@ -1,8 +1,8 @@
-"""Run a step that blocks on the loop itself: where it would wait, its greenlet is suspended.
+"""Running a blocking step on the loop itself: where it would wait, its greenlet is suspended.
 
 The steps of a bound transaction are written once, for connections that block. With asyncio a step
-runs in a greenlet, as SQLAlchemy's does. What a database's call returns is awaited by the task that
-drives the greenlet, and so is the sync of the engine: the commit queue hands its plan to the
+runs in a greenlet, as SQLAlchemy's does. The task that drives the greenlet awaits what a call of
+the database returns. It also awaits the sync of the engine: the commit queue hands its plan to the
 committer and calls back. So a transaction costs no thread, and the loop goes on meanwhile.
 
 Without the package `greenlet`, or where the engine is in another process, on_loop.py takes threads.
@@ -22,7 +22,7 @@ from fmq.store.commit_queue import CommitQueue
 
 try:
     from greenlet import greenlet  # type: ignore[import-untyped]
-except ImportError:  # SQLAlchemy's asyncio brings it
+except ImportError:  # SQLAlchemy's extra for asyncio installs it
     CAN_SUSPEND = False
 else:
     CAN_SUSPEND = True
@@ -76,8 +76,8 @@ class Suspending:
     def until_called(
         self, begin: Callable[[Callable[[BaseException | None], None]], T]
     ) -> tuple[T, BaseException | None]:
-        """Begin something, and wait until it calls back. Return what it has returned, and what it
-        was called back with. Called by the step.
+        """Call `begin` with a callback, and wait for the callback. Return what `begin` has
+        returned, and what the callback got. Called by the step.
         """
         answer = _Answer(self._loop)
 
@@ -102,7 +102,7 @@ class _Answer:
             self._waiter.set_result(None)
 
     async def wait(self) -> BaseException | None:
-        """Return what comes, whatever is cancelled: what was planned is written."""
+        """Return the answer, even while the task is cancelled: what was planned is written."""
         while not self._given:
             self._waiter = self._loop.create_future()
             with suppress(asyncio.CancelledError):
