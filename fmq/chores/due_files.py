@@ -34,7 +34,7 @@ class DueFiles:
             self._directory.sync()
 
     def remove(self, obsolete: list[DueRun]) -> None:
-        """Remove files that no checkpoint names any more. What is left is removed at opening."""
+        """Remove files that no checkpoint names any more. An opening removes leftovers."""
         for run in obsolete:
             run.close()
             if run.is_saved:
@@ -42,7 +42,7 @@ class DueFiles:
                     self._directory.remove(run.name)
 
     def merge(self, *, all_of_them: bool = False) -> None:
-        """Make one run of many, if there are many."""
+        """Merge the runs into one, if there are many."""
         timers, queue = self._timers, self._commit_queue
         with queue.lock:
             old = timers.to_merge(all_of_them=all_of_them)

@@ -1,7 +1,7 @@
-"""Carrying message ids over a retention: those of the window that only dropped segments know.
+"""Carrying message ids over a retention: ids of the window that were only in dropped segments.
 
-They are written as an IDS record, in one append with STATE. What that costs is bounded: segments
-are dropped only if their ids take at most half of the room that this frees, and half of a segment.
+They are written as an IDS record, in one append with STATE. The cost is bounded: segments are
+dropped only if their ids take at most half of the room that this frees, and half of a segment.
 Segments with little but ids stay until the ids leave the window.
 """
 
@@ -20,7 +20,7 @@ NAME_BYTES = 256  # of a topic, at most
 
 
 class IdCarrier:
-    """Finds what a retention must carry of the window of message ids."""
+    """Finds the message ids that a retention must carry forward."""
 
     def __init__(self, writer: Writer, catalog: Catalog, message_ids: MessageIds) -> None:
         self._writer = writer

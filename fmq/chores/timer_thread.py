@@ -19,7 +19,7 @@ FULL_SECONDS = 1.0  # until the next try, on a full disk
 
 
 class TimerThread:
-    """Publishes what is due, in a thread that begins with the first delayed message."""
+    """Publishes due messages in a thread, which starts with the first delayed message."""
 
     def __init__(self, delays: Delays, commit_queue: CommitQueue, clock: Clock) -> None:
         self._delays = delays
@@ -45,7 +45,7 @@ class TimerThread:
                 self._thread = thread
 
     def wake(self) -> None:
-        """Let the thread look when the next message is due."""
+        """Wake the thread, so that it looks when the next message is due."""
         if self._lock.locked():
             with contextlib.suppress(RuntimeError):  # another thread has just released it
                 self._lock.release()
@@ -68,7 +68,7 @@ class TimerThread:
             except (EngineFailed, Closed):
                 return
             except BaseException as error:
-                # An error that is not foreseen: no engine is better than a wrong one.
+                # An unforeseen error: a failed engine is better than a wrong one.
                 with self._commit_queue.lock:
                     self._commit_queue.fail(error)
                 if not isinstance(error, Exception):
@@ -77,7 +77,7 @@ class TimerThread:
             self._clock.wait(self._lock, wait)
 
     def _seconds(self) -> float | None:
-        """Return how long to sleep; None: until a message is sent that waits."""
+        """Return how long to sleep. None stands for until the next delayed message is sent."""
         due_us = self._delays.next_due_us()
         if due_us is None:
             return None

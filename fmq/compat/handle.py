@@ -1,6 +1,6 @@
 """An adapter's way to an engine: one that the program has, or a client of a directory.
 
-What is sent goes to the block that runs, if that is a block of the same directory.
+A message is sent with the block that runs, if that is a block of the same directory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ ENGINES = Engine, RemoteEngine
 
 
 def engine_of(where: Handle | str | PathLike) -> tuple[Handle, Callable[[], None]]:
-    """Return an engine, and what closes it: nothing, if it is the program's own."""
+    """Return an engine, and the function that closes it, which does nothing if it is the program's
+    own.
+    """
     if isinstance(where, ENGINES):
         return where, lambda: None
     engine = fmq.connect(where)
@@ -25,7 +27,7 @@ def engine_of(where: Handle | str | PathLike) -> tuple[Handle, Callable[[], None
 
 
 def send(engine: Handle, topic: str, body: bytes, **named: Any) -> None:
-    """Send with the block that runs here, if it is of the same directory; else at once."""
+    """Send with the block that runs here, if it is of the same directory, or else at once."""
     tx = fmq.current_transaction(engine)
     if tx is None:
         engine.send(topic, body, **named)

@@ -54,9 +54,9 @@ class FmqStorage(BaseStorage):
         read_timeout: float = 1.0,
         **storage_kwargs: Any,
     ) -> None:
-        """`path` is a directory, which any process may use at once. An `engine` of the program's
-        is for a consumer with threads of the same process, and faster. A worker waits
-        `read_timeout` seconds for a task before it looks whether it is to stop.
+        """`path` is a directory, which any process may use at once. An `engine` of the program is
+        faster, and serves the threads of this process only. A worker waits `read_timeout` seconds
+        for a task before it checks whether it has to stop.
         """
         super().__init__(name, **storage_kwargs)
         if (path is None) == (engine is None):
@@ -96,12 +96,12 @@ class FmqStorage(BaseStorage):
         return engine
 
     def _consumer(self, topic: str) -> Consumer | RemoteConsumer:
-        """Return the consumer of this process: a fork has none of its parent's."""
+        """Return the consumer of this process. A fork makes one of its own."""
         with self._lock:
             key = os.getpid(), topic
             found = self._consumers.get(key)
             if found is None:
-                # What a process holds is given back when it ends, not when a lease does.
+                # What a process holds is given back when the process ends, not when a lease ends.
                 found = self._consumers[key] = self._engine.consumer(
                     topic, group=self._group, lease_seconds=SECONDS_MAX
                 )
@@ -126,14 +126,14 @@ class FmqStorage(BaseStorage):
     # --- the queue ------------------------------------------------------------------------------
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
-        """Send a task, with the block that runs, or at once. Priorities are 0 to 9, 9 first; others
+        """Send a task with the block that runs, or at once. Priorities are 0 to 9, 9 first. Others
         count as the nearest of these.
         """
         level = min(max(round(priority or 0), 0), 9)
         send(self._engine, self._queue, data, **({"priority": level} if level else {}))
 
     def dequeue(self) -> bytes | None:
-        """Return the next task, for good; None if none comes for a while."""
+        """Return the next task, which is acked before. Return None if none comes for a while."""
         found = self._consumer(self._queue).take(timeout=self._read_timeout)
         return found[0].body if found else None
 
@@ -165,7 +165,7 @@ class FmqStorage(BaseStorage):
         send(self._engine, self._schedule, data, headers={ETA: repr(ts.timestamp())})
 
     def read_schedule(self, ts: datetime) -> list[bytes]:
-        """Return the tasks that are due at `ts`, for good. Each goes to one process."""
+        """Return the tasks that are due at `ts`, and ack them before. Each goes to one process."""
         with self._lock:
             consumer = self._consumer(self._schedule)
             while found := consumer.poll(limit=READ_AT_ONCE):
@@ -177,7 +177,7 @@ class FmqStorage(BaseStorage):
             return [delivery.body for delivery in due if _settle(delivery, Delivery.ack)]
 
     def _keep(self, delivery: Delivery, now: float) -> None:
-        """Keep a task for the next time, or give it back until it is due: that is no attempt."""
+        """Keep a task for the next time, or give it back until it is due, without an attempt."""
         eta = _eta(delivery)
         if eta <= now:
             heappush(self._waiting, (eta, next(self._numbers), delivery))
@@ -225,8 +225,8 @@ class FmqStorage(BaseStorage):
         return self._values.has(_text(key))
 
     def put_if_empty(self, key: str | bytes, value: bytes, ttl: float | None = None) -> bool:
-        """Store a value for `ttl` seconds, or for good, if the key has none. Return whether it did:
-        of all that try at once, one does.
+        """Store a value for `ttl` seconds, or for good, if the key has none. Return whether it did.
+        Of several calls at the same time one does.
         """
         text = _text(key)
         version, is_there = self._values.version(text)
@@ -234,7 +234,7 @@ class FmqStorage(BaseStorage):
         return not is_there and self._values.put(text, value, expect=version, expires_us=expires_us)
 
     def incr(self, key: str | bytes, amount: int = 1) -> int:
-        """Add to a counter, and return what it is then."""
+        """Add to a counter, and return its new value."""
         text = _text(key)
         while True:
             version, is_there = self._counters.version(text)

@@ -1,7 +1,7 @@
 """A transport of kombu on fmq, for Celery: `Celery(broker="fmq:///path/to/directory")`.
 
-A queue of kombu's is a topic. A message that was handed to a worker is held by its consumer until
-the worker acks it, and comes again if the worker dies. What is published inside of a block of the
+A queue of kombu's is a topic. The consumer of a worker holds a message until the worker acks it. If
+the worker dies, the message is redelivered. A message that is published inside of a block of the
 same directory belongs to the block. Needs the extra `kombu`.
 """
 
@@ -58,7 +58,7 @@ def topic_of(queue: str) -> str:
 
 
 class FmqQoS(virtual.QoS):
-    """What a channel has handed out. It is held by fmq, and nothing is to be put back."""
+    """The messages that a channel has handed out. fmq holds them; kombu puts nothing back."""
 
     def ack(self, delivery_tag: str) -> None:
         """Ack a message, durably."""
@@ -153,7 +153,7 @@ class FmqChannel(virtual.Channel):
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", **named: Any
     ) -> None:
-        """Let a queue get no more messages of an exchange."""
+        """Stop sending messages of an exchange to a queue."""
         exchange = exchange or "amq.direct"
         self.state.binding_delete(queue, exchange, routing_key)
         self._unbind(exchange, routing_key, queue)
@@ -166,8 +166,8 @@ class FmqChannel(virtual.Channel):
     def get_table(self, exchange: str) -> list[tuple[str, Any, str]]:
         """Return the bindings of an exchange: routing key, pattern and queue.
 
-        A queue of one worker or client counts while that one consumes. Nobody deletes it after a
-        kill, and its messages would pile up.
+        A queue of one worker or client counts only while that one consumes: after a kill no process
+        would delete it, and its messages would pile up.
         """
         prefix = _prefix(exchange)
         found = self._engine.marks(prefix=prefix)
@@ -184,7 +184,7 @@ class FmqChannel(virtual.Channel):
         return table
 
     def _living(self) -> set[str]:
-        """Return the topics that somebody consumes."""
+        """Return the topics that have consumers."""
         try:
             members = self._engine.group(GROUP).members()
         except UnknownGroup:
@@ -231,7 +231,7 @@ class FmqChannel(virtual.Channel):
         return message
 
     def _hand_out(self, delivery: Delivery) -> dict[str, Any]:
-        """Return a message as kombu has it. Its tag is a new one each time."""
+        """Return a message in kombu's form, with a new tag each time."""
         message: dict[str, Any] = loads(delivery.body.decode())
         properties, tag = message["properties"], str(uuid4())
         properties["delivery_tag"] = tag
@@ -270,11 +270,13 @@ class FmqChannel(virtual.Channel):
 
     @property
     def is_volatile(self) -> bool:
-        """Whether only this process consumes its queues: the tasks are in another channel."""
+        """Whether only this process consumes its queues. The tasks are in another channel."""
         return all(queue in self.connection.volatile for queue in self._active_queues)
 
     def drain(self, timeout: float) -> bool:
-        """Hand out what there is, waiting up to `timeout` seconds. Return whether it was any."""
+        """Hand out the messages that there are, waiting up to `timeout` seconds. Return whether
+        there were any.
+        """
         consumer = self._joined_consumer()
         limit = self.qos.can_consume_max_estimate() or AT_ONCE
         found = consumer.poll(limit=limit, timeout=timeout)
@@ -287,7 +289,7 @@ class FmqChannel(virtual.Channel):
         return bool(found)
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
-        """Hand out what there is; raise Empty."""
+        """Hand out the messages that there are. Raises Empty if there are none."""
         if not self.has_room() or not self.drain(timeout or 0.0):
             raise Empty
 
@@ -304,7 +306,7 @@ class FmqChannel(virtual.Channel):
             return consumer
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Consume no more from the queue of a consumer."""
+        """Stop consuming from the queue of a consumer."""
         super().basic_cancel(consumer_tag)
         with self._lock:
             if not self._active_queues and self._joined is not None:
@@ -313,7 +315,7 @@ class FmqChannel(virtual.Channel):
         self._close_former()
 
     def _close_former(self, *, all_of_them: bool = False) -> None:
-        """Close the consumers that hold nothing any more."""
+        """Close former consumers that hold nothing any more."""
         holding = {id(delivery._consumer) for delivery in [*self._held.values()]}
         with self._lock:
             former, self._former = self._former, []
@@ -361,7 +363,7 @@ class Transport(virtual.Transport):
 
     @property
     def engine(self) -> Handle:
-        """The client of the directory; or the engine of transport_options={"engine": engine}."""
+        """The engine of transport_options={"engine": engine}, or the client of the directory."""
         if self._engine is None:
             where = self.client.transport_options.get("engine") or _path_of(self.client)
             self._engine, self._close_engine = engine_of(where)
@@ -395,7 +397,7 @@ class Transport(virtual.Transport):
             self._wait(channels, min(left, self.polling_interval or WAIT_SECONDS))
 
     def _wait(self, channels: Iterable[FmqChannel], seconds: float) -> None:
-        """Wait for a task, or until one is done and makes room for another."""
+        """Wait for a task, or until a task is done and makes room for another one."""
         for channel in channels:
             if not channel.is_volatile:
                 channel.drain(seconds)

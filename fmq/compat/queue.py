@@ -1,8 +1,8 @@
 """`Queue`: the interface of Python's `queue.Queue`, on a topic.
 
 The items are durable, so they outlive the process. Several processes may use one queue: each item
-goes to one `get`. What the standard queue knows by its lock is asked of the engine here, so a call
-that waits for another process looks again a few times a second.
+goes to one `get`. The standard queue learns of changes by its lock. This one asks the engine, so a
+call that waits for another process looks again a few times a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ShutDown: type[Exception] = getattr(queue, "ShutDown", _ShutDown)  # Python has 
 
 
 class Undecodable(FmqError):
-    """The decoder of a queue has raised. `message` is what `get` has taken."""
+    """Raised if the decoder of a queue raises. `message` is the one that `get` has taken."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Undecodable(FmqError):
 
 
 def encode_json(item: object) -> bytes:
-    """Return `item` as JSON. Raises TypeError for what JSON cannot say."""
+    """Return `item` as JSON. Raises TypeError if JSON cannot represent it."""
     return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -69,9 +69,9 @@ class Queue(Generic[T]):
     ) -> None:
         """`where` is an engine, or a path, whose directory is then used through `fmq.connect`.
 
-        Items are JSON unless there is an `encoder` and a `decoder`. With ack="task_done" an item
-        whose getter dies comes again; else `get` takes it for good. More than `maxsize` items wait
-        for a place; other processes that put at the same instant may exceed it.
+        Items are JSON unless there is an `encoder` and a `decoder`. With ack="task_done" an item is
+        redelivered if the process that got it dies. Otherwise `get` acks it at once. `put` waits
+        for a place among `maxsize` items, which processes that put at the same instant may exceed.
         """
         if ack not in ("get", "task_done"):
             raise BadOption(f'ack={ack!r}: is "get" or "task_done". Nothing was changed.')
@@ -169,10 +169,12 @@ class Queue(Generic[T]):
         return message
 
     def _joined(self) -> Consumer | RemoteConsumer:
-        """Return the consumer. The first `get` makes it: who only puts is in no group."""
+        """Return the consumer. The first `get` makes it, so a program that only puts is in no
+        group.
+        """
         with self._mutex:
             if self._consumer is None:
-                # No lease that ends: what the getter of a connection holds goes with it.
+                # Leases never end: the items of a process are given back with its connection.
                 self._consumer = self._engine.consumer(
                     self._topic, group=self._group, lease_seconds=SECONDS_MAX
                 )
@@ -181,8 +183,8 @@ class Queue(Generic[T]):
     # --- done -----------------------------------------------------------------------------------
 
     def task_done(self) -> None:
-        """Say that an item which `get` has returned is done: the oldest of this thread's, or else
-        of another one's. Raises ValueError if none is left.
+        """Note that an item that `get` has returned is done: the oldest of this thread, or else of
+        another one. Raises ValueError if none is left.
         """
         with self._mutex:
             mine = self._taken.get(get_ident()) or next(filter(None, self._taken.values()), None)
@@ -195,8 +197,8 @@ class Queue(Generic[T]):
         self._notify()
 
     def join(self) -> None:
-        """Wait until all items are done: of this process, those that were taken; with
-        ack="task_done" those of all.
+        """Wait until the queue is empty, and all items that this object took are done. With
+        ack="task_done", wait for the items of all processes.
         """
         with self._changed:
             while self.unfinished_tasks or self._has_taken_meanwhile():
@@ -211,7 +213,7 @@ class Queue(Generic[T]):
 
     @property
     def unfinished_tasks(self) -> int:
-        """How many items are in the queue, or taken here and not done."""
+        """The number of items that are in the queue, or were taken here and are not done."""
         with self._mutex:
             mine = sum(map(len, self._taken.values()))
             if self._is_over:
@@ -222,8 +224,8 @@ class Queue(Generic[T]):
     # --- looking --------------------------------------------------------------------------------
 
     def qsize(self) -> int:
-        """Return how many items are in the queue. What other processes do not yet have done counts
-        with ack="task_done".
+        """Return how many items are in the queue. With ack="task_done" that includes the items that
+        other processes have not done yet.
         """
         with self._mutex:
             return 0 if self._is_over else self._in_queue()
@@ -248,7 +250,8 @@ class Queue(Generic[T]):
 
     def shutdown(self, immediate: bool = False) -> None:
         """Let `put` of this object raise ShutDown from now on, and `get` too, once the queue is
-        empty, or at once if it is `immediate`. Nothing is lost: what is left is in the directory.
+        empty, or at once if it is `immediate`. Nothing is lost: the items that are left stay in the
+        directory.
         """
         with self._changed:
             self.is_shutdown = True
@@ -256,7 +259,7 @@ class Queue(Generic[T]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Leave the queue. What was taken and is not acked comes again."""
+        """Leave the queue. Items that were taken and are not acked are redelivered."""
         self.shutdown(immediate=True)
         with self._mutex:
             consumer, self._consumer = self._consumer, None

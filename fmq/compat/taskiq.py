@@ -2,8 +2,8 @@
 
     broker = fmq.compat.taskiq.FmqBroker("shop")
 
-A task that is kicked inside of a block belongs to its transaction. A worker acks a task when taskiq
-says so, which is after it has run, unless its options say otherwise.
+A task that is sent (`kiq`) inside of a block belongs to its transaction. A worker acks a task when
+taskiq says so, which is after it has run, unless its options say otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class FmqBroker(AsyncBroker):
     ) -> None:
         """`where` is a directory, which `fmq.aio.connect` connects to at startup, or an engine for
         the running loop. A task that runs for longer than `lease_seconds` is given to another
-        worker as well. A worker takes `prefetch` tasks at once; the rest of `named` is taskiq's.
+        worker as well. A worker takes `prefetch` tasks at once. taskiq gets the other arguments in
+        `named`.
         """
         super().__init__(**named)
         self._where = where

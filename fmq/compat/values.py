@@ -2,7 +2,7 @@
 
 A short value is in the mark. A longer one is a message of a topic, sent in the same transaction;
 the version is its key, and the mark has its offset, once that is known. So every change is one
-append. Whether it may happen is decided by the version that the writer expects.
+append. It succeeds only if the value still has the version that the writer expects.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Values:
         topic: str,
         draw: Callable[[int], int] = random.getrandbits,
     ) -> None:
-        """`engine` returns it. `topic` has one queue, and takes the longer values. `draw` returns
-        so many random bits.
+        """`engine` returns the engine. `topic` has one queue, and takes the longer values.
+        `draw(n)` returns n random bits.
         """
         self._get_engine = engine
         self._draw = draw
@@ -73,7 +73,9 @@ class Values:
         return True
 
     def _note_offset(self, name: str, version: int, head: bytes, offset: int) -> None:
-        """Note where a value is. Without it a reader has to search, so it waits for no sync."""
+        """Note where a value is. Does not wait for a sync: without the note a reader only has to
+        search.
+        """
         tx = self._engine.transaction()
         tx.mark(name, version, head + OFFSET.pack(offset), version)
         try:
@@ -98,12 +100,12 @@ class Values:
         return self._lives(self._engine.mark(self._name(key)))
 
     def version(self, key: str) -> tuple[int, bool]:
-        """Return the version to expect, and whether there is a value: it may have expired."""
+        """Return the version to expect, and whether there is a value, as it may have expired."""
         mark = self._engine.mark(self._name(key))
         return NONE_YET if mark is None else mark.value, self._lives(mark)
 
     def pop(self, key: str) -> bytes | None:
-        """Remove a value, and return it: to one of those that call this at once."""
+        """Remove a value, and return it. Of several calls at the same time one gets it."""
         name = self._name(key)
         while (found := self._read(mark := self._engine.mark(name))) is not None:
             assert mark is not None
@@ -134,7 +136,7 @@ class Values:
         return sum(self._lives(mark) for mark in marks.values())
 
     def clear(self) -> None:
-        """Remove all values, those that are put meanwhile not included."""
+        """Remove all values, except those that are put meanwhile."""
         names = [*self._engine.marks(prefix=self._prefix)]
         for at in range(0, len(names), REMOVED_AT_ONCE):
             tx = self._engine.transaction()
@@ -171,7 +173,9 @@ class Values:
         return None
 
     def _messages(self, offset: bytes) -> Iterator[Message]:
-        """Yield the message at `offset`; or all, the newest first, if it is not known."""
+        """Yield the message at `offset`, or all messages, the newest first, if the offset is not
+        known.
+        """
         engine, topic = self._engine, self._topic
         with suppress(OffsetGone):
             if offset:

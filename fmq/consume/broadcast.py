@@ -1,8 +1,8 @@
 """Members that get every message: each is a group of its own, which goes with its consumer.
 
-Its group has a name that no caller can give, begins behind the newest message, and is deleted when
-its consumer is closed. If the consumer is dropped, its connection ends, or a kill has left it, that
-is `reclaim_seconds` later, unless a client has come back to it.
+Its group has a name that no caller can give, begins after the newest message, and is deleted when
+its consumer is closed. If the consumer is dropped, its connection ends, or its process is killed,
+the group is deleted `reclaim_seconds` later, unless a client has come back to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fmq.tx.ledger import Ledger
 
 
 def check_broadcast(strategy: object, *, ordered: bool, strict: bool) -> None:
-    """Raise BadOption for what a member that is alone in its group cannot have."""
+    """Raise BadOption for arguments that make no sense for a member that is alone in its group."""
     if strategy is not None or ordered or strict:
         raise BadOption(
             "broadcast=True: each member gets every message, so there is nothing to share out or "
@@ -34,7 +34,7 @@ class Broadcasts:
     def __init__(
         self, changes: GroupChanges, groups: Groups, ledger: Ledger, clock: Clock, grace: float
     ) -> None:
-        """A group without its member is kept for `grace` seconds: a client may come back."""
+        """A group without its member is kept for `grace` seconds, as a client may come back."""
         self._changes = changes
         self._groups = groups
         self._ledger = ledger
@@ -42,7 +42,7 @@ class Broadcasts:
         self._grace = grace
         self._unused_since: dict[str, float] = {}
         self._joining: dict[str, int] = {}
-        self._may_be_some = True  # so that a round of chores looks at the groups of nobody else
+        self._may_be_some = True  # so that a round of chores looks at no other groups
 
     @contextmanager
     def joining(

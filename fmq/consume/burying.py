@@ -1,4 +1,4 @@
-"""Moving messages to the dead letters of their group, and from there: back, away, or forward.
+"""Moving messages to the dead letters of their group, and replaying, purging or carrying those.
 
 Each move is one append. A message that is rejected is acked by the append that holds its dead
 letter. A dead letter that is replayed or carried forward is ended by the append with its copy. So
@@ -64,8 +64,8 @@ class Burying:
         reason: str,
         attempts: Callable[[int], int],
     ) -> Iterator[tuple[int, int, Append]]:
-        """Yield first, end and append of parts of a range: each acks its part for `group`, and
-        makes dead letters of it. Raises TooLarge, or what reading raises.
+        """Yield first, end and append of parts of a range. Each append acks its part for `group`,
+        and makes dead letters of it. Raises TooLarge, or what reading raises.
         """
         at, now = first, self._writer.clock.time_us()
         said = short_reason(reason)
@@ -136,7 +136,7 @@ class Burying:
         ]
 
     def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch:
-        """Return the same for messages that are acked together."""
+        """Return the same as `deliveries`, for messages that are acked together."""
         shown = self._as_they_were(claim.queue.topic, batch.messages)
         return ReplayedBatch(consumer, claim, batch, claim.count + 1, shown)
 
@@ -152,7 +152,7 @@ class Burying:
         ]
 
     def shown_of(self, batch: Batch) -> list[Message] | None:
-        """Return replayed messages as they were where they failed; None if these are no such."""
+        """Return replayed messages as they were where they failed. None: they were not replayed."""
         return self._as_they_were(batch.topic, batch.messages) if is_internal(batch.topic) else None
 
     # --- what is there --------------------------------------------------------------------------
@@ -240,9 +240,10 @@ class Burying:
     # --- from the dead letters ------------------------------------------------------------------
 
     def replay(self, group: str, numbers: list[int] | None, *, or_gone: bool = False) -> int:
-        """Give dead letters back to `group`; None: all. Return how many.
+        """Redeliver these dead letters to `group`, or all of them. Return how many.
 
-        Raises UnknownDeadLetter before anything is changed, unless they may be `or_gone`.
+        Raises UnknownDeadLetter, and changes nothing, if one is not there, unless `or_gone` allows
+        that.
         """
         done = 0
         for number, _, count in self._wanted(group, numbers, or_gone=or_gone):
@@ -279,7 +280,7 @@ class Burying:
         *,
         or_gone: bool = False,
     ) -> int:
-        """Drop dead letters of `group`; None: all. Return how many."""
+        """Drop these dead letters of `group`, or all of them. Return how many."""
         wanted = self._wanted(group, numbers, or_gone=or_gone)
         ranges = [(offset, offset + count) for _, offset, count in wanted]
         if before_us is not None:
@@ -307,7 +308,7 @@ class Burying:
     def _wanted(
         self, group: str, numbers: list[int] | None, *, or_gone: bool
     ) -> list[tuple[int, int, int]]:
-        """Return number, offset and count of the letters that are meant; raise
+        """Return number, offset and count of each run of the wanted letters. Raises
         UnknownDeadLetter.
         """
         if numbers is None:
@@ -337,7 +338,7 @@ class Burying:
         def plan(append: Append) -> bool:
             nonlocal gone
             if frontier.changes:
-                return False  # it may be about the same letters
+                return False  # a pending change may be about these letters
             dead, queue = self._of(group)
             gone = dead is None or queue is None or not dead.are_open(queue, ranges)
             if gone:
@@ -354,7 +355,7 @@ class Burying:
         return not gone
 
     def _renumber(self, append: Append) -> None:
-        """Let the END_DEAD of `append` say which offsets its copies get. Under the lock."""
+        """Write the offsets of the copies into the END_DEAD of `append`. Under the lock."""
         *copies, change = append.records
         at = self._writer.frontier.next_offset(copies[0].topic, 0)
         offsets = [place.offset for place in change.places]
@@ -367,8 +368,8 @@ class Burying:
     # --- over a retention -----------------------------------------------------------------------
 
     def carry(self, below: Mapping[str, int]) -> int:
-        """Write again what lies below an offset of each topic of `below` and is still there, so
-        that the segments with it can be dropped. Return how many bytes that took.
+        """Write the dead letters below an offset of each topic in `below` again, so that their
+        segments can be dropped. Return how many bytes that took.
 
         Raises StorageFull, or what reading raises.
         """
@@ -384,7 +385,7 @@ class Burying:
         return written
 
     def _some(self, group: str, number: int, offset: int, count: int) -> list[Letter]:
-        """Return the first letters of a run, as many as one append shall have."""
+        """Return the first letters of a run, as many as one append should have."""
         letters: list[Letter] = []
         size = 0
         for letter in self._read(group, number, offset, count):

@@ -1,10 +1,10 @@
-"""What a group is handed next of a queue whose messages have priorities: 9 first.
+"""The order in which a group is handed a queue whose messages have priorities: 9 first.
 
-Messages of one priority go in the order of their offsets. What was given back goes by its priority,
-too. The spans of the queue (tx/spans.py) say which priorities occur where, so a poll neither looks
-at the backlog nor keeps anything for each message of it. Where a span has messages of several
-priorities, and they are not kept one by one, the poll has to read them first: a SpanWanted. They
-are kept then, so that a span is read once for each priority at most.
+Messages of one priority go in the order of their offsets. Messages that were given back go by their
+priority, too. The spans of the queue (tx/spans.py) say which priorities occur where, so a poll does
+not look through the backlog, and keeps nothing for each message. If a span has several priorities,
+and those of its messages are not known one by one, the poll has to read them first (SpanWanted).
+They are kept then, so a span is read at most once for each priority.
 
 Guarded by the engine's lock.
 """
@@ -64,14 +64,14 @@ class PriorityOrder:
         # All messages of a priority below its cursor were handed out once.
         self._cursors = [start] * (PRIORITY_MAX + 1)
         self._oldest = start
-        # What was given back, by priority. Some of it may be acked or held again by now.
+        # Ranges that were given back, by priority. Some may be acked or held again by now.
         self._unread: dict[int, SortedDict[int, int]] = {}
         self._given_back: dict[int, deque[Returned]] = {}
         self._unsorted: list[Returned] = []
         self._not_new: SortedDict[int, int] = SortedDict()  # all of it from `_oldest` on, as ranges
 
     def put_back(self, first: int, end: int, tries: int = 0, behind: int = IN_ORDER) -> None:
-        """Hand these out again, by their priorities: behind the new messages of the same priority
+        """Hand these out again by their priorities: after the new messages of the same priority
         that are below `behind`, or in the order of offsets.
         """
         self._unsorted.append(Returned(first, end, tries, behind))
@@ -92,7 +92,9 @@ class PriorityOrder:
                     unread[end] = stop
 
     def take_back(self) -> list[tuple[int, int, int]]:
-        """Forget all that was put back. Return what of it is free, and how often it was tried."""
+        """Forget all ranges that were put back. Return those that are free, with how often each was
+        tried.
+        """
         returned = [*self._unsorted]
         for given_back in self._given_back.values():
             returned += given_back
@@ -120,7 +122,7 @@ class PriorityOrder:
 
     def oldest(self) -> tuple[int, int] | None:
         """Return the offset of the oldest message that may be handed out, and how often it was
-        tried. What was given back is as old as its turn. Call it after `best`.
+        tried. A message that was given back is as old as its turn. Call it after `best`.
         """
         found = self._free_new(max(self._oldest, self._queue.first), self._queue.next)
         self._oldest = self._queue.next if found is None else found[0]
@@ -222,7 +224,7 @@ class PriorityOrder:
     # --- what was given back ----------------------------------------------------------------------
 
     def _sort(self) -> SpanWanted | None:
-        """Sort what was given back by its priorities. Return what has to be read first."""
+        """Sort the ranges that were given back by priority. Return what has to be read first."""
         spans = self._spans()
         while self._unsorted:
             first, end, tries, behind = self._unsorted[0]
@@ -282,7 +284,7 @@ def _turn(each: Returned) -> tuple[int, int]:
 
 
 def _runs_of(known: bytearray, level: int, at: int, stop: int, most: int) -> Iterator[Range]:
-    """Yield the places of `level` between two places, consecutive ones together up to `most`."""
+    """Yield the places of `level` between two places, joining up to `most` consecutive ones."""
     at = known.find(level, at, stop)
     while at >= 0:
         end = at + 1

@@ -1,4 +1,4 @@
-"""What a program asks of the dead letters of one group: to see, replay or purge them."""
+"""The dead letters of one group, as a program sees, replays and purges them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ PAGE_BYTES = 1 << 20
 
 
 class DeadLetterCalls(Protocol):
-    """What looks after dead letters, here or in another process."""
+    """The calls behind the handle, of an engine here or in another process."""
 
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
         """Return dead letters with numbers above `after`, as many as may be read at once."""
 
     def replay(self, group: str, numbers: list[int] | None) -> int:
-        """Give dead letters back to `group`; None: all. Return how many."""
+        """Redeliver these dead letters to `group`, or all of them. Return how many."""
 
     def purge(self, group: str, numbers: list[int] | None, before_us: int | None) -> int:
-        """Drop dead letters of `group`; None: all. Return how many."""
+        """Drop these dead letters of `group`, or all of them. Return how many."""
 
     def count(self, group: str) -> int:
         """Return how many dead letters `group` has."""
 
 
 class EngineDeadLetters:
-    """The calls of an engine of this process: each checks whether it takes any."""
+    """The calls of an engine of this process. Each first checks that the engine is open."""
 
     def __init__(
         self, calls: DeadLetterCalls, check: Callable[[], None], after: Callable[[], None]
@@ -47,7 +47,7 @@ class EngineDeadLetters:
         return self._calls.page(group, after, limit)
 
     def replay(self, group: str, numbers: list[int] | None) -> int:
-        """Give dead letters back to `group`."""
+        """Redeliver dead letters to `group`."""
         self._check()
         done = self._calls.replay(group, numbers)
         self._after()
@@ -132,7 +132,7 @@ class DeadLetters:
     ) -> int:
         """Drop those with these `numbers`, or that died `before` a time, or all. Return how many.
 
-        What is dropped cannot be had again. Raises UnknownDeadLetter.
+        They cannot be restored. Raises UnknownDeadLetter.
         """
         if (numbers is not None) + (before is not None) + bool(all) != 1:
             raise BadOption(

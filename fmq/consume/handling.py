@@ -1,4 +1,4 @@
-"""Handling messages one by one or in batches: what `for` loops and `run` do with a consumer.
+"""Handling messages one by one or in batches, for the `for` loops and `run` of a consumer.
 
 It works alike for a consumer of this process's engine and for one of another process.
 """
@@ -75,7 +75,7 @@ def next_delivery(consumer: Any, timeout: float, done: Delivery | None = None) -
 
 
 def joined(ranges: Iterable[tuple[C, int, int]]) -> list[tuple[C, int, int]]:
-    """Return ranges of claims, with those that follow each other made one."""
+    """Return ranges of claims, with adjacent ones joined."""
     found: list[tuple[C, int, int]] = []
     for claim, first, end in ranges:
         if found and found[-1][0] is claim and found[-1][2] == first:
@@ -127,7 +127,7 @@ class Running:
         ]
 
     def run(self) -> None:
-        """Return when all workers have ended. Raise what has ended one of them."""
+        """Return when all workers have ended. Raises the error that has ended one of them."""
         with self._until_sigterm():
             for thread in self._threads:
                 thread.start()
@@ -141,7 +141,7 @@ class Running:
             raise self._failure
 
     def _wait(self) -> None:
-        """Keep the leases of what is in hand, until all threads have ended."""
+        """Extend the leases of what is in hand, until all threads have ended."""
         pause = self._consumer._lease_seconds / EXTENSIONS
         while any(thread.is_alive() for thread in self._threads):
             self._clock.wait(self._changed, pause)
@@ -222,8 +222,8 @@ class Running:
 
 
 def fail(delivery: Any, error: BaseException) -> None:
-    """Give a delivery back because of `error`, unless that was done: it waits as its consumer's
-    `retry` says, or is a dead letter if that was the last attempt.
+    """Give a delivery back because of `error`, unless it is settled. It waits as its consumer's
+    `retry` says, or becomes a dead letter if that was the last attempt.
     """
     if delivery.is_settled:
         return
@@ -245,7 +245,7 @@ def fail(delivery: Any, error: BaseException) -> None:
 
 
 def used_up(attempts: int) -> str:
-    """Return the reason of a dead letter whose last attempt told nothing."""
+    """Return the reason of a dead letter whose last attempt ended without an error."""
     return f"attempt {attempts} did not end: its lease or its process ended before"
 
 

@@ -17,14 +17,14 @@ class Draining:
         self.is_on = False
 
     def changed(self) -> None:
-        """Let the calls that wait look again: something is in hand no more."""
+        """Let the calls that wait look again, because something is no longer in hand."""
         for lock in [*self._waiters]:
             if lock.locked():
                 lock.release()
 
     def wait(self, look: Callable[[], tuple[int, float]], timeout: float) -> bool:
         """Return True once nothing is in hand, or False after `timeout` seconds. `look` returns how
-        much is in hand, and when to look again although nothing has changed.
+        much is in hand, and when to look again even without a change.
         """
         deadline = self._clock.monotonic() + timeout
         while True:

@@ -1,7 +1,7 @@
-"""What one poll takes of a topic whose messages have priorities: from which queue, and how much.
+"""Choosing what one poll takes of a topic with priorities: from which queue, and how much.
 
-The queue with the message of the highest priority comes first. Of ten messages that a group is
-handed of a topic at least one is the oldest of its queue, and the queues take turns in that. So no
+The queue with the message of the highest priority comes first. Of ten messages of a topic that a
+group is handed, at least one is the oldest of its queue, and the queues take turns in that. So no
 message starves. Guarded by the engine's lock.
 """
 
@@ -19,7 +19,7 @@ OLDEST_EVERY = 10  # messages
 
 
 class Candidate(NamedTuple):
-    """A queue that has something to hand out, and the highest priority of that."""
+    """A queue that has messages to hand out, and the highest priority among them."""
 
     level: int
     queue: Queue
@@ -44,7 +44,7 @@ class ClaimAsked(NamedTuple):
         """Hold messages of one of these queues, which are in the order of turns.
 
         `handed_out` messages of the topic were handed out since the last one that was the oldest.
-        Return that number as it is now, too.
+        Also return the new value of that number.
         """
         best = max(each.level for each in found)
         # Else the first one with a message of that priority.
@@ -62,7 +62,7 @@ class ClaimAsked(NamedTuple):
                 claim = Claim(self.member, chosen.queue, holds, first, end, *what)
                 if claim.may_have_expired(self.now_us):
                     claim.now_us = self.now_us
-                    # Pass over many at once. What is not wanted then is given back.
+                    # Pass over many at once. Those that are not wanted are given back then.
                     pieces_max = choice.left = max(self.limit, SIFTED_AT_ONCE)
             else:
                 claim.add(first, end)
@@ -89,8 +89,8 @@ class _Choice:
         self.wanted: SpanWanted | None = None
 
     def ranges(self) -> Iterator[Range]:
-        """Yield ranges, each to be held before the next one. All were tried equally often. Ends
-        early, with `wanted`, where priorities must be read.
+        """Yield ranges whose messages were all tried equally often. The caller holds each before it
+        takes the next. Ends early, and sets `wanted`, where priorities must be read.
         """
         while self.left > 0:
             best = self._order.best(self.left)

@@ -1,8 +1,8 @@
-"""What one group has tried of one queue and given back, and when each of it is handed out again.
+"""The messages of one queue that one group has given back, and when each is handed out again.
 
-A message that was given back is due at a time. From then on it goes by that time among the others:
-behind those that were due before it, and behind the new messages that were there when a poll first
-found it due. So neither the new ones nor those that were given back starve.
+A message that was given back is due at a time. From then on it has a turn among the others: after
+those that were due before it, and after the new messages that were there when a poll first found it
+due. So neither new messages nor those that were given back starve.
 
 Times are those of `clock.monotonic`. Guarded by the engine's lock.
 """
@@ -26,7 +26,7 @@ class GivenBack:
         self.end = end
         self.count = count  # how often each of them was tried
         self.due = due
-        self.behind = -1  # new messages below this offset go first; -1: not found due yet
+        self.behind = -1  # new messages below this offset go first (-1: not found due yet)
         self.is_gone = False
 
     def __lt__(self, other: GivenBack) -> bool:
@@ -40,7 +40,7 @@ class Redeliveries:
 
     def __init__(self) -> None:
         self._by_first: SortedDict[int, GivenBack] = SortedDict()
-        self._later: list[GivenBack] = []  # a heap by time: those that no poll has found due yet
+        self._later: list[GivenBack] = []  # a heap by time, of those that no poll has found due yet
         self._due: deque[GivenBack] = deque()  # those that are, in the order of their turns
         self.end = 0  # no range goes further
 
@@ -48,7 +48,7 @@ class Redeliveries:
         return bool(self._by_first)
 
     def add(self, first: int, end: int, count: int, due: float) -> None:
-        """Hand the range out again from the time `due` on. It is not among the others yet."""
+        """Hand the range out again from the time `due` on. Until then it has no turn."""
         if self._by_first:
             self._join(waiting := GivenBack(first, end, count, due))
         else:
@@ -73,7 +73,7 @@ class Redeliveries:
             waiting.end = after.end
 
     def _remove(self, waiting: GivenBack) -> None:
-        """Remove a range. The heap and the turns find out later."""
+        """Remove a range. Its entries in the heap and the turns are dropped when they are met."""
         waiting.is_gone = True
         del self._by_first[waiting.first]
 
@@ -88,7 +88,7 @@ class Redeliveries:
             self._due.appendleft(part)
 
     def find_due(self, now: float, visible: int) -> None:
-        """Give a turn to each range that is due: behind the new messages below `visible`."""
+        """Give a turn to each range that is due, after the new messages below `visible`."""
         later = self._later
         while later and (later[0].is_gone or later[0].due <= now):
             waiting = heappop(later)
@@ -108,7 +108,7 @@ class Redeliveries:
         waiting = due.popleft()
         self._remove(waiting)
         waiting.is_gone = False
-        # What was given back one by one is handed out together again.
+        # Messages that were given back one by one are handed out together again.
         while waiting.end - waiting.first < limit:
             i = self._by_first.bisect_left(waiting.first)
             before = self._by_first.peekitem(i - 1)[1] if i else None
@@ -128,7 +128,7 @@ class Redeliveries:
         return waiting
 
     def remove(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Remove what waits of a range; return the parts, each with how often it was tried."""
+        """Remove the parts of a range that wait. Return them, each with how often it was tried."""
         found = []
         for waiting in self.within(first, end):
             self._remove(waiting)

@@ -1,4 +1,4 @@
-"""Taking messages for good: polled and acked in one call, for programs that never give back."""
+"""Taking messages: polled and acked in one call, for programs that never give back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def take(consumer: Consumer, limit: int, timeout: float, sync: bool | None) -> l
         messages = consumer._burying.shown_of(batch) or batch.messages
         consumer._ack(claim, batch.offset, batch.next, sync)
     except BaseException:
-        # Nobody has seen them. If the ack was written all the same, the engine has failed.
+        # The program has not seen them. If the ack was written, the engine has failed.
         consumer._try_give_back(claim, batch.offset, batch.next)
         raise
     return messages

@@ -1,4 +1,4 @@
-"""Counting the attempts of one consumer: what is written before its program sees a message.
+"""Counting the attempts of one consumer, which is written before its program sees a message.
 
 A TRIED is handed to the kernel, and a later call syncs it. So it survives a kill of the process,
 and a power cut may lose the attempts since the last sync.
@@ -19,7 +19,7 @@ Range = tuple[int, int]
 
 
 class Tries:
-    """Writes what one consumer tries and gives back."""
+    """Writes the attempts of one consumer, and what it gives back."""
 
     def __init__(
         self, writer: Writer, group: str, clock: Clock, wake: Callable[[Queue], None]
@@ -38,11 +38,11 @@ class Tries:
         return queue.run(self.plan_count, self.tried(claim, ranges), wait=True, ahead=True)
 
     def tried(self, claim: Claim, ranges: Sequence[Range]) -> tuple[Claim, list[TriedRange]]:
-        """Return what `plan_count` takes."""
+        """Return the argument of `plan_count`."""
         return claim, [self._range(claim, *each, claim.count + 1) for each in ranges]
 
     def plan_count(self, what: tuple[Claim, list[TriedRange]]) -> list[Range]:
-        """Plan the same. Under the lock."""
+        """Plan the record of an attempt. Under the lock."""
         claim, tried = what
         self._writer.release_dropped()
         holds = claim.holds

@@ -11,8 +11,8 @@ Read = Callable[..., list[Message]]
 
 
 def messages_of(ranges: list[list[int]], topic: str, limit: int, read: Read) -> list[Message]:
-    """Return the messages of `ranges`, each a queue, a first offset and an end: `limit` of them,
-    the oldest first.
+    """Return up to `limit` messages of `ranges`, the oldest first. A range is a queue, a first
+    offset and an end.
     """
     found: list[Message] = []
     for queue, first, end in ranges:
