@@ -89,7 +89,7 @@ class Suspending:
 
 
 class _Answer:
-    """What the commit queue calls back with."""
+    """The answer that the commit queue gives to a suspended step."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""`fmq dead`: messages that a group has rejected or tried too often: see, replay, purge them."""
+"""`fmq dead`: see, replay and purge messages that a group has rejected or tried too often."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def carry_timers(
 
 
 def number_files(timers: Timers, directory: Directory) -> None:
-    """See that new files of timers get names that are free."""
+    """Make new files of timers get names that are free."""
     names = [name for name in directory.names() if is_due_file(name)]
     timers.next_name = max([timers.next_name, *(base_of(name) + 1 for name in names)])
 

@@ -9,8 +9,8 @@ from fmq.results import DeadLetter
 class RemoteDeadLetters:
     """What the handle of a group's dead letters asks of the engine process.
 
-    A call may be made twice, if its first answer is lost. So those that are named are looked for by
-    a call of their own, and those that are gone then are done.
+    A call may be made twice, if its first answer is lost. So a call of its own first checks that
+    the named letters are there. After that, letters that are gone count as done.
     """
 
     def __init__(self, link: Link) -> None:

@@ -1,4 +1,4 @@
-"""Serves TAKE: a client gets messages for good, so they are acked before it sees them.
+"""Serves TAKE: a client takes messages, so they are acked before it sees them.
 
 If the answer is lost, the client asks again. The ack names the request, so the same messages are
 read again instead of the next ones.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Taking:
-    """What the consumers of one client take for good."""
+    """Takes messages for the consumers of one client."""
 
     def __init__(self, session: Session, consuming: Consuming) -> None:
         self._session = session
@@ -32,7 +32,7 @@ class Taking:
         self._parts = session.host.parts
 
     def serve(self, asked: Frame) -> None:
-        """Answer with a batch once its ack is durable; at once and with nothing if none is there.
+        """Answer with a batch once its ack is durable, or at once with nothing if there is none.
 
         It waits for no message: a request that writes, and waits, would keep all later ones of its
         client from being forgotten.

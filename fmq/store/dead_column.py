@@ -1,6 +1,6 @@
 """The column of an extension that says of each message of a record where it failed.
 
-Dead letters have it, and what was replayed of them. Of each message, one after another:
+Dead letters and replayed messages have it. Of each message, one after another:
 
     u64  number of the dead letter plus 1; 0 if its number is its offset
     i64  time when it became one

@@ -46,7 +46,7 @@ SUFFIX = ".due"
 
 
 class BadRun(Exception):
-    """A file that is not a sound run of this store."""
+    """Raised for a file that is not a sound run of this store."""
 
 
 class Due(NamedTuple):
@@ -80,12 +80,12 @@ def due_in(entry: bytes) -> int:
 
 
 def position_in(entry: bytes) -> int:
-    """Return where the newest record of the timer of an entry lies."""
+    """Return the position of the newest record of an entry's timer."""
     return int.from_bytes(entry[POSITION], "big")
 
 
 class DueRun:
-    """Sorted entries. Those before the number `at` were taken; `head` is the entry there."""
+    """Sorted entries. Those before number `at` were taken. `head` is entry number `at`."""
 
     __slots__ = ("_block", "_block_first", "_data", "_file", "at", "count", "crc", "head", "lowest",
                  "name")  # fmt: skip
@@ -268,7 +268,7 @@ class RunFile:
 
 
 def merged(sources: Iterable[Iterable[bytes]], without: Collection[bytes]) -> Iterator[bytes]:
-    """Yield the entries of sorted sources, sorted: of each timer the newest copy.
+    """Merge sorted sources, and yield the newest entry of each timer, in order.
 
     Timers whose numbers, as 8 bytes, are in `without` are left out.
     """

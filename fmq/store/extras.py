@@ -40,7 +40,7 @@ EXTRA_BYTES = 2 + 1 + 8  # what a message adds to these columns, besides the tex
 
 
 def has_extras(extension: bytes) -> bool:
-    """Return whether an extension may say something of the messages."""
+    """Return whether an extension may have extras of the messages."""
     return bool(extension) and not is_request_only(extension)
 
 
@@ -117,7 +117,7 @@ class Extras:
         return [None if each == NEVER else as_datetime(each) for each in found[first:last]]
 
     def check(self) -> None:
-        """Raise BadColumns unless fmq could have written them."""
+        """Raise BadColumns for columns that fmq cannot have written."""
         if self._ids is not None:
             lengths = self._ids.part(0, NONE << 16).lengths
             if lengths is not None and any(
@@ -128,7 +128,7 @@ class Extras:
 
 
 def with_ids_taken(extension: bytes) -> bytes:
-    """Return the extension of a copy: its ids, if it has any, are not taken once more."""
+    """Return the extension of a copy, which says that its ids, if any, are taken already."""
     columns = decode_extension(extension) if extension else {}
     if MESSAGE_IDS not in columns or IDS_TAKEN in columns:
         return extension

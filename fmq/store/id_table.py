@@ -1,7 +1,7 @@
 """The message ids that one segment knows: those taken in it, and those carried into it.
 
-A row says which message has taken an id. The id itself is there as a key: a digest over the name of
-its topic and its text. As bytes a table is:
+A row says which message has taken an id. In place of the id it has a key, which is a digest of the
+topic's name and the id's text. As bytes a table is:
 
     offset  size  field
          0     4  rows
@@ -68,7 +68,7 @@ NO_KEYS = IdKeys([], ())
 
 
 def keys_of(topic: str, ids: Sequence[str | None]) -> IdKeys:
-    """Return the keys of the `ids` of consecutive messages. No two ids of this world have the same
+    """Return the keys of the `ids` of consecutive messages. In practice no two ids have the same
     key.
     """
     front, numbers = utf8(topic) + b"\0", range(len(ids))
@@ -170,7 +170,7 @@ class IdTable:
         return (data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES))
 
     def row(self, row: int) -> TakenId:
-        """Return what a row says."""
+        """Return a row."""
         number, *rest = (int(column[row]) for column in self.columns)
         at = row * KEY_BYTES
         return TakenId(bytes(self._keys[at : at + KEY_BYTES]), self._topics[number], *rest)

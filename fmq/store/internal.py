@@ -1,7 +1,7 @@
 """The names of internal topics and groups: those of fmq's own, which no caller can name.
 
-The dead letters of a group are in one of them. What is replayed of them is in others, one for each
-topic that they came from. A member that gets every message has a group of its own.
+The dead letters of a group are in one of them. Replayed messages are in others, one for each topic
+that they came from. A member that gets every message has a group of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def dead_topic(group: str) -> str:
 
 
 def replay_topic(group: str, topic: str) -> str:
-    """Return the topic with what is replayed to `group` of messages that came from `topic`."""
+    """Return the topic of the messages from `topic` that are replayed to `group`."""
     return _name(AGAIN, group, topic)
 
 
@@ -36,7 +36,7 @@ def broadcast_group(group: str, member: str) -> str:
 
 
 def is_broadcast(group: str) -> bool:
-    """Return whether a group is that of one such member."""
+    """Return whether a group is that of a broadcast member."""
     return group.startswith(INTERNAL + BROADCAST + INTERNAL)
 
 

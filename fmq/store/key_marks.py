@@ -45,7 +45,7 @@ LOADED_MAX = 8  # segments
 
 
 class BadMarks(Exception):
-    """The bytes are no marks of this segment. They are made again."""
+    """Raised for bytes that are no sound marks of this segment. They are made again."""
 
 
 class LaneMarks:
@@ -77,7 +77,7 @@ class KeyMarks:
     def __init__(
         self, directory: Directory, store: bytes, catalog: Catalog, reader: Reader, *, writes: bool
     ) -> None:
-        """Only with `writes` files are made: the engine has the directory open for writing."""
+        """Files are made only with `writes`: an engine has the directory open for writing."""
         self._directory = directory
         self._store = store
         self._catalog = catalog
@@ -85,7 +85,7 @@ class KeyMarks:
         self._writes = writes
         self._lock = OwnedLock()
         self._loaded: OrderedDict[int, SegmentMarks] = OrderedDict()
-        self._wanted: bool | None = None  # whether somebody has ever looked for a key; None: ask
+        self._wanted: bool | None = None  # whether a key was ever looked for (None: not known yet)
 
     def of(self, base: int, chain: int) -> SegmentMarks:
         """Return the marks of the sealed segment at `base`, whose records have this checksum.
@@ -109,7 +109,7 @@ class KeyMarks:
 
     def sealed(self, base: int, chain: int) -> None:
         """Make the marks of a segment that was just sealed, if keys are looked for in this
-        directory. Raises nothing: they are made when they are needed.
+        directory. Raises nothing: marks that are missing are made when they are needed.
         """
         if self._wanted is None:
             self._wanted = any(name.endswith(SUFFIX) for name in self._directory.names())

@@ -1,7 +1,7 @@
 """Pieces: the byte strings of one column, which lie one after another, cut out when asked for.
 
-This module knows how a column of texts and one of numbers lie. What they mean, columns.py and
-extras.py know.
+This module knows the layout of a column of texts and of one of numbers. columns.py and extras.py
+know what they mean.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ assert array("q").itemsize == 8
 
 
 class BadColumns(Exception):
-    """The bytes are not columns; the caller knows in which file they lie."""
+    """Raised for bytes that are not columns. The caller knows in which file they are."""
 
 
 class Part(NamedTuple):
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 class Sums:
-    """Sums of the first items of an array. Asked for in ascending order, it adds each item once."""
+    """Sums of the first items of an array. If asked in ascending order, it adds each item once."""
 
     __slots__ = ("_items", "_known")
 

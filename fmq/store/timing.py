@@ -20,7 +20,7 @@ TIMING = 6
 TIMING_COLUMN = Struct("<qQ")
 ALONE = Struct("<BIqQI")  # an extension with nothing else, as of most messages that wait
 TIMING_BYTES = ALONE.size
-FROM_NOW = 1  # the number of no timer: each record begins at a multiple of 8
+FROM_NOW = 1  # not the number of a timer, as each record begins at a multiple of 8
 DUE_US_MAX = (1 << 63) - 1
 
 

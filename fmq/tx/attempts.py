@@ -1,7 +1,7 @@
 """How often each message of a queue was tried by a group, as ranges that are alike.
 
 Only messages that were tried and are not acked are kept. So the number of ranges, in memory and in
-checkpoints, is bounded by the number of messages that a group has in work or waits to try again.
+checkpoints, is bounded by the number of messages that a group has in hand or waits to try again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ATTEMPTS_MAX = (1 << 32) - 1
 
 
 class Attempts(NamedTuple):
-    """What is known of each message of a range, up to, not including, the offset `end`."""
+    """The attempts of each message of a range, up to, not including, the offset `end`."""
 
     end: int
     tries: int  # how often it was tried
@@ -34,7 +34,7 @@ class AttemptMap:
         return bool(self._ranges)
 
     def put(self, first: int, end: int, count: int, due_us: int) -> None:
-        """Note the attempts of a range, whatever was known of it before."""
+        """Set the attempts of a range, in place of those noted before."""
         ranges = self._ranges
         if ranges:
             if ranges.peekitem(-1)[1].end > first:
@@ -49,7 +49,7 @@ class AttemptMap:
         ranges[first] = Attempts(end, count, due_us)
 
     def fill(self, first: int, end: int, count: int, due_us: int) -> None:
-        """Note the attempts of those messages of a range of which nothing is known."""
+        """Set the attempts of those messages of a range that have none yet."""
         at = first
         for low, known in [*self.within(first, end)]:
             if at < low:
@@ -84,7 +84,9 @@ class AttemptMap:
         self._ranges.clear()
 
     def within(self, first: int, end: int) -> Iterator[tuple[int, Attempts]]:
-        """Yield what is known of a range: the first offset of each part, and its attempts."""
+        """Yield the parts of a range that have attempts: the first offset of each, and its
+        attempts.
+        """
         for low, known in self._overlapping(first, end):
             yield max(low, first), known._replace(end=min(known.end, end))
 

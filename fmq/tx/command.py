@@ -1,4 +1,4 @@
-"""A command that is not given to the commit queue yet. Who does that decides how to wait for it."""
+"""A command for the commit queue. The caller that gives it to the queue decides how to wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple, Generic[T]):
-    """What is to be written."""
+    """An append to plan, and what to return once it is durable."""
 
     plan: Callable[[Any], object]
     """Plans it, under the engine's lock. It may refuse."""

@@ -1,9 +1,9 @@
 """The dead letters of each group: in which topic they are, and which of them are still there.
 
-The messages that a group has rejected lie in a topic of fmq's own, which no caller can name. What
-is replayed of them goes to another such topic, for each topic that they came from: the consumers of
-the group take from it as well. Retention does not take dead letters. It carries them forward, to
-new offsets. Their numbers stay as they were, so `Moved` says where those are now.
+The messages that a group has rejected lie in a topic of fmq's own, which no caller can name.
+Replayed messages go to another such topic, one for each topic that they came from. The consumers of
+the group take from it, too. Retention does not take dead letters. It carries them forward, to new
+offsets. Their numbers stay as they were, so `Moved` says where those are now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_taken(topic: str) -> str:
 
 
 class Moved:
-    """Where those dead letters are whose numbers are not their offsets."""
+    """The places of the dead letters whose numbers are not their offsets."""
 
     __slots__ = ("_by_number", "_by_offset")
 
@@ -64,7 +64,9 @@ class Moved:
         return _find(self._by_offset, offset, offset)
 
     def offset_of(self, number: int) -> int | None:
-        """Return where the letter with this number is, or would be; None if it is nowhere."""
+        """Return the offset of the letter with this number, or where it would be. Return None if it
+        has no place.
+        """
         offset = _find(self._by_number, number, -1)
         if offset >= 0:
             return offset
@@ -100,7 +102,7 @@ def _find(runs: SortedDict[int, tuple[int, int]], key: int, otherwise: int) -> i
 
 
 class DeadLetterState:
-    """What is known of the dead letters of one group."""
+    """The dead letters of one group, as far as the journal says."""
 
     __slots__ = ("again", "closed", "group", "moved", "topic")
 
@@ -166,13 +168,13 @@ def _replays(ledger: Ledger, dead: DeadLetterState, topic: str) -> None:
 
 
 def begin(ledger: Ledger, change: Changed) -> None:
-    """Let a group have dead letters. Two appends may say so, if they were planned together."""
+    """Note that a group has dead letters. Two appends planned together may both say so."""
     if change.group not in ledger.dead:
         ledger.dead[change.group] = DeadLetterState(change.group)
 
 
 def end(ledger: Ledger, change: Changed) -> None:
-    """Let dead letters be where they were no more."""
+    """Apply that dead letters are no longer at their places."""
     dead = ledger.dead.get(change.group)
     if dead is None:
         if not ledger.unsettled:
@@ -182,10 +184,10 @@ def end(ledger: Ledger, change: Changed) -> None:
     ranges = ranges_of(change)
     for first, stop, _ in ranges:
         if ledger.unsettled or queue is None:
-            continue  # a STATE ahead says all
+            continue  # a later STATE has all of it
         if not 0 <= first < stop <= queue.next:
             raise IllegalStep(f"the dead letters {first} to {stop} of {change.group!r} are ended")
-        # A retention may have dropped some since, as a replay sees them.
+        # In a replay, a later retention may have dropped some already.
         if dead.closed.count_gaps(first, stop) < stop - max(first, queue.first):
             raise IllegalStep(
                 f"dead letters of {change.group!r} between {first} and {stop} are ended twice"

@@ -1,11 +1,11 @@
-"""What ends a timer, or keeps it: publishing what is due, recalling, carrying forward.
+"""The calls that end or keep a timer: publishing it when due, recalling it, carrying it forward.
 
 A timer is published by one append: its messages as ordinary MESSAGEs, and FIRE, which ends it. So a
 crash leaves both or neither. It is published once the clock on the wall has reached its time. A
 clock that goes back makes a timer wait longer, and takes back nothing that was published.
 
-Retention drops segments from below. What waits in them is appended again before, under the same
-number. That replaces the older record.
+Retention drops the oldest segments. Before it does, the timers in them are appended again, under
+the same numbers. The new record replaces the older one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Delays:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether there is a timer."""
+        """Whether a timer waits."""
         return self._timers.waiting > 0
 
     def next_due_us(self) -> int | None:
@@ -95,7 +95,7 @@ class Delays:
             taken = timers.due(now, self._at_once, self._bytes_max)
             if not taken:
                 return False
-            # The clock was there, so no record of these messages says an earlier time.
+            # Their time has come, so their records must not say an earlier time.
             self._frontier.last_us = max(self._frontier.last_us, now)
         try:
             queue.run(self._plan_fire, [*self._read(taken, put_aside=True)], wait=True)
@@ -109,7 +109,7 @@ class Delays:
         return True
 
     def _plan_fire(self, found: list[FoundTimer]) -> None:
-        """Plan the append that publishes timers. What has ended meanwhile is left out."""
+        """Plan the append that publishes timers, without those that have ended meanwhile."""
         frontier, ended = self._frontier, []
         records: list[Run | Changed] = []
         for due, run, content in found:
@@ -149,7 +149,7 @@ class Delays:
     # --- looking ------------------------------------------------------------------------------
 
     def look(self, topic: str | None, limit: int) -> list[DelayedReceipt]:
-        """Return receipts of what waits, of all topics or of one. Raises Damaged."""
+        """Return the receipts of messages that wait, of all topics or of one. Raises Damaged."""
         found: list[DelayedReceipt] = []
         key = b""
         while len(found) < limit:
@@ -169,7 +169,7 @@ class Delays:
     # --- carrying forward ---------------------------------------------------------------------
 
     def carry_forward(self, floor: int) -> bool:
-        """Append again what waits below `floor`; return whether anything may have been there.
+        """Append the timers that wait below `floor` again. Return whether there may have been any.
 
         Raises Damaged if a record cannot be read, or StorageFull. Then some may be appended.
         """
@@ -189,7 +189,7 @@ class Delays:
         return True
 
     def _some_of(self, dues: Iterator[Due]) -> list[Due]:
-        """Return as many of `dues` as fit one append with what is carried at once."""
+        """Return as many of `dues` as are carried forward at once."""
         some: list[Due] = []
         size = 0
         for due in islice(dues, self._at_once // 4 + 1):
@@ -235,8 +235,8 @@ class Delays:
         return self._read([*dues])
 
     def _read(self, dues: list[Due], *, put_aside: bool = False) -> Iterator[FoundTimer]:
-        """Yield timers with their records, in the order of `dues`. What cannot be read is put aside
-        until the directory is opened again, or raises Damaged.
+        """Yield timers with their records, in the order of `dues`. One that cannot be read is put
+        aside until the directory is opened again, or raises Damaged.
         """
         data: dict[int, tuple[bytes, int]] = {}
         found: list[FoundTimer] = []

@@ -21,7 +21,7 @@ def check_due(
 ) -> Timing | None:
     """Return when a message is due; None if at once. Raises TypeError or BadOption.
 
-    `relative` leaves it to the engine process to add its own time to a delay.
+    With `relative` the engine process adds its own time to a delay.
     """
     if delay is not None:
         if deliver_at is not None:
@@ -51,7 +51,7 @@ def check_due(
 
 
 def timing_of(receipt: Receipt) -> Timing | None:
-    """Return what names a timer; None for a receipt of what was published at once."""
+    """Return the timing of a timer's receipt. Return None if the message was published at once."""
     if not isinstance(receipt, Receipt):
         raise TypeError(
             f"recall takes the receipt of a send with a delay, not {type(receipt).__name__}. "

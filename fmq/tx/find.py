@@ -1,7 +1,8 @@
 """Finding the messages of a topic that have a key, the newest first.
 
-Of sealed segments the key marks say which runs may have it. Of what is written since, the heads are
-read once, and their marks are kept in memory. Only the bodies of what is found are read.
+For sealed segments the key marks say which runs may have the key. Of records written since, the
+heads are read once, and their marks are kept in memory. A find reads only the bodies of the
+messages that it returns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class KeyPlace(NamedTuple):
 
 
 class _NewMarks:
-    """The marks of a lane that is in memory, as far as it was looked at."""
+    """The marks of the part of a lane in memory that a find has read."""
 
     __slots__ = ("lane", "numbers", "seen")
 
@@ -62,7 +63,7 @@ class Finder:
                 try:
                     found += self._in_run(queue, run, key, topic)
                 except (FileNotFoundError, OffsetGone):
-                    return found[:limit]  # retention was here, and all that is older is gone, too
+                    return found[:limit]  # retention has dropped it and all older segments
                 if len(found) >= limit:
                     return found[:limit]
         return found
@@ -81,7 +82,7 @@ class Finder:
         """Yield for each segment, the newest first, the runs that may have a key with `hash`."""
         ledger = self._ledger
         with self._messages.lock:
-            since = ledger.deleted.get(topic, -1)  # what lies before is of another topic
+            since = ledger.deleted.get(topic, -1)  # older records are of another topic
             new = [ledger.index, *reversed(ledger.sealed)]
             bases = self._catalog.bases()
             in_memory = {index.base for index in new}
@@ -115,7 +116,7 @@ class Finder:
                     yield key[1], run
 
     def _look_on(self, index: SegmentIndex, key: LaneKey) -> _NewMarks | None:
-        """Return the marks of a lane, after a look at the heads that are new in it."""
+        """Return the marks of a lane, after adding those of its new heads."""
         with self._messages.lock:
             lane = index.lanes.get(key)
             if lane is None:

@@ -1,10 +1,10 @@
 """The window of message ids: those that an engine remembers, and which message has taken each.
 
-It is made when an id is looked for first, of the tables of ids in the indexes of the segments, the
-newest first, and grows with what is published after that. The newest ids count, as many as
+It is made at the first use of an id, from the tables of ids in the indexes of the segments, the
+newest first. After that it grows with each published id. The newest ids count, as many as
 `Options.message_ids_kept` says and no older than `message_id_seconds`. Tables are dropped as a
-whole, so some older ids may still be known. What retention drops of the window is carried into
-the segment being written, see chores/id_carrying.py. Guarded by the engine's lock.
+whole, so some older ids may still be known. Ids of the window that retention would drop are carried
+into the segment being written, see chores/id_carrying.py. Guarded by the engine's lock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class IdWindow:
         return len(self._where)
 
     def note(self, table: IdTable, rows: int) -> None:
-        """Note the last `rows` of `table`, which may be carried ones."""
+        """Note the last `rows` of `table`, some of which may be carried."""
         if not rows:
             return
         start = len(table) - rows
@@ -99,7 +99,7 @@ class IdWindow:
     def find(self, key: Key, deleted: int, now_us: int) -> TakenId | None:
         """Return which message has taken an id; None if the window has none.
 
-        The topic was `deleted` last at that position: what lies before it does not count.
+        Ids before the position `deleted`, where the topic was last deleted, do not count.
         """
         at = self._where.get(key)
         if at is None:
@@ -110,8 +110,8 @@ class IdWindow:
         return found
 
     def below(self, floor: int, now_us: int) -> list[TakenId]:
-        """Return the ids of the window that only segments below `floor` know, so that they must be
-        carried.
+        """Return the ids of the window that are only in segments below `floor`, so that they must
+        be carried.
         """
         rest, carried = 0, []
         candidates: list[TakenId] = []

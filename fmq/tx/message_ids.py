@@ -4,8 +4,8 @@ An id is taken by the message that is published with it, once for a topic, as lo
 it (id_window.py). An undecided transaction holds the ids of its messages: it takes them when it is
 committed, and frees them when it is rolled back.
 
-All that is looked up is what was planned before. So the first message is durable no later than the
-call that finds it: the journal is written in the order of the plans.
+A look-up finds the sends that were planned before. The journal is written in the order of the
+plans, so the first message is durable no later than the call that finds it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fmq.tx.writer import Writer
 
 
 class Admitted(NamedTuple):
-    """What is left of some runs, and which messages were sent before."""
+    """The runs that remain to be written, and which messages were sent before."""
 
     runs: list[Run]
     left_out: list[FirstSent | Receipt]
 
 
 class MessageIds:
-    """Looks after the ids of the messages that one engine sends."""
+    """Checks the ids of the messages that one engine sends."""
 
     def __init__(self, writer: Writer, catalog: Catalog) -> None:
         self._writer = writer
@@ -51,13 +51,13 @@ class MessageIds:
     # --- sending --------------------------------------------------------------------------------
 
     def planner(self, append: Append) -> Callable[[Append], None]:
-        """Return the plan of an append of MESSAGEs: one that looks at ids, if there are any."""
+        """Return the function that plans an append of MESSAGEs. It looks up their ids, if any."""
         if self.has_ids(append.records):
             return self._send
         return self._writer.send
 
     def has_ids(self, records: Iterable[Record]) -> bool:
-        """Return whether a message of `records` has an id; then the window is loaded. Without the
+        """Return whether a message of `records` has an id. If so, load the window. Without the
         lock.
         """
         for record in records:
@@ -76,7 +76,7 @@ class MessageIds:
             self._frontier.take_ids(runs)
 
     def leave_out(self, append: Append, make: Callable[[list[Run]], list[Record]]) -> Sequence[Run]:
-        """Leave out of the append of a transaction what was sent before; return the runs that it
+        """Leave out the messages of a transaction that were sent before. Return the runs that it
         has now, if they have ids. `make` makes its records of other runs. Under the lock, before
         the append is placed.
         """
@@ -110,7 +110,7 @@ class MessageIds:
         return Admitted(admitted, left_out)
 
     def _are_free(self, keys: list[Key], mine: dict[Key, Run]) -> bool:
-        """Return whether no id is taken or held, by a look at all of them at once."""
+        """Return whether no id is taken or held, by one look-up of all of them."""
         window = self._ledger.id_window
         assert window is not None, "loaded before the plan"
         known = self._frontier.ids, self._frontier.held_ids, self._ledger.held_ids, window.known
@@ -145,7 +145,7 @@ class MessageIds:
         return left, repeats
 
     def _first_sent(self, run: Run, number: int, key: Key) -> FirstSent | Receipt | None:
-        """Return where the message is that has taken the id; None if none has."""
+        """Return the place of the message that has taken the id. Return None if none has."""
         planned = self._frontier.ids.get(key)
         if planned is not None:
             return FirstSent(planned, key)
@@ -192,8 +192,8 @@ class MessageIds:
         return new
 
     def sent_before(self, runs: Iterable[Run], positions: set[int]) -> list[Receipt]:
-        """Return the receipts of those messages that a call has left out, when a client repeats
-        it: it published the records at `positions`.
+        """Return the receipts of the messages that a call has left out, when a client repeats the
+        call, which published the records at `positions`.
         """
         found: list[Receipt] = []
         runs = [each for each in runs if id_keys_of(each).keys]
@@ -212,7 +212,7 @@ class MessageIds:
     # --- loading the window ---------------------------------------------------------------------
 
     def load(self) -> IdWindow:
-        """Return the window; make it of the indexes if this is the first call. Without the lock.
+        """Return the window. The first call makes it from the indexes. Without the lock.
 
         Raises Damaged or Unreadable if a segment cannot be read that may hold ids of the window.
         """
@@ -261,8 +261,9 @@ def _receipt(taken: TakenId) -> Receipt:
 
 
 def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[LeftOut]:
-    """Return the receipts of what a prepare has left out. What repeats another message of the same
-    transaction has none before the commit: name the record of that one and the number in it.
+    """Return the receipts of the messages that a prepare has left out. One that repeats another
+    message of the same transaction has no receipt before the commit. For it, return the record of
+    that message and its number there.
     """
     found: list[LeftOut] = []
     for each in left_out:

@@ -1,7 +1,7 @@
 """Which blocks of transactions are running here: a context variable has them, the outermost first.
 
 Each thread has its own, and each asyncio task, which begins with those of the code that started it.
-A block is known by a weak reference, so that one that is dropped without an end stays droppable.
+Blocks are kept by weak references, so one that is dropped before its end is not kept alive.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PRUNED_FROM = (
 
 
 class Block(Protocol):
-    """What runs: a transaction in its `with` block, or a session that an outbox follows."""
+    """A transaction in its `with` block, or a session that an outbox follows."""
 
     def _taking(self, store: str | None) -> Transaction | None:
-        """Return the transaction that what is sent now belongs to, if it is of `store` (None: of
+        """Return the transaction that takes the messages sent now, if it is of `store` (None: of
         any). Return None if the block has ended, is being ended, or belongs to another store.
         """
 
@@ -39,7 +39,7 @@ def enter(block: Block) -> None:
 
 
 def leave(block: Block) -> None:
-    """Note that `block` has ended. Does nothing where it has not begun."""
+    """Note that `block` has ended. Does nothing in a context where it has not begun."""
     blocks = _blocks.get()
     if blocks and blocks[-1]() is block:
         _blocks.set(blocks[:-1])

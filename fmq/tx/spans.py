@@ -1,9 +1,9 @@
 """Which priorities and expiries the messages of a queue have, by spans of 4,096 offsets.
 
-A poll learns from it where a message of some priority may be, and where none is, without a look at
-the messages between. Of each span the priorities that occur in it are kept, and the earliest
-expiry. Which message has which priority is kept of the spans that were written or looked at last.
-Of others it is read when a poll needs it.
+For each span the engine keeps the priorities that occur in it, and the earliest expiry. So a poll
+finds where a message of some priority may be, without a look at the messages between. The priority
+of each single message is kept for the spans that were written or read last. For other spans it is
+read when a poll needs it.
 
 So a queue takes at most 32 bytes for each 4,096 messages, and an engine 4 MiB for the priorities of
 single messages. A queue has no spans before a message with a priority or an expiry. Guarded by the
@@ -33,7 +33,7 @@ class Spans:
     __slots__ = ("_merge", "numbers", "values")
 
     def __init__(self, merge: Callable[[int, int], int]) -> None:
-        """`merge` makes one number of two that are noted for one span."""
+        """`merge` combines two numbers that are noted for one span."""
         self._merge = merge
         self.numbers = array("Q")
         self.values = array("q")
@@ -90,7 +90,7 @@ class KnownPriorities:
         return found
 
     def keep(self, spans: QueueSpans, number: int, known: bytearray) -> None:
-        """Keep them, and forget those that were not used for longest."""
+        """Keep these priorities, and forget those that were unused for longest."""
         self._by_span[spans, number] = known
         self._by_span.move_to_end((spans, number))
         while len(self._by_span) > self.spans_max:
@@ -141,7 +141,7 @@ class QueueSpans:
             self.known.keep(self, number, known)
 
     def know(self, floor: int, first: int, levels: bytearray) -> None:
-        """Keep the priorities that were read of a span, of the messages from `first` on. An
+        """Keep priorities of a span that were read, those of the messages from `first` on. An
         UNREADABLE one counts as the lowest that occurs in the span.
         """
         number = first >> SPAN_BITS
@@ -178,13 +178,13 @@ class QueueSpans:
         return False
 
     def drop_below(self, first: int) -> None:
-        """Forget what lies below the offset `first`, which retention has dropped."""
+        """Forget the spans below the offset `first`, which retention has dropped."""
         self.masks.drop_below(first >> SPAN_BITS)
         self.expiries.drop_below(first >> SPAN_BITS)
 
     def carried(self, first: int) -> list[list[int]]:
-        """Return, for JSON, what there is from the offset `first` on: spans with their masks, and
-        spans with their earliest expiries.
+        """Return, for JSON, the state from the offset `first` on: spans with their masks, and spans
+        with their earliest expiries.
         """
         number = first >> SPAN_BITS
         return [

@@ -1,13 +1,14 @@
-"""The messages that wait for their time: the nearest in memory, the others in sorted runs.
+"""The messages that wait for their time: the next ones in memory, the others in sorted runs.
 
 Each record of them is a *timer*, named by its number: the position of its first TIMER record. What
 waits is
 
     those in memory, and the entries of all runs that were not taken, without those in `gone`
 
-A run is never changed. Entries are taken from the runs in the order in which they are due, so what
-was taken of a run is its beginning. A timer that ends while an entry of it is in a run is *gone*
-until that entry is taken. A timer that was carried forward has two entries: the newer one counts.
+A run is never changed. Entries are taken from the runs in the order in which they are due, so the
+taken entries of a run are its beginning. A timer that ends while an entry of it is in a run is
+*gone* until that entry is taken. A timer that was carried forward has two entries: the newer one
+counts.
 
 So memory does not grow with the number of timers. All of it is guarded by the engine's lock.
 """
@@ -42,7 +43,7 @@ HEAD_BYTES = 256  # of a record that waits, mostly less
 
 
 class Bounds(NamedTuple):
-    """How much there may be of what takes memory or time."""
+    """Limits on what takes memory or time."""
 
     near: int = 1 << 15
     """Timers in memory. If there are more, those that are due last become a run."""
@@ -80,10 +81,10 @@ class Timers:
         self.messages = 0  # in them
         self.bytes = 0  # of their bodies
         self.known_from = known_from
-        self.sooner = False  # whether one was added that is due before all others
+        self.sooner = False  # a timer was added that is due before all others
         self.ended: set[int] | None = None  # notes the numbers of those that end, while it is a set
         self._near: dict[int, bytes] = {}  # entries in memory
-        self._heap: list[bytes] = []  # the same, and some that count no more
+        self._heap: list[bytes] = []  # the same, and some that no longer count
         self._taken: dict[int, bytes] = {}  # entries of those that are about to be published
         self.aside: set[int] = set()  # the numbers of those among them that cannot be read
         self.largest = 0  # of their records, in bytes, since the first
@@ -169,7 +170,9 @@ class Timers:
     # --- looking ------------------------------------------------------------------------------
 
     def find(self, timing: Timing) -> bytes | None:
-        """Return an entry of a timer if it waits. It may have been carried forward since."""
+        """Return an entry of a timer if it waits. The entry may be older than the last carrying
+        forward.
+        """
         number = timing.number
         entry = self._taken.get(number) or self._near.get(number)
         if entry is not None:
@@ -195,8 +198,8 @@ class Timers:
         return due_in(first) if first else None
 
     def due(self, now_us: int, limit: int, bytes_max: int) -> list[Due]:
-        """Take the timers that are due at `now_us`, at most `limit`. They wait until they end; what
-        does not end is given back by `put_back`.
+        """Take the timers that are due at `now_us`, at most `limit`. They still wait until they
+        end. `put_back` gives back those that do not end.
         """
         found: list[Due] = []
         size = 0
@@ -217,7 +220,7 @@ class Timers:
         return found
 
     def put_back(self) -> None:
-        """Give back what `due` has returned, but for what has ended."""
+        """Give back the timers that `due` has returned, except those that have ended."""
         back = [number for number in self._taken if number not in self.aside]
         for number in back:
             self._put(self._taken.pop(number), number)
@@ -234,7 +237,7 @@ class Timers:
         return View(runs, [run.at for run in runs], near, frozenset(self.gone))
 
     def held_bytes(self) -> int:
-        """Return about how many bytes of the journal hold what waits, rather too many."""
+        """Return about how many bytes of the journal hold timers that wait, or a few more."""
         return self.bytes + HEAD_BYTES * self.waiting
 
     def has_below(self, position: int) -> bool:
@@ -285,7 +288,7 @@ class Timers:
         return True
 
     def _spill(self, keep: int) -> None:
-        """Make a run of what is in memory, but for the `keep` that are due first."""
+        """Make a run of the entries in memory, except the `keep` that are due first."""
         entries = sorted(self._near.values())
         self._near = {number_in(entry): entry for entry in entries[:keep]}
         self._heap = entries[:keep]
@@ -310,7 +313,9 @@ class Timers:
     def replace(
         self, old: list[DueRun], starts: list[int], new: DueRun | None, gone: frozenset[bytes]
     ) -> None:
-        """Put `new`, which was merged of `old` from `starts` on without `gone`, in their place."""
+        """Put `new` in the place of `old`. It was merged of their entries from `starts` on, without
+        `gone`.
+        """
         taken = [run.before(run.at) for run, at in zip(old, starts, strict=True) if run.at > at]
         self._runs = [run for run in self._runs if run not in old]
         self.obsolete += [run for run in old if run not in self.obsolete]
@@ -324,8 +329,8 @@ class Timers:
     # --- for a checkpoint ---------------------------------------------------------------------
 
     def noted(self, store: bytes) -> dict[str, Any] | None:
-        """Return what a checkpoint of this instant says; None if nothing waits. The files that it
-        names are still to be written.
+        """Return what a checkpoint of this instant says, or None if nothing waits. The files that
+        it names have still to be written.
         """
         if not self.waiting:
             self.obsolete, self._runs = [*self.obsolete, *self._runs], []
