@@ -147,10 +147,10 @@ class Story:
     def _send(self) -> None:
         topic, message_id, body = self._picked()
         sync = True if self.random.random() < 0.3 else None
-        named = {"message_id": message_id} if message_id else {}
+        name = message_id or None
         self._publish(
             [(topic, message_id, body)],
-            lambda: [self.engine.send(topic, body, sync=sync, **named)],
+            lambda: [self.engine.send(topic, body, sync=sync, message_id=name)],
             synced=sync is True,
         )
 

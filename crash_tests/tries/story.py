@@ -117,9 +117,9 @@ class Story:
         for delivery in found:
             count, due_us = after.of(delivery.offset)
             if delivery.offset in after.acked or due_us > now_us:
-                raise Violation(f"{delivery} came although it was acked or is not due")
+                raise Violation("I7", f"{delivery} came although it was acked or is not due")
             if delivery.attempt != count + 1:
-                raise Violation(f"{delivery}: attempt {delivery.attempt} after {count}")
+                raise Violation("I7", f"{delivery}: attempt {delivery.attempt} after {count}")
             after.tried[delivery.offset] = (count + 1, 0)
         self.hand += found
         self.done, self.running = after, []
@@ -214,14 +214,14 @@ class Story:
                 is_acked, what = offset in acked, tried.get(offset, (0, 0))
                 states = [each for each in allowed if offset < each.sent] or allowed
                 if is_acked and not any(offset in each.acked for each in states):
-                    raise Violation(f"offset {offset} is acked, and nobody has acked it")
+                    raise Violation("I7", f"offset {offset} is acked, and nobody has acked it")
                 if not is_acked and all(offset in each.acked for each in allowed):
-                    raise Violation(f"the ack of offset {offset} is lost")
+                    raise Violation("I7", f"the ack of offset {offset} is lost")
                 if is_acked and offset in tried:
-                    raise Violation(f"offset {offset} is acked, and its attempts are kept")
+                    raise Violation("I7", f"offset {offset} is acked, and its attempts are kept")
                 known = [each.of(offset) for each in states]
                 if not is_acked and what not in known:
-                    raise Violation(f"offset {offset} was tried {what}, not one of {known}")
+                    raise Violation("I7", f"offset {offset} was tried {what}, not one of {known}")
             if full:
                 self._consume(engine, clock, {*range(sent)}, tried)
 
@@ -240,8 +240,10 @@ class Story:
                 for delivery in found:
                     count, due_us = tried.get(delivery.offset, (0, 0))
                     if delivery.attempt != count + 1 or clock.time_us() < due_us:
-                        raise Violation(f"{delivery}: attempt {delivery.attempt}, or too early")
+                        raise Violation(
+                            "I7", f"{delivery}: attempt {delivery.attempt}, or too early"
+                        )
                     left.remove(delivery.offset)
                     delivery.ack()
         if left:
-            raise Violation(f"{sorted(left)} were never delivered again")
+            raise Violation("I7", f"{sorted(left)} were never delivered again")

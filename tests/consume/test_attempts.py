@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,7 +153,7 @@ def carried(engine: Engine) -> object:
 
 
 def test_attempts_outlive_the_segment_that_tells_of_them(disk: CrashDisk) -> None:
-    options = {"retain_bytes": 8192, "segment_bytes": 4096}
+    options: dict[str, Any] = {"retain_bytes": 8192, "segment_bytes": 4096}
     with opened(disk, **options) as engine:
         engine.send("t", b"x")
         for _ in range(3):

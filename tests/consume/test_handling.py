@@ -267,4 +267,4 @@ def test_wrong_arguments_are_refused(engine: Engine) -> None:
                 consumer.batches(wrong, 1)
     for call in (consumer.drain, lambda: consumer.run(print), lambda: [*consumer]):
         with pytest.raises(Closed):
-            call()  # type: ignore[operator]
+            call()

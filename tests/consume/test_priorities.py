@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -37,7 +37,7 @@ def send(engine: Any, *priorities: int | None, topic: str = "t") -> None:
         engine.send(topic, b"%d" % number, priority=priority)
 
 
-def send_many(engine: Any, priorities: list[int | None], topic: str = "t") -> None:
+def send_many(engine: Any, priorities: Sequence[int | None], topic: str = "t") -> None:
     engine.send_many(topic, [Message(b"", priority=each) for each in priorities])
 
 

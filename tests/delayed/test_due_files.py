@@ -37,6 +37,11 @@ def send_some(engine: fmq.Engine, count: int = 40) -> list[bytes]:
     return [b"%d" % n for n in sorted(range(count), key=lambda n: (n * 7 % count, n))]
 
 
+def has_timer_thread(engine: fmq.Engine) -> bool:
+    timers = inside(engine).chores.timer_thread
+    return timers is not None and timers._thread is not None
+
+
 def pass_time(engine: Any, clock: FakeClock, seconds: float) -> None:
     clock.advance(seconds)
     engine.sync()
@@ -264,7 +269,7 @@ def test_a_thread_publishes_what_is_due() -> None:
     with fmq.open("data", disk=disk, clock=clock) as engine:
         engine.send("t", b"2", delay=20)
         engine.send("t", b"1", delay=10)
-        clock.until(lambda: inside(engine).chores.timer_thread._thread is not None)
+        clock.until(lambda: has_timer_thread(engine))
         clock.advance(10)
         clock.until(lambda: len(engine.read("t")) == 1)
         clock.advance(10)
@@ -280,7 +285,7 @@ def test_a_thread_notices_that_the_clock_was_set_forward() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with fmq.open("data", disk=disk, clock=clock) as engine:
         engine.send("t", b"1", deliver_at=START + timedelta(days=365))
-        clock.until(lambda: inside(engine).chores.timer_thread._thread is not None)
+        clock.until(lambda: has_timer_thread(engine))
         clock.set_wall_clock(clock.time_us() + 366 * 24 * 3600 * 1_000_000)
         clock.advance(5)
         clock.until(lambda: engine.read("t"))
@@ -290,4 +295,4 @@ def test_an_engine_without_delays_has_no_thread_for_them() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with fmq.open("data", disk=disk, clock=clock) as engine:
         engine.send("t", b"1")
-        assert inside(engine).chores.timer_thread._thread is None
+        assert not has_timer_thread(engine)

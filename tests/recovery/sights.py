@@ -75,7 +75,7 @@ def seen(engine: Any) -> dict[str, object]:
 def consumable(engine: Engine) -> list[tuple[int, int]]:
     """What the group `g` has not acked of topic `t`; it keeps none of it."""
     with engine.consumer("t", group="g", lease_seconds=1e6) as consumer:
-        found = []
+        found: list[Any] = []
         # Not a poll, which would write that it tries them.
         while claimed := consumer._claim(100, 600.0, consumer._read_messages):
             _, pieces = claimed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -19,6 +20,11 @@ for delivery in client.consumer("t", group="g"):
     print(delivery.attempt, flush=True)
     os._exit(9)
 """
+
+
+def ack_all(deliveries: Iterable[Delivery]) -> None:
+    for each in deliveries:
+        each.ack()
 
 
 def test_clients_handle_in_threads_and_end_with_a_drain(tmp_path: Path) -> None:
@@ -40,7 +46,7 @@ def test_clients_handle_in_threads_and_end_with_a_drain(tmp_path: Path) -> None:
         with client.consumer("t", group="g", retry=Retry(3, backoff=0)) as consumer:
             threads = [
                 Thread(target=consumer.run, args=(handle,), kwargs={"workers": 2}),
-                Thread(target=lambda: [each.ack() for each in consumer]),
+                Thread(target=ack_all, args=(consumer,)),
             ]
             for thread in threads[:1]:
                 thread.start()

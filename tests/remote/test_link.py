@@ -101,6 +101,16 @@ class Ended:
     def receive(self) -> bytes:
         return self._arrived.pop() if self._arrived else b""
 
+    def fileno(self) -> int:
+        raise AssertionError("no event loop watches it")
+
+    def send_now(self, data: bytes) -> bool:
+        self.send(data)
+        return True
+
+    def receive_now(self) -> bytes | None:
+        return self.receive()
+
     def close(self) -> None:
         pass
 

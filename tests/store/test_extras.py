@@ -57,8 +57,14 @@ def test_extras_are_read_as_they_were_sent() -> None:
     with opened(CrashDisk()) as engine:
         for each in SENT:
             body, key, *_, message_id, priority, expires_at = each
-            extras = {"message_id": message_id, "priority": priority, "expires_at": expires_at}
-            engine.send("one by one", body, key=key, **extras)
+            engine.send(
+                "one by one",
+                body,
+                key=key,
+                message_id=message_id,
+                priority=priority,
+                expires_at=expires_at,
+            )
         engine.send_many("together", SENT)
         assert as_sent(engine.read("one by one")) == as_sent(engine.read("together")) == SENT
         batch = engine.read_batch("together", offset=1, limit=2)
