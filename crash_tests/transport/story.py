@@ -49,6 +49,7 @@ BEGUN = {
     "replay": "replay of one topic",  # each has an append of its own
 }
 Content = dict[str, Any]
+Place = tuple[str, int, int]  # topic, queue and offset of a message; a transaction's share a body
 
 
 class Step(NamedTuple):
@@ -235,17 +236,19 @@ class Story:
         if [each.body for each in found] != bodies:
             raise Violation("I1", f"{topic}/{queue} from {offset} has {found}, not {bodies}")
 
-    def _check_group(self, client: RemoteEngine, group: str) -> tuple[int, list[bytes]]:
-        """Return how much is acked, and what was rejected, replayed or not; all else must come at
-        once: no client holds it any more.
+    def _check_group(self, client: RemoteEngine, group: str) -> tuple[int, list[Place]]:
+        """Return how much is acked, and where that lies which was rejected, replayed or not; all
+        else must come at once: no client holds it any more.
         """
         known = [each for each in client.groups() if each.group == group]
         acked = sum(each.acked_below + each.acked_beyond for each in known)
         there = sum(each.next - each.first for each in client.queues())
         with client.consumer(["a", "b"], group=group) as consumer:
-            taken, rejected = 0, [each.body for each in client.dead_letters(group).list()]
+            letters = client.dead_letters(group).list()
+            taken, rejected = 0, [(each.topic, each.queue, each.offset) for each in letters]
             while found := consumer.poll(limit=99):
-                again = [each.body for each in found if isinstance(each, ReplayedDelivery)]
+                replayed = [each for each in found if isinstance(each, ReplayedDelivery)]
+                again = [(each.topic, each.queue, each.offset) for each in replayed]
                 taken, rejected = taken + len(found) - len(again), rejected + again
         if acked + taken != there:
             raise Violation("I7", f"{group} has acked {acked} of {there}, and {taken} come again")
