@@ -12,6 +12,7 @@ from typing import Any
 
 import fmq
 from fmq.errors import FmqError
+from fmq.testing import FakeClock
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = "expected.json"
@@ -22,16 +23,39 @@ Seen = dict[str, Any]
 
 def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
     """Everything that can be seen of the transactions and groups that `expected` names, and of
-    all queues and undecided transactions that there are.
+    all queues and undecided transactions that there are. The first directories lack some of it.
     """
     found: Seen = {
         "queues": {f"{info.topic}/{info.queue}": queue(engine, info) for info in engine.queues()},
         "undecided": [on_disk(each) for each in engine.undecided()],
         "outcomes": {tx_id: outcome(engine, tx_id) for tx_id in expected["outcomes"]},
     }
+    if "marks" in expected:
+        found["marks"] = {name: [value, data.hex()] for name, (value, data) in marks_of(engine)}
+    if "groups" in expected:
+        found["groups"] = [progress(info) for info in engine.groups()]
+    if "found" in expected:
+        found["found"] = {what: with_key(engine, what) for what in expected["found"]}
     if isinstance(engine, fmq.Engine):
         found["not acked"] = {group: left(engine, group) for group in expected["not acked"]}
+        if "unread" in expected:
+            found |= seen_by_writers(engine, expected)
     return found
+
+
+def seen_by_writers(engine: fmq.Engine, expected: Seen) -> Seen:
+    """What came with format 2, and a read-only engine does not show."""
+    return {
+        "unread": {group: unread(engine, group) for group in expected["unread"]},
+        "delayed": [
+            {**plain(receipt), "due": str(receipt.due)} for receipt in engine.delayed(limit=1000)
+        ],
+        "dead letters": {
+            group: [plain(letter) for letter in engine.dead_letters(group)]
+            for group in expected["dead letters"]
+        },
+        "ids": {what: first_sent(engine, what) for what in expected["ids"]},
+    }
 
 
 def queue(engine: fmq.Engine | fmq.ReadOnlyEngine, info: fmq.QueueInfo) -> Seen:
@@ -51,10 +75,81 @@ def queue(engine: fmq.Engine | fmq.ReadOnlyEngine, info: fmq.QueueInfo) -> Seen:
                 "tag": message.tag,
                 "headers": dict(message.headers or {}),
                 "body": as_text(message.body),
+                **extras(message),
             }
             for message in messages
         ],
     }
+
+
+def extras(message: fmq.Message) -> Seen:
+    """Id, priority and expiry of a message, those that it has."""
+    said = {name: getattr(message, name) for name in ("message_id", "priority", "expires_at")}
+    return {name: plain(value) for name, value in said.items() if value is not None}
+
+
+def marks_of(engine: fmq.Engine | fmq.ReadOnlyEngine) -> list[tuple[str, fmq.Mark]]:
+    return sorted(engine.marks(prefix="").items())
+
+
+def progress(info: fmq.GroupInfo) -> Seen:
+    """How far a group is in a queue, as the journal says it."""
+    said: Seen = plain(info)
+    del said["behind_seconds"]  # it goes on with the clock
+    return said
+
+
+def with_key(engine: fmq.Engine | fmq.ReadOnlyEngine, what: str) -> list[str]:
+    """Where the messages of a topic with a key are, the newest first."""
+    topic, key = what.split()
+    return [f"{found.queue}:{found.offset}" for found in engine.find(topic, key=key)]
+
+
+def unread(engine: fmq.Engine, group: str) -> dict[str, list[str]]:
+    """What the group has not acked, of each of its topics. Nothing is taken."""
+    topics = sorted({info.topic for info in engine.groups(group)})
+    return {
+        topic: [f"{each.queue}:{each.offset}" for each in engine.unread(group, topic, limit=1000)]
+        for topic in topics
+    }
+
+
+def first_sent(engine: fmq.Engine, what: str) -> Any:
+    """Where the message lies that has taken an id: a repeat sends nothing. Or the error's name."""
+    topic, message_id = what.split()
+    try:
+        return plain(engine.send(topic, b"a repeat", message_id=message_id))
+    except FmqError as error:
+        return type(error).__name__
+
+
+def handed_out(engine: fmq.Engine, group: str, topics: list[str], clock: FakeClock) -> Seen:
+    """What a new consumer gets at once and two seconds later, and which attempt each is: what was
+    in hand waits from the first poll on. It counts as an attempt.
+    """
+    found: Seen = {}
+    with engine.consumer(topics, group=group) as consumer:
+        for when in ("at once", "2 s later"):
+            places = found[when] = {}
+            while deliveries := consumer.poll(limit=1000):
+                for each in deliveries:
+                    place = f"{each.topic}/{each.queue}"
+                    places.setdefault(place, []).append(f"{each.offset}: attempt {each.attempt}")
+            clock.advance(2)
+    return found
+
+
+def published(engine: fmq.Engine, before: Seen) -> dict[str, list[Seen]]:
+    """What has come into the queues of `before` since. Where it lies is not the format's."""
+    found: dict[str, list[Seen]] = {}
+    for info in engine.queues():
+        place = f"{info.topic}/{info.queue}"
+        known = before[place]["next"]
+        for message in queue(engine, info)["messages"]:
+            if message["offset"] >= known:
+                said = {name: message[name] for name in message if name not in ("position", "time")}
+                found.setdefault(place, []).append(said)
+    return found
 
 
 def outcome(engine: fmq.Engine | fmq.ReadOnlyEngine, tx_id: str) -> Any:
@@ -93,6 +188,8 @@ def plain(what: Any) -> Any:
         return [plain(each) for each in what]
     if isinstance(what, datetime):
         return str(what)
+    if isinstance(what, (bytes, dict)):
+        return as_text(what) if isinstance(what, bytes) else what
     if hasattr(type(what), "__slots__") and not isinstance(what, (str, int, float, type(None))):
         return {name: plain(getattr(what, name)) for name in type(what).__slots__}
     return what

@@ -9,9 +9,11 @@ learns later needs a directory beside its first: `v1-bound` has what came after 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 
@@ -22,13 +24,19 @@ from fmq.posix import RealDisk
 from fmq.recovery import checkpoint
 from fmq.recovery.layout import look, read_header
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.dead_column import failures_in
 from fmq.store.decoding import content_of, decode, durable_to_of
 from fmq.store.encoding import encode, size_of
-from fmq.store.kinds import Decided, Kind, Prepare, Record, Run
+from fmq.store.extension import decode_extension
+from fmq.store.internal import broadcast_group
+from fmq.store.kinds import Carryover, Changed, ChangeKind, Decided, Kind, Prepare, Record, Run
 from fmq.store.record import BOUND, EXTENDED, MAGIC_1, aligned
 from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, segment_name
-from tests.golden import DATA, EXPECTED, Seen, seen
+from fmq.store.timing import timing_in
+from fmq.testing import FakeClock
+from tests.data.story_v2 import CLIENT, LONG
+from tests.golden import DATA, EXPECTED, Seen, handed_out, published, seen
 
 VERSIONS = sorted(place.name for place in DATA.glob("v*"))
 FIRST_OF_THEIRS = [version for version in VERSIONS if "-" not in version]
@@ -38,19 +46,42 @@ GOLDEN = [
     for life in sorted((DATA / version).iterdir())
     if life.is_dir()
 ]
-KINDS = {"v1": {kind for kind in Kind if kind < Kind.MARK}}
+WITH_TIMES = [each for each in GOLDEN if each[0].startswith("v2")]
+KINDS = {"v1": {kind for kind in Kind if kind < Kind.MARK}, "v2": {*range(1, 15), 16}}
 STORE = slice(16, 32)  # where a segment's header has the store's UUID
 DERIVED = ("*.idx", "*.part", "*.spare", "checkpoint.*")
+DERIVED_SINCE_V2 = ("*.keys", "*.due")
+FORMAT_MD = Path(__file__).parents[1] / "docs" / "format.md"
+LATER = ("clock_us", "handed out", "due")  # what an expected.json has beside what is seen at once
 
 # As when they were made: a segment of the same size may follow.
 OPTIONS = fmq.Options(segment_bytes=4096)
 
 golden = pytest.mark.parametrize(("version", "life"), GOLDEN)
+golden_with_times = pytest.mark.parametrize(("version", "life"), WITH_TIMES)
 
 
 def expected(version: str, life: str) -> Seen:
     found: Seen = json.loads((DATA / version / EXPECTED).read_text(encoding="utf-8"))
     return found[life]  # type: ignore[no-any-return]
+
+
+def at_once(wanted: Seen) -> Seen:
+    return {what: wanted[what] for what in wanted if what not in LATER}
+
+
+def opened(place: Path, wanted: Seen, clock: FakeClock | None = None) -> fmq.Engine:
+    """Open a directory at the end of its story, if that says when it was, or at the time of
+    `clock`. What waits for a time must not come because the real time is later.
+    """
+    if "clock_us" not in wanted:
+        return fmq.open(place, OPTIONS)
+    clock = clock or at_the_end(wanted)
+    return fmq.open(place, OPTIONS, clock=clock, background=False)
+
+
+def at_the_end(wanted: Seen) -> FakeClock:
+    return FakeClock(wanted["clock_us"])
 
 
 def copied(version: str, life: str, tmp_path: Path) -> Path:
@@ -87,8 +118,10 @@ def kinds_of(place: Path) -> set[tuple[str, ...]]:
 
 
 def test_every_format_version_so_far_has_its_golden_directory() -> None:
-    assert VERSIONS == ["v1", "v1-bound"]
-    assert GOLDEN == [("v1", "closed"), ("v1", "killed"), ("v1-bound", "closed")]
+    assert VERSIONS == ["v1", "v1-bound", "v2"]
+    assert [f"{version}/{life}" for version, life in GOLDEN] == [
+        *("v1/closed", "v1/killed", "v1-bound/closed", "v2/closed", "v2/killed")
+    ]
 
 
 @golden
@@ -115,8 +148,8 @@ def test_an_engine_shows_the_expected_content(version: str, life: str, tmp_path:
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
     for clean in (life == "closed", True):
-        with fmq.open(place, OPTIONS) as engine:
-            assert seen(engine, wanted) == wanted
+        with opened(place, wanted) as engine:
+            assert seen(engine, wanted) == at_once(wanted)
             report = engine.stats().recovery
             assert (report.clean, report.cut_bytes) == (clean, 0 if clean else 100)
         assert fmq.check(place).problems == ()
@@ -127,11 +160,15 @@ def test_derived_files_can_be_missing(version: str, life: str, tmp_path: Path) -
     """The current code builds indexes and checkpoints from the segments alone."""
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
-    for pattern in DERIVED:
+    remove_derived(place)
+    with opened(place, wanted) as engine:
+        assert seen(engine, wanted) == at_once(wanted)
+
+
+def remove_derived(place: Path) -> None:
+    for pattern in DERIVED + DERIVED_SINCE_V2:
         for file in place.glob(pattern):
             file.unlink()
-    with fmq.open(place, OPTIONS) as engine:
-        assert seen(engine, wanted) == wanted
 
 
 @golden
@@ -139,13 +176,13 @@ def test_a_golden_directory_can_be_continued(version: str, life: str, tmp_path: 
     """An undecided transaction is decided and a message is sent. All else stays as it was."""
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
-    with fmq.open(place, OPTIONS) as engine:
+    with opened(place, wanted) as engine:
         (waiting,) = engine.undecided()
         committed = engine.decide(waiting.tx_id, "commit", seal=waiting.seal)
         assert sum(receipt.count for receipt in committed.receipts) == waiting.messages
         receipt = engine.send("audit", b"by a later fmq")
         assert receipt.offset == wanted["queues"]["audit/0"]["next"]
-    with fmq.open(place, OPTIONS) as engine:
+    with opened(place, wanted) as engine:
         now = seen(engine, wanted)
         for each in (*committed.receipts, receipt):
             (last,) = engine.read(each.topic, queue=each.queue, offset=each.offset)
@@ -158,7 +195,7 @@ def test_a_golden_directory_can_be_continued(version: str, life: str, tmp_path: 
 
 @pytest.mark.parametrize("version", FIRST_OF_THEIRS)
 def test_golden_directories_have_every_kind_and_column(version: str) -> None:
-    found = list(records(DATA / version / "closed"))
+    found = all_records(version)
     assert {record.kind for record in found} == KINDS[version]
     runs = [record for record in found if isinstance(record, Run)]
     for flag in (COMPRESSED, LENGTHS, KEYS, TAGS, HEADERS):
@@ -169,6 +206,131 @@ def test_golden_directories_have_every_kind_and_column(version: str) -> None:
     assert any(prepare.check_after_ms == 9500 for prepare in prepares)
     decided = [record for record in found if isinstance(record, Decided)]
     assert any(each.reason and each.decided_by for each in decided)
+
+
+def all_records(version: str) -> list[Record]:
+    """The records of a version, of all its directories."""
+    lives = [life for name, life in GOLDEN if name == version]
+    return [record for life in lives for record in records(DATA / version / life)]
+
+
+def test_every_kind_change_and_column_is_in_a_directory_of_v2() -> None:
+    """Those that come later need a directory of their own, beside `v2`."""
+    found = [each for version in VERSIONS if version >= "v2" for each in all_records(version)]
+    assert {each.kind for each in found} == {*Kind}
+    assert {each.asked for each in found if isinstance(each, Changed)} == {*ChangeKind}
+    columns = {
+        number for each in found if each.extension for number in decode_extension(each.extension)
+    }
+    assert columns == documented_columns()
+
+
+def documented_columns() -> set[int]:
+    """The numbers in the table of columns in docs/format.md."""
+    rows = re.findall(r"(?m)^\| (\d+) \| [A-Z_]+ \|", section("Extension"))
+    return {int(number) for number in rows}
+
+
+def section(name: str) -> str:
+    page = FORMAT_MD.read_text(encoding="utf-8")
+    return page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+
+
+def test_v2_carries_something_of_everything_over_a_retention() -> None:
+    """STATE has an entry under each name of docs/format.md, and dead letters and timers were
+    carried forward.
+    """
+    found = all_records("v2")
+    states = [json.loads(each.json) for each in found if isinstance(each, Carryover)]
+    assert states
+    names = {*re.findall(r"(?m)^\| `(\w+)` \|", section("STATE"))}
+    for state in states:
+        assert state.keys() == names
+        assert [name for name, value in state.items() if not value] == []
+        assert any(ranges and moved for _, _, ranges, moved, _ in state["dead"])
+    ended = {each.value for each in found if isinstance(each, Changed) and each.asked == 11}
+    assert ended == {0, 1, 2}, "purged, replayed, carried forward"
+    dead = [each for each in found if isinstance(each, Run) and each.topic.startswith("\tdead\t")]
+    failures = [each for run in dead for each in failures_in(run.extension, run.count) or ()]
+    assert {each.number for each in failures} == {None, 0, 1, 3}, "None: not carried forward"
+    timers = [timing_in(each.extension) for each in found if each.kind == Kind.TIMER]
+    assert {bool(timing and timing.number) for timing in timers} == {True, False}
+
+
+def test_v2_has_internal_topics_and_groups_of_each_form() -> None:
+    """Their names lie in the journal, so how they are made is a part of the format."""
+    found = all_records("v2")
+    assert broadcast_group("all", "first") == "\tbroadcast\tall\tfirst"
+    digest = blake2b(f"\tdead\t{LONG}".encode(), digest_size=16).hexdigest()
+    topics = {each.topic for each in found if isinstance(each, Run) and each.topic[0] == "\t"}
+    assert topics == {
+        *("\tdead\tworkers", "\tdead\tmachines", f"\tdead\tof a long name\t{digest}"),
+        "\tagain\tworkers\tjobs",
+    }
+    groups = {each.group for each in found if isinstance(each, Changed) and each.group[:1] == "\t"}
+    assert groups == {"\tbroadcast\tall\tfirst"}
+
+
+@golden_with_times
+def test_attempts_go_on_where_they_were(version: str, life: str, tmp_path: Path) -> None:
+    """What was given back until a time is not handed out before it. What was in hand waits by the
+    number of its attempts.
+    """
+    wanted = expected(version, life)
+    for seconds, groups in wanted["handed out"].items():
+        place = copied(version, life, tmp_path / seconds)
+        clock = at_the_end(wanted)
+        with opened(place, wanted, clock) as engine:
+            clock.advance(float(seconds))
+            for group, said in groups.items():
+                got = handed_out(engine, group, said["topics"], clock)
+                assert got == said["got"], (seconds, group)
+
+
+@golden_with_times
+@pytest.mark.parametrize("derived", [True, False])
+def test_what_waits_is_published_in_its_time(
+    version: str, life: str, derived: bool, tmp_path: Path
+) -> None:
+    """Also if the journal alone says what waits."""
+    wanted = expected(version, life)
+    for seconds, due in wanted["due"].items():
+        place = copied(version, life, tmp_path / seconds)
+        if not derived:
+            remove_derived(place)
+        clock = at_the_end(wanted)
+        clock.advance(float(seconds))
+        with opened(place, wanted, clock) as engine:
+            engine.sync()
+            assert published(engine, wanted["queues"]) == due, seconds
+
+
+@pytest.mark.parametrize("derived", [True, False])
+def test_requests_of_a_client_are_known_to_be_carried_out(derived: bool, tmp_path: Path) -> None:
+    """The client may ask again for all since its last answer, and gets what it would have got."""
+    place, wanted = copied("v2", "closed", tmp_path), expected("v2", "closed")
+    if not derived:
+        remove_derived(place)
+    with opened(place, wanted) as engine:
+        requests = engine._parts.ledger.requests
+        assert not requests.find(CLIENT, 29), "its answer has arrived"
+        assert not requests.find(CLIENT, 38), "it did not ask that"
+        done = [requests.find(CLIENT, sequence) for sequence in (*range(30, 37), 40)]
+        (two,), (same,), (one,), (later,), (commit,), (change,), (taken,), (prepare,) = done
+        assert two == same
+        bodies = [
+            [
+                found.body
+                for found in engine.read(each.topic, offset=each.offset, limit=each.messages)
+            ]
+            for each in (two, one)
+        ]
+        assert bodies == [[b"by a client", b"and 3"], [b"with extras"]]
+        assert (later.topic, later.messages) == ("emails", 1)
+        assert later.position in {receipt.position for receipt in engine.delayed(limit=1000)}
+        assert (taken.topic, taken.messages) == ("audit", 2)
+        assert engine.undecided()[0].position == prepare.position
+        assert not commit.topic and not change.topic
 
 
 @golden
@@ -210,7 +372,8 @@ def segment_of(place: Path, position: int) -> tuple[bytes, int]:
 @pytest.mark.parametrize("version", FIRST_OF_THEIRS)
 def test_golden_directories_have_every_kind_of_file(version: str) -> None:
     names = set(files(DATA / version / "closed"))
-    for pattern in ("*.seg", *DERIVED, "LOCK"):
+    since = DERIVED_SINCE_V2 if version >= "v2" else ()
+    for pattern in ("*.seg", *DERIVED, *since, "LOCK"):
         assert any(Path(name).match(pattern) for name in names), pattern
     assert len([name for name in names if name.endswith(".seg")]) > 3
 
@@ -261,10 +424,11 @@ def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> Non
     """The database's checker answers only about bound transactions."""
     found = {}
     for version in VERSIONS:
-        with fmq.open(copied(version, "closed", tmp_path / version), OPTIONS) as engine:
+        place = copied(version, "closed", tmp_path / version)
+        with opened(place, expected(version, "closed")) as engine:
             [question] = engine.feedback.ask_about("waiting")
             found[version] = question.bound
-    assert found == {"v1": False, "v1-bound": True}
+    assert found == {"v1": False, "v1-bound": True, "v2": True}
 
 
 @golden
