@@ -67,7 +67,7 @@ async def settled(call: Call) -> None:
         try:
             await call.future
         except CancelledError:
-            continue  # anyio cancels at each await
+            continue  # anyio cancels again at each await
         except BaseException:
             break
 

@@ -266,7 +266,7 @@ class LocalSide:
             pieces = await self._count(consumer, claim, pieces)
             if pieces:
                 return claim, pieces
-            timeout = 0.0  # it was lost meanwhile; only a seek is so fast
+            timeout = 0.0  # a seek took it meanwhile: nothing else is so fast
 
     async def _count(self, consumer: Any, claim: Claim, pieces: list[Any]) -> list[Any]:
         if not self._queue.is_led:

@@ -47,7 +47,7 @@ class AioTurn:
         self._sender = sender
         self._send = writer.send
         self._after = after
-        self._writing: TurnBatch | None = None  # by this thread, now
+        self._writing: TurnBatch | None = None  # the batch that this thread writes now
         self._slow_turns = 0  # how many more turns the committer writes
         self._gathering = Gathering(loop, self._make, _place_of, self._write)
         self.send, self.drain = self._gathering.send, self._gathering.drain

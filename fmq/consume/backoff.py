@@ -12,7 +12,7 @@ from fmq.tx.attempts import ATTEMPTS_MAX
 from fmq.tx.names import check_count, check_seconds
 
 DELAY_SECONDS_MAX = 10 * 366 * 86400.0
-BACKOFF_SECONDS_MAX = 600.0  # the longest delay that is not asked for
+BACKOFF_SECONDS_MAX = 600.0  # the longest delay unless the caller asks for more
 DELAYS_MAX = 1000
 
 

@@ -80,7 +80,7 @@ class Burying:
             before = self._failures(queue, at, stop)
             for message, offset, earlier in zip(messages, range(at, stop), before, strict=True):
                 place, origin = offset, message.origin
-                if earlier is not None:  # it was replayed, and has failed again
+                if earlier is not None:  # the message was replayed, and has failed again
                     place, origin = earlier.offset, earlier.origin
                 assert origin is not None, "the message was read"
                 failures.append(Failure(None, now, attempts(offset), place, origin, said))

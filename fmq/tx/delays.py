@@ -301,7 +301,7 @@ class Delays:
 
 
 def _close_together(dues: list[Due]) -> Iterator[list[Due]]:
-    """Yield the timers of one segment, which are in its order, in parts to be read at once."""
+    """Yield the timers of one segment, in the order of the segment, in parts to read at once."""
     part: list[Due] = []
     for due in dues:
         if part:

@@ -76,7 +76,7 @@ class Timers:
     def __init__(self, known_from: int = 0, bounds: Bounds = BOUNDS) -> None:
         """A timer with a number below `known_from` may be met only where it ends."""
         self.bounds = bounds
-        self.is_known = True  # False in a reader, which keeps no account of timers
+        self.is_known = True  # False in a reader, which does not track timers
         self.waiting = 0  # timers
         self.messages = 0  # in them
         self.bytes = 0  # of their bodies
