@@ -88,4 +88,16 @@ OF_GROUPS = (
         "        topic.queues.append(Queue(topic.name, number)) if ledger.listener else None\n",
         STORIES,
     ),
+    Mutant(
+        "a group does not count what its topic's retention takes",
+        "                subscription.lost += acked.drop_below(first)\n",
+        "                acked.drop_below(first)\n",
+        STORIES,
+    ),
+    Mutant(
+        "a queue begins where it was trimmed only until a restart",
+        "        ledger.raise_first(queue, offset)\n",
+        "        ledger.raise_first(queue, offset if ledger.listener else 0)\n",
+        STORIES,
+    ),
 )

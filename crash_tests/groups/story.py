@@ -2,7 +2,8 @@
 
 The model knows nothing of the engine. It has the state after the last call that returned, and that
 after the call that is running; a crash leaves one of the two. What a filter passes over is acked
-without a sync of its own, so it may be acked or not. So is what has expired.
+without a sync of its own, so it may be acked or not. So is what has expired. What a topic keeps no
+more is gone at some later call: once it is, it stays so, and a group's `lost` counts it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import fmq
 from crash_tests.engines import PATH
+from crash_tests.groups.model import NONE, Place, Sent, State, wants
 from crash_tests.oracle import Violation
 from fmq import filters
 from fmq.clock import as_datetime
@@ -32,28 +34,8 @@ KINDS = (
     *("take", "seek", "seek", "seek", "drop", "drop"),
     *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
 )
+WITH_RETENTION = (*KINDS, *("retain", "retain", "wait", "wait", "wait", "send", "send"))
 STEPS = 24
-
-
-class Place(NamedTuple):
-    """A queue as a group sees it."""
-
-    group: str
-    topic: str
-    queue: int
-
-
-class Sent(NamedTuple):
-    """A message: its tag, its body, which no other message has, its priority and its expiry."""
-
-    tag: str
-    body: bytes
-    priority: int | None = None
-    expires_us: int | None = None
-
-    def is_left(self, now_us: int) -> bool:
-        """Return whether it has not expired."""
-        return self.expires_us is None or now_us < self.expires_us
 
 
 class Hand(NamedTuple):
@@ -62,68 +44,6 @@ class Hand(NamedTuple):
     delivery: fmq.Delivery
     group: str
     moves: int
-
-
-class Skipped(NamedTuple):
-    """How many messages somebody has passed over. Those of which a filter may have done so before
-    are counted or not.
-    """
-
-    least: int
-    most: int
-
-
-NONE = Skipped(0, 0)
-
-
-class State:
-    """What is durable, as a user knows it."""
-
-    def __init__(self) -> None:
-        self.messages: dict[tuple[str, int], list[Sent]] = {}  # by topic and queue
-        self.groups: dict[tuple[str, str], tuple[str, Skipped]] = {}  # with its filter
-        self.acked: dict[Place, set[int]] = {}
-        self.may: dict[Place, set[int]] = {}  # what may be acked besides
-
-    def begin(self, group: str, topic: str, text: str, at: int | None = None) -> None:
-        """Begin a group; at the end with `at` -1."""
-        self.groups[group, topic] = text, NONE
-        for (name, queue), sent in self.messages.items():
-            if name == topic:
-                upto = len(sent) if at == -1 else 0
-                self.acked[Place(group, topic, queue)] = set(range(upto))
-                self.may[Place(group, topic, queue)] = set()
-
-    def skip(self, place: Place, offsets: range) -> None:
-        """Note that somebody passes over these offsets: what is not acked yet is counted."""
-        acked, may = self.acked.setdefault(place, set()), self.may.get(place, set())
-        left = set(offsets) - acked
-        text, skipped = self.groups.get((place.group, place.topic), ("", NONE))
-        counted = Skipped(skipped.least + len(left - may), skipped.most + len(left))
-        self.groups[place.group, place.topic] = text, counted
-
-    def passed(self, now_us: int) -> None:
-        """Note what may be passed over: what a filter does not want, and what has expired."""
-        for (group, topic), (text, _) in self.groups.items():
-            for (name, queue), sent in self.messages.items():
-                if name == topic:
-                    unwanted = {
-                        n
-                        for n, each in enumerate(sent)
-                        if not wants(text, each.tag) or not each.is_left(now_us)
-                    }
-                    self.may.setdefault(Place(group, topic, queue), set()).update(unwanted)
-
-    def forget(self, group: str = "", topic: str = "") -> None:
-        """Forget what is known of a group, or of a topic."""
-        for known in (self.acked, self.may):
-            for place in [p for p in known if group in ("", p.group) and topic in ("", p.topic)]:
-                del known[place]
-
-
-def wants(text: str, tag: str) -> bool:
-    """Return whether a group with this filter wants a message with this tag."""
-    return not text or tag in text.removeprefix("tags:").split(" || ")
 
 
 class Story:
@@ -138,6 +58,7 @@ class Story:
         self.moves: Counter[tuple[str, str]] = Counter()  # by group and topic
         self.sent = 0
         self.was_refused = False  # the last call
+        self.kinds = KINDS if seed % 3 else WITH_RETENTION
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
 
     def _opened(self, disk: CrashDisk) -> fmq.Engine:
@@ -145,7 +66,7 @@ class Story:
 
     def tell(self) -> None:
         """Do all steps. Each that is refused changes nothing."""
-        for kind in ["send", "send", "ack", *self.random.choices(KINDS, k=STEPS)]:
+        for kind in ["send", "send", "ack", *self.random.choices(self.kinds, k=STEPS)]:
             getattr(self, f"_{kind.replace(' ', '_')}")()
         self.engine.close()
 
@@ -162,6 +83,7 @@ class Story:
             return None
         self.was_refused = False
         self.done = deepcopy(self.running)
+        self.done.begins({(q.topic, q.queue): q.first for q in self.engine.queues()})
         return found
 
     # --- the steps ------------------------------------------------------------------------------
@@ -175,7 +97,7 @@ class Story:
         body = b"%d:" % self.sent + bytes(self.random.choice((10, 900)))
         priority = self.random.choice((None, None, 0, 5, 9))
         expires_us = self.clock.time_us() + 10_000_000 if self.random.random() < 0.3 else None
-        sent = Sent(tag, body, priority, expires_us)
+        sent = Sent(tag, body, priority, expires_us, self.clock.time_us())
         more: dict[str, Any] = {"tag": tag, "queue": queue, "priority": priority}
         if expires_us is not None:
             more["expires_at"] = as_datetime(expires_us)
@@ -360,6 +282,18 @@ class Story:
 
     def _wait(self) -> None:
         self.clock.advance(6)
+        for state in (self.done, self.running):
+            state.passed(self.clock.time_us())
+
+    def _retain(self) -> None:
+        topic, seconds = self._usual(TOPICS), self.random.choice((None, 5, 5, 15))
+
+        def effect(state: State) -> None:
+            state.retain_us.pop(topic, None)
+            if seconds is not None:
+                state.retain_us[topic] = seconds * 1_000_000
+
+        self._call(lambda: self.engine.topic(topic).retain(seconds), effect)
 
     def _reopen(self) -> None:
         self.engine.close()
@@ -408,14 +342,23 @@ class Story:
         ends = {(q.topic, q.queue): q.next for q in engine.queues()}
         if ends != {key: len(sent) for key, sent in state.messages.items()}:
             return f"queues {ends}"
+        first = {(q.topic, q.queue): q.first for q in engine.queues()}
+        for place_of, begin in first.items():
+            least, most = state.first.get(place_of, 0), state.may_first.get(place_of, 0)
+            if not least <= begin <= max(least, most):
+                return f"{place_of} begins at {begin}, not at {least} to {most}"
+        for key, counts in state.lost_upto(first).items():
+            if not counts.least <= ledger.subscriptions[key].lost <= counts.most:
+                return f"{key} has lost {ledger.subscriptions[key].lost}, not {counts}"
         for group, topic in groups:
             for queue in range(sum(name == topic for name, _ in ends)):
                 place = Place(group, topic, queue)
                 acked = ledger.acked.get((group, topic, queue))
                 end = ends[topic, queue]
-                got = {n for n in range(end) if acked is not None and n in acked}
+                there = {*range(first[topic, queue], end)}
+                got = {n for n in there if acked is not None and n in acked}
                 must, may = state.acked.get(place, set()), state.may.get(place, set())
-                if not must & set(range(end)) <= got <= must | may:
+                if not must & there <= got <= must | may:
                     return f"{place} has acked {got}, not {must} and perhaps {may}"
         return ""
 
@@ -427,6 +370,7 @@ class Story:
                 for (name, queue), sent in state.messages.items()
                 for offset, each in enumerate(sent)
                 if name == topic
+                and offset >= state.first.get((name, queue), 0)
                 and wants(text, each.tag)
                 and each.is_left(self.clock.time_us())
                 and offset not in state.acked.get(Place(group, topic, queue), ())
@@ -452,6 +396,12 @@ class Story:
                 for place, offsets in state.may.items()
                 if (place.group, place.topic) == (group, topic)
                 for offset in offsets
+            }
+            maybe |= {
+                (queue, offset)
+                for (name, queue), end in state.may_first.items()
+                if name == topic
+                for offset in range(end)
             }
             levels = [state.messages[topic, queue][offset].priority or 0 for queue, offset in found]
             if is_new and levels[:9] != sorted(levels, reverse=True)[:9]:  # the tenth is the oldest

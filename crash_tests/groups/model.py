@@ -1,0 +1,127 @@
+"""What is durable of groups and topics, as a user knows it. It knows nothing of the engine."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A queue as a group sees it."""
+
+    group: str
+    topic: str
+    queue: int
+
+
+class Sent(NamedTuple):
+    """A message: its tag, its body, which no other message has, its priority and its expiry."""
+
+    tag: str
+    body: bytes
+    priority: int | None = None
+    expires_us: int | None = None
+    sent_us: int = 0
+
+    def is_left(self, now_us: int) -> bool:
+        """Return whether it has not expired."""
+        return self.expires_us is None or now_us < self.expires_us
+
+
+class Skipped(NamedTuple):
+    """How many messages somebody has passed over, or retention has taken. Those of which a filter
+    may have passed over before are counted or not.
+    """
+
+    least: int
+    most: int
+
+
+NONE = Skipped(0, 0)
+
+
+class State:
+    """What is durable, as a user knows it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, int], list[Sent]] = {}  # by topic and queue
+        self.groups: dict[tuple[str, str], tuple[str, Skipped]] = {}  # with its filter
+        self.acked: dict[Place, set[int]] = {}
+        self.may: dict[Place, set[int]] = {}  # what may be acked besides
+        self.retain_us: dict[str, int] = {}  # of topics that have a time of their own
+        self.first: dict[tuple[str, int], int] = {}  # what is below is gone
+        self.may_first: dict[tuple[str, int], int] = {}  # and so may be what is below
+        self.lost: dict[tuple[str, str], Skipped] = {}  # of groups, up to `first`
+
+    def begin(self, group: str, topic: str, text: str, at: int | None = None) -> None:
+        """Begin a group; at the end with `at` -1."""
+        self.groups[group, topic] = text, NONE
+        for (name, queue), sent in self.messages.items():
+            if name == topic:
+                upto = len(sent) if at == -1 else 0
+                self.acked[Place(group, topic, queue)] = set(range(upto))
+                self.may[Place(group, topic, queue)] = set()
+
+    def skip(self, place: Place, offsets: range) -> None:
+        """Note that somebody passes over these offsets: what is not acked yet is counted."""
+        acked, may = self.acked.setdefault(place, set()), self.may.get(place, set())
+        left = set(offsets[self.first.get((place.topic, place.queue), 0) :]) - acked
+        may = may | set(range(self.may_first.get((place.topic, place.queue), 0)))
+        text, skipped = self.groups.get((place.group, place.topic), ("", NONE))
+        counted = Skipped(skipped.least + len(left - may), skipped.most + len(left))
+        self.groups[place.group, place.topic] = text, counted
+
+    def lost_upto(self, first: dict[tuple[str, int], int]) -> dict[tuple[str, str], Skipped]:
+        """Return how many messages each group has lost if the queues begin at `first`."""
+        found = {}
+        for group, topic in self.groups:
+            least, most = self.lost.get((group, topic), NONE)
+            for (name, queue), end in first.items():
+                if name == topic:
+                    place = Place(group, topic, queue)
+                    gone = set(range(self.first.get((name, queue), 0), end))
+                    gone -= self.acked.get(place, set())
+                    most += len(gone)
+                    least += len(gone - self.may.get(place, set()))
+            found[group, topic] = Skipped(least, most)
+        return found
+
+    def begins(self, first: dict[tuple[str, int], int]) -> None:
+        """Note where the queues begin now."""
+        self.lost = self.lost_upto(first)
+        self.first = first
+
+    def passed(self, now_us: int) -> None:
+        """Note what may be passed over, because a filter does not want it or it has expired, and
+        what may be gone.
+        """
+        for (name, queue), sent in self.messages.items():
+            if name in self.retain_us:
+                until_us = now_us - self.retain_us[name]
+                gone = sum(each.sent_us <= until_us for each in sent)
+                self.may_first[name, queue] = max(self.may_first.get((name, queue), 0), gone)
+        for (group, topic), (text, _) in self.groups.items():
+            for (name, queue), sent in self.messages.items():
+                if name == topic:
+                    unwanted = {
+                        n
+                        for n, each in enumerate(sent)
+                        if not wants(text, each.tag) or not each.is_left(now_us)
+                    }
+                    self.may.setdefault(Place(group, topic, queue), set()).update(unwanted)
+
+    def forget(self, group: str = "", topic: str = "") -> None:
+        """Forget what is known of a group, or of a topic."""
+        for known in (self.acked, self.may):
+            for place in [p for p in known if group in ("", p.group) and topic in ("", p.topic)]:
+                del known[place]
+        for counts in (self.first, self.may_first):
+            for key in [key for key in counts if topic == key[0]]:
+                del counts[key]
+        self.retain_us.pop(topic, None)
+        for each in [each for each in self.lost if group == each[0]]:
+            del self.lost[each]
+
+
+def wants(text: str, tag: str) -> bool:
+    """Return whether a group with this filter wants a message with this tag."""
+    return not text or tag in text.removeprefix("tags:").split(" || ")
