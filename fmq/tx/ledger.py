@@ -382,10 +382,11 @@ class Ledger:
         for name, retain_ms in state.get("retained", {}).items():
             self.topics[name].retain_ms = retain_ms
         for group, name, number, floor, ranges in state["acks"]:
-            if not floor and not ranges:
+            if not floor and not ranges and "groups" not in state:
                 continue  # of a group that had only polled, as an older fmq carried it
             self.subscribe(group, name)  # an older fmq carried no groups
             acked = self.acked_of(group, name, number)
+            acked.is_empty = False  # it was made or moved there, even if it has acked nothing
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)

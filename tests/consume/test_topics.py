@@ -241,3 +241,19 @@ def test_members_share_a_topic_that_was_made_again(engine: Engine) -> None:
         engine.send("t", b"1", queue=1)
         assert [each.body for each in a.poll()] == [b"0"]
         assert [each.body for each in b.poll()] == [b"1"]
+
+
+def test_a_group_at_the_start_is_the_same_after_a_restart_and_a_trim(
+    disk: CrashDisk, clock: FakeClock
+) -> None:
+    """A checkpoint carries that it was moved, although it has acked nothing."""
+    with opened(disk, clock) as engine:
+        engine.create_topic("t", retain_seconds=60)
+        engine.create_group("g", "t")
+        engine.send("t", b"old")
+        engine.group("g").seek("t", queue=0, offset=0)
+    with opened(disk, clock) as engine:
+        clock.advance(70)
+        engine.sync()
+        assert engine.groups("g")[0].lost == 1
+    check(disk)
