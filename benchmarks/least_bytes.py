@@ -22,12 +22,13 @@ from fmq.store.record import (
     PADDING,
     PREFIX,
     PREPARE_FRONT,
+    TRIED_RANGE,
     TX_HEAD,
     aligned,
 )
 from fmq.tx.seal import SEAL_BYTES, SEALED
 
-PREPARE, ACK = Kind.PREPARE, Kind.ACK
+PREPARE, ACK, TRIED = Kind.PREPARE, Kind.ACK, Kind.TRIED
 
 # Where a record stands: its topic, first offset, count and position.
 Place = tuple[str, int, int, int]
@@ -164,6 +165,13 @@ def ack(position: int, lag: int, seed: int, names: bytes, first: int, end: int, 
     size = PREFIX.size + ACKS_FRONT.size + len(names) + ACK_RANGE.size
     head = ACKS_FRONT.pack(size, size, position, lag, 0, ACK, FIRST | LAST, 0, 0, now, 1)
     return framed(head + names + ACK_RANGE.pack(first, end), b"", seed)
+
+
+def tried(position: int, lag: int, seed: int, names: bytes, first: int, now: int) -> bytes:
+    """What a poll writes of the first attempt of one message, with the names as in an ack."""
+    size = PREFIX.size + ACKS_FRONT.size + len(names) + TRIED_RANGE.size
+    head = ACKS_FRONT.pack(size, size, position, lag, 0, TRIED, FIRST | LAST, 0, 0, now, 1)
+    return framed(head + names + TRIED_RANGE.pack(first, first + 1, 1, 0), b"", seed)
 
 
 def now_us() -> int:

@@ -126,11 +126,12 @@ def as_plain(message: fmq.Message) -> Plain:
 
 def done(engine: fmq.Engine) -> set[Offset]:
     """What the group will not get any more, found by asking for everything and giving it back."""
-    with engine.consumer(list(QUEUES), group=GROUP) as consumer:
+    with engine.consumer(list(QUEUES), group=GROUP, lease_seconds=1e6) as consumer:
         delivered = set()
-        while deliveries := consumer.poll(limit=1000):
-            for delivery in deliveries:
-                offset = delivery.topic, delivery.queue, delivery.offset
+        # Not a poll, which would write that it tries them: this only looks.
+        while claimed := consumer._claim(1000, 600.0, consumer._read_messages):
+            for message in (message for piece in claimed[1] for message in piece):
+                offset = message.topic, message.queue, message.offset
                 assert offset not in delivered, f"{offset} was handed out twice"
                 delivered.add(offset)
     return {

@@ -35,6 +35,7 @@ from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.timing import timing_in
 from fmq.testing import FakeClock
+from fmq.testing.inside import inside
 from tests.data.story_v2 import CLIENT, LONG
 from tests.golden import DATA, EXPECTED, Seen, handed_out, published, seen
 
@@ -312,7 +313,7 @@ def test_requests_of_a_client_are_known_to_be_carried_out(derived: bool, tmp_pat
     if not derived:
         remove_derived(place)
     with opened(place, wanted) as engine:
-        requests = engine._parts.ledger.requests
+        requests = inside(engine).ledger.requests
         assert not requests.find(CLIENT, 29), "its answer has arrived"
         assert not requests.find(CLIENT, 38), "it did not ask that"
         done = [requests.find(CLIENT, sequence) for sequence in (*range(30, 37), 40)]

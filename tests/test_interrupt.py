@@ -350,8 +350,13 @@ def view(engine: fmq.Engine) -> View:
 
 def test_an_interrupted_decision_can_be_repeated() -> None:
     """Interrupt at any line. The second call says what the first would have said."""
-    _, whole, lines = uninterrupted(prepared, commit_prepared)
-    for at in draw(range(lines), TRIALS_MAX):
+    _, whole, _ = uninterrupted(prepared, commit_prepared)
+    # Counted in a process without another engine, as in each trial: a look at one takes lines too.
+    counted, counter = Trial(), Interrupt(LINES_MAX)
+    prepared(counted)
+    counter.run(counted.tx.commit)
+    counted.engine.close()
+    for at in draw(range(counter.count), TRIALS_MAX):
         trial, interrupt = Trial(), Interrupt(at)
         prepared(trial)
         with pytest.raises(KeyboardInterrupt):

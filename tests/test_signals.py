@@ -25,7 +25,7 @@ from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
 from tests.test_process import run
 
-LINES_MAX = 3000
+LINES_MAX = 10_000
 TRIALS_MAX = 25
 LINES_OF_DROPPED_MAX = 60
 

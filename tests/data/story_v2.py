@@ -18,6 +18,7 @@ from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, TIMER, AckRange, Acks, Run
 from fmq.store.timing import Timing, with_timing
 from fmq.testing import FakeClock
+from fmq.testing.inside import inside
 from fmq.tx.timers import Bounds
 
 CLIENT = bytes(range(16))
@@ -37,7 +38,7 @@ def text(name: str, size: int) -> bytes:
 
 def everything(engine: fmq.Engine, clock: FakeClock, time: int) -> None:
     """Do each part once. `time` counts how often this was done, from 1."""
-    engine._parts.ledger.timers.bounds = FEW
+    inside(engine).ledger.timers.bounds = FEW
     messages(engine, time)
     transactions(engine, time)
     clock.advance(0.5)
@@ -209,7 +210,7 @@ def be_a_client(engine: fmq.Engine, clock: FakeClock, time: int) -> None:
     """Carry out requests of a client in another process, as the server does: it has answers up to
     the first of them.
     """
-    parts = engine._parts
+    parts = inside(engine)
     first = 10 * time
     two = _run_of(MESSAGE, "orders", [fmq.Message(b"by a client"), fmq.Message(b"and %d" % time)])
     two.extension = extension_of(Request(CLIENT, first, 0, requests=2))
