@@ -390,7 +390,12 @@ class EngineMachine(RuleBasedStateMachine):
     def release(self, which: int) -> None:
         held = self.one_held(which)
         engine = self.engine
-        self.durable(lambda: self.and_sync(held.delivery.release()))
+
+        def give_back() -> None:
+            held.delivery.release()
+            self.engine.sync()
+
+        self.durable(give_back)
         if engine is self.engine:
             del self.holds[held.offset]
 
