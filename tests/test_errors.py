@@ -16,6 +16,7 @@ import pytest
 
 import fmq
 import fmq.bind.errors
+import fmq.compat.queue
 import fmq.export.errors
 import fmq.table.errors
 from fmq import Engine, Message
@@ -197,6 +198,7 @@ SAMPLES: dict[str, Any] = {
     "Outcome": OUTCOME,
     "Outcome | None": OUTCOME,
     "Mark | None": fmq.Mark(7, b"data"),
+    "Message": Message(b"body", offset=7),
 }
 
 
