@@ -33,19 +33,19 @@ OF_TIMERS = (
         "            taken = timers.due(now, self._at_once, self._bytes_max)\n",
         "            now = self._writer.now_us()\n"
         "            taken = timers.due(now, self._at_once, self._bytes_max)\n",
-        STORIES,
+        tests="tests/delayed/test_delayed.py -k clock_that_goes_back",
     ),
     Mutant(
         "the older of two copies counts",
         "                entry = max(entry, run.head)\n",
         "                entry = min(entry, run.head)\n",
-        STORIES,
+        "--tier delayed --rounds 1 --seed 1",
     ),
     Mutant(
         "a copy in another file is left there",
         "            while run.head is not None and run.head[KEY] == key:",
         "            while run.head is not None and run.head == entry:",
-        STORIES,
+        "--tier delayed --rounds 1 --seed 2",
     ),
     Mutant(
         "what has ended is not carried by a checkpoint",
@@ -57,7 +57,7 @@ OF_TIMERS = (
         "a deleted topic gets what waited for it",
         "            if not frontier.is_deleted(run.topic, due.number):\n",
         "            if True:\n",
-        STORIES,
+        "--tier delayed --rounds 1 --seed 2",
     ),
     Mutant(
         "what waits is not looked for when its file is gone",
@@ -69,12 +69,12 @@ OF_TIMERS = (
         "a prepared message does not wait",
         "        kind = TIMER if waits else TX_MESSAGE\n",
         "        kind = TX_MESSAGE\n",
-        STORIES,
+        "--tier delayed --rounds 1 --seed 3",
     ),
     Mutant(
         "what is in memory is not noted by a checkpoint",
         '            "near": b"".join(near).hex(),\n',
         '            "near": b"".join(near[1:]).hex(),\n',
-        STORIES,
+        "--tier delayed --rounds 1 --seed 0",
     ),
 )
