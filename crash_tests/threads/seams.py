@@ -18,10 +18,11 @@ from typing import Any
 
 import fmq
 import fmq.testing
+from fmq.store.section import OwnedLock
 
 HOME = str(Path(fmq.__file__).parent) + "/"
 FAKES = str(Path(fmq.testing.__file__).parent) + "/"
-LOCKS = type(threading.Lock()), type(threading.RLock())
+LOCKS = type(threading.Lock()), type(threading.RLock()), OwnedLock  # the last one waits in C, too
 
 # What of a disk is a seam by itself, before it happens.
 OPERATIONS = {
