@@ -92,7 +92,7 @@ def shown_by(engine: Any) -> dict[Place, Row]:
 
 COLUMNS = (
     "topic", "queue", "offset", "position", "key", "tag", "headers", "body", "time", "tx_id",
-    "producer",
+    "producer", "message_id", "priority", "expires_at",
 )  # fmt: skip
 
 

@@ -158,7 +158,9 @@ MUTANTS = (
     Mutant(
         "retention ignores who has not acked yet in a queue",
         "done = acked.get((group, topic, number)) or AckSet()",
-        "done = acked.get((group, topic, number)) or AckSet(lane.next)",
+        "done = acked.get((group, topic, number)) or AckSet()\n"
+        "                    if done.is_empty:\n"
+        "                        done = AckSet(lane.next)",
         "--workload retention-of-another-queue",
     ),
     Mutant(

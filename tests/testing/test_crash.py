@@ -188,7 +188,8 @@ def test_acks_in_a_transaction_make_a_pipeline_exactly_once(
                         delivery.ack()
 
     def check(engine: fmq.Engine, world: World) -> None:
-        assert [message.body for message in engine.read("bills")] == [b"1", b"2", b"3"]
+        bills = sorted(message.body for message in engine.read("bills"))
+        assert bills == [b"1", b"2", b"3"]  # what was in hand at a crash may go last
 
     if together:
         crash(pipeline, check, recover=pipeline, setup=setup)
