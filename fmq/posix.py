@@ -17,14 +17,8 @@ from collections.abc import Callable, Sequence
 
 from fmq.clock import SystemClock, sleep
 from fmq.disk import PAGE_BYTES, Buffer
-from fmq.errors import (
-    Locked,
-    NotAStore,
-    RemoteFileSystem,
-    UnsupportedSystem,
-    no_directory,
-    no_parent,
-)
+from fmq.errors import Locked, NotAStore, RemoteFileSystem, UnsupportedSystem
+from fmq.errors.storage import no_directory, no_parent
 from fmq.mounts import remote_kind
 
 try:

@@ -17,16 +17,8 @@ from typing import TypeVar
 
 from fmq.clock import Clock, sleep
 from fmq.disk import Directory
-from fmq.errors import (
-    Closed,
-    Damaged,
-    FmqError,
-    Forked,
-    NotAStore,
-    ReadOnly,
-    Unreadable,
-    unreadable_within,
-)
+from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly, Unreadable
+from fmq.errors.storage import unreadable_within
 from fmq.message import Mark, Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower

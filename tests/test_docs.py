@@ -194,6 +194,7 @@ MAPPED = (
     "fmq/server",
     "fmq/remote",
     "fmq",
+    "fmq/errors",
     "fmq/chores",
     "fmq/store",
     "fmq/tx",

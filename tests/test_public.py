@@ -239,7 +239,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 
 def test_the_docstring_of_errors_has_the_tree_of_the_classes() -> None:
-    """fmq/errors.py draws each class below its base, and leaves none out."""
+    """fmq/errors/__init__.py draws each class below its base, and leaves none out."""
     assert drawn_tree() == {
         name: getattr(fmq.errors, name).__mro__[1].__name__
         for name in error_names()
@@ -258,6 +258,11 @@ def drawn_tree() -> dict[str, str]:
         if not inner:
             above = names[0]
     return parents
+
+
+def test_an_error_names_the_module_that_programs_import_it_from() -> None:
+    """In tracebacks, and in pickles that another version of fmq can load."""
+    assert {getattr(fmq.errors, name).__module__ for name in error_names()} == {"fmq.errors"}
 
 
 def test_some_errors_are_also_errors_of_python() -> None:

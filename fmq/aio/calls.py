@@ -11,7 +11,7 @@ from asyncio import AbstractEventLoop, CancelledError, Future
 from collections.abc import Callable
 from typing import Any
 
-from fmq.errors import add_note
+from fmq.errors.notes import add_note
 
 
 class Call:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from fmq.bind.errors import wrong_with_statement
 from fmq.bind.suspending import CAN_SUSPEND, Suspending
 from fmq.bind.transaction import BoundTransaction
-from fmq.errors import add_note
+from fmq.errors.notes import add_note
 from fmq.results import Outcome
 from fmq.tx.buffer import Phase
 from fmq.tx.running import enter, leave

@@ -23,7 +23,8 @@ from fmq.bind.errors import (
     wrong_with_statement,
 )
 from fmq.bind.interface import Binding
-from fmq.errors import TransactionError, WrongState, add_note
+from fmq.errors import TransactionError, WrongState
+from fmq.errors.notes import add_note
 from fmq.feedback.service import Feedback
 from fmq.message import Receipt
 from fmq.results import Outcome

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from fmq.errors import BadOption, FmqError, RollBack, add_note
+from fmq.errors import BadOption, FmqError, RollBack
+from fmq.errors.notes import add_note
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.asking import Questions
 from fmq.message import Body, Message

@@ -14,13 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fmq.disk import Directory, Disk, File
-from fmq.errors import (
-    CheckpointLost,
-    Damaged,
-    NewerFormat,
-    NotAStore,
-    unreadable_within,
-)
+from fmq.errors import CheckpointLost, Damaged, NewerFormat, NotAStore
+from fmq.errors.storage import unreadable_within
 from fmq.posix import RealDisk
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 
-from fmq.errors import NotAStore, no_parent
+from fmq.errors import NotAStore
+from fmq.errors.storage import no_parent
 from fmq.testing.changes import Change
 from fmq.testing.crash_files import CrashDirectory
 from fmq.testing.image import Image

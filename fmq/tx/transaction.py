@@ -14,8 +14,8 @@ from fmq.errors import (
     OutcomeUnknown,
     TransactionError,
     UnknownTransaction,
-    add_note,
 )
+from fmq.errors.notes import add_note
 from fmq.message import Body, Message, Receipt
 from fmq.results import Outcome
 from fmq.store.commit_queue import CommitQueue

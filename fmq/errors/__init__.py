@@ -1,0 +1,151 @@
+"""Every error that fmq raises on purpose, as one tree.
+
+    FmqError
+    ├── StorageError            the directory, its files, the machine under them
+    │   ├── NotAStore           a directory that is not fmq's, or none at all
+    │   ├── RemoteFileSystem    another machine serves the files
+    │   ├── UnsupportedSystem   not Linux: macOS only reads, Windows does not even read
+    │   ├── Locked              another engine has the directory open
+    │   ├── Damaged             bytes that had been durable are wrong now
+    │   ├── CheckpointLost      a reader cannot know how much of the end was durable
+    │   ├── NewerFormat         written by a newer fmq
+    │   ├── Unreadable          a file that the machine does not let us open or read
+    │   ├── NotServed           no engine process answers
+    │   ├── OutcomeUnknown      an engine process has ended, and a call's outcome with it
+    │   ├── NotAllowed          an engine process does not serve this client, or not in this way
+    │   ├── ProtocolError       an engine process and its client do not understand each other
+    │   ├── StorageFull         no room: refused whole, before a byte was written
+    │   └── EngineFailed        a write or sync failed: open the directory again
+    ├── UsageError              the call cannot be served, and nothing was changed
+    │   ├── Closed  Forked  ReadOnly  Nested
+    │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
+    │   ├── OffsetGone          retention has dropped what was asked for
+    │   ├── OffsetBeyond        nothing is there yet
+    │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
+    │   ├── TopicExists  TopicInUse  UnknownTopic
+    │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
+    ├── TransactionError        what may follow what in a transaction
+    │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
+    │   ├── MessageIdUndecided     an undecided transaction holds the id
+    │   └── RollBack            raised by a program: its own part did not happen
+    └── LeaseLost               the lease of a delivery or a question has ended
+
+An error says what happened, where, what became of the data, and what to do next. What a
+program may want to branch on is an attribute, too.
+"""
+
+from fmq.errors.base import (
+    FmqError,
+)
+from fmq.errors.groups import (
+    FilterDiffers,
+    GroupExists,
+    LeaseLost,
+    MemberReplaced,
+    StillUndecided,
+    StrategyDiffers,
+    TopicExists,
+    TopicInUse,
+    TopicsDiffer,
+    UnknownDeadLetter,
+    UnknownGroup,
+    UnknownTopic,
+)
+from fmq.errors.storage import (
+    CheckpointLost,
+    Damaged,
+    EngineFailed,
+    Locked,
+    NewerFormat,
+    NotAllowed,
+    NotAStore,
+    NotServed,
+    OutcomeUnknown,
+    ProtocolError,
+    RemoteFileSystem,
+    StorageError,
+    StorageFull,
+    Unreadable,
+    UnsupportedSystem,
+)
+from fmq.errors.transactions import (
+    AlreadyDecided,
+    MarkMoved,
+    MessageIdUndecided,
+    RollBack,
+    TransactionError,
+    TxIdInUse,
+    UnknownTransaction,
+    WrongState,
+)
+from fmq.errors.usage import (
+    BadAllocation,
+    BadFilter,
+    BadName,
+    BadOption,
+    Closed,
+    Forked,
+    Nested,
+    OffsetBeyond,
+    OffsetGone,
+    ReadOnly,
+    TooLarge,
+    TooMany,
+    UsageError,
+)
+
+__all__ = [
+    "AlreadyDecided",
+    "BadAllocation",
+    "BadFilter",
+    "BadName",
+    "BadOption",
+    "CheckpointLost",
+    "Closed",
+    "Damaged",
+    "EngineFailed",
+    "FilterDiffers",
+    "FmqError",
+    "Forked",
+    "GroupExists",
+    "LeaseLost",
+    "Locked",
+    "MarkMoved",
+    "MemberReplaced",
+    "MessageIdUndecided",
+    "Nested",
+    "NewerFormat",
+    "NotAStore",
+    "NotAllowed",
+    "NotServed",
+    "OffsetBeyond",
+    "OffsetGone",
+    "OutcomeUnknown",
+    "ProtocolError",
+    "ReadOnly",
+    "RemoteFileSystem",
+    "RollBack",
+    "StillUndecided",
+    "StorageError",
+    "StorageFull",
+    "StrategyDiffers",
+    "TooLarge",
+    "TooMany",
+    "TopicExists",
+    "TopicInUse",
+    "TopicsDiffer",
+    "TransactionError",
+    "TxIdInUse",
+    "UnknownDeadLetter",
+    "UnknownGroup",
+    "UnknownTopic",
+    "UnknownTransaction",
+    "Unreadable",
+    "UnsupportedSystem",
+    "UsageError",
+    "WrongState",
+]
+
+# Tracebacks and pickles name the place that programs import from.
+for _name in __all__:
+    globals()[_name].__module__ = __name__

@@ -1,0 +1,246 @@
+"""Errors of a directory, its files and the machine under them, each with what to do next."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fmq.errors.base import FmqError
+
+
+class StorageError(FmqError):
+    """The directory, one of its files, or the machine under them is at fault."""
+
+
+class NotAStore(StorageError):
+    """The path has files that fmq did not make, or no journal where one is needed."""
+
+
+def no_directory(path: str, error: OSError) -> NotAStore:
+    """Return the error for a `path` where the machine finds no directory."""
+    advice = "Look whether the path is right; a directory that is opened for writing is made."
+    if isinstance(error, NotADirectoryError):
+        advice = "Name a directory of fmq's, or a new one: it keeps its files in one of their own."
+    return NotAStore(f"{path}: {error.strerror}. Nothing was changed. {advice}")
+
+
+def no_parent(path: str) -> NotAStore:
+    """Return the error for a `path` whose parent directory does not exist."""
+    return NotAStore(
+        f"{path}: its parent directory does not exist, or is no directory. Nothing was changed. "
+        "Look whether the path is right, or make the parent first: only the last part is made."
+    )
+
+
+class RemoteFileSystem(StorageError):
+    """The directory lies on a file system whose locks and syncs another machine promises."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(
+            f"{path}: lies on {kind}, which another machine serves, so nothing here can promise "
+            "that a sync is durable or that one engine writes at a time. Nothing was written. "
+            "Name a directory on a local disk, look with fmq.open(path, read_only=True), or take "
+            "the risk with Options(allow_remote=True)."
+        )
+        self.path = path
+        self.kind = kind
+
+
+class UnsupportedSystem(StorageError):
+    """The operating system is not Linux, so a directory cannot be written, or not even read."""
+
+    def __init__(self, system: str, *, can_read: bool = False) -> None:
+        here = "Here only `import fmq` works; run the program on Linux."
+        if can_read:
+            here = "Here journals can be read, with fmq.open(path, read_only=True) or fmq.check."
+        super().__init__(
+            f"fmq writes on Linux only, and this is {system}. Nothing was changed. {here}"
+        )
+        self.system = system
+
+
+DROPPED = " One that was dropped without close() has it until its process ends."
+
+
+class Locked(StorageError):
+    """Another engine, here or in another process, has this directory open."""
+
+    def __init__(
+        self,
+        path: str,
+        holder: str,
+        *,
+        here: bool = False,
+        closed: bool = False,
+        served: bool | None = None,
+    ) -> None:
+        """`here` says that the holder is the process itself, `closed` that it had the directory
+        open while it was read, and has no longer, `served=False` that a client wants to connect.
+        """
+        who = f"this process ({holder})" if here else holder
+        if closed:
+            text = (
+                f"{path}: {who} had it open for writing while it was read, so what was read proves "
+                "nothing. Nothing was changed. Call again while no engine has it open, or for a "
+                "copy."
+            )
+        elif served is False:
+            text = (
+                f"{path}: {who} has it open and lets no other process in. Nothing was changed. "
+                "Call engine.serve() there, or use fmq.connect there, too: then any number of "
+                "processes can share the directory."
+            )
+        else:
+            text = (
+                f"{path}: already open for writing by {who}. One engine writes at a time, and "
+                "nothing was changed. Use fmq.connect(path) in both processes to share it, close "
+                "the other one, wait for it with fmq.open(path, timeout=10), or look with "
+                f"fmq.open(path, read_only=True).{DROPPED if here else ''}"
+            )
+        super().__init__(text)
+        self.path = path
+        self.holder = holder
+
+
+class Damaged(StorageError):
+    """Bytes that had been durable are missing or wrong; nothing was changed."""
+
+    def __init__(self, file: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"{file}, position {position}: {reason}. Nothing was changed. "
+            "`fmq verify DIR` lists everything that is wrong, and `fmq records DIR` shows what is "
+            "sound; restore the file from a backup, or read with fmq.open(path, read_only=True) as "
+            "far as that goes."
+        )
+        self.file = file
+        self.position = position
+        self.reason = reason
+
+
+class CheckpointLost(StorageError):
+    """A checkpoint that may have proven more of the journal durable cannot be read.
+
+    No engine has the directory open. So a reader cannot know how much it may show.
+    """
+
+    def __init__(self, path: str, slots: dict[str, str], proven_to: int, sound_to: int) -> None:
+        """`slots` has the names of the checkpoints, each with what is wrong with it."""
+        self.path = path
+        self.slots = tuple(slots)
+        self.position = proven_to
+        self.sound_to = sound_to
+        self.reason = (
+            "; ".join(f"{path}/{name}: {trouble}" for name, trouble in slots.items())
+            + f". So nothing proves that the sound appends from position {proven_to} up to "
+            f"{sound_to} were durable"
+        )
+        super().__init__(
+            f"{self.reason}, and no engine that would know has the directory open. Nothing was "
+            "changed, and no reader leaves them out in silence. Opening it for writing once "
+            "repairs this: fmq.open(path).close(). If a slot may not be read, allow it instead."
+        )
+
+
+class NewerFormat(StorageError):
+    """The bytes are sound and were written by a newer fmq; nothing was changed."""
+
+    def __init__(self, file: str, position: int, what: str) -> None:
+        super().__init__(
+            f"{file}, position {position}: {what} is newer than this fmq understands. "
+            "Nothing was changed. Open the directory with the fmq that wrote it, or a later one."
+        )
+        self.file = file
+        self.position = position
+        self.what = what
+        self.reason = f"{what} is newer than this fmq understands"
+
+
+BROKEN_DISK = (
+    "The disk under it fails: the system's log says more. Copy what can be read to another disk, "
+    "and restore the rest from a backup."
+)
+ONLY_READ = "It may only be read there: look with fmq.open(path, read_only=True)."
+TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and call again."
+ADVICE_BY_ERRNO = {
+    errno.EIO: BROKEN_DISK,
+    errno.EUCLEAN: BROKEN_DISK,
+    errno.EROFS: ONLY_READ,
+    errno.EMFILE: TOO_MANY_FILES,
+    errno.ENFILE: TOO_MANY_FILES,
+}
+ADVICE_ON_NEW = {  # for a new journal: there is nothing yet to copy or to read
+    BROKEN_DISK: "The disk under it fails: the system's log says more. Take another disk.",
+    ONLY_READ: "It may only be read there: take another place.",
+}
+
+
+class Unreadable(StorageError, OSError):
+    """The machine refused to open or read a file, or to make a new journal.
+
+    Nothing was changed, except that a new journal may be half made.
+    """
+
+    def __init__(self, path: str, error: OSError, *, begun: bool = False) -> None:
+        """`begun` says that a new journal was being made in `path` when it was refused."""
+        file = error.filename or path
+        advice = ADVICE_BY_ERRNO.get(
+            error.errno or 0,
+            "If it is no file, or not yours to open, put that right and open the directory again.",
+        )
+        left = f"Nothing was changed in {path}."
+        if begun:
+            left = (
+                f"{path} was to get a new journal and may hold a half-made one, which the next "
+                "opening makes anew; no message was in it."
+            )
+            advice = ADVICE_ON_NEW.get(advice, advice)
+        super().__init__(f"{file}: {error.strerror or error}. {left} {advice}")
+        self.file = str(file)
+        self.errno = error.errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, args, state = super().__reduce__()
+        return again, args, {**state, "errno": self.errno}  # which an OSError keeps elsewhere
+
+
+@contextmanager
+def unreadable_within(path: str) -> Iterator[None]:
+    """Raise Unreadable for an OSError of the block, with its own file or else with `path`."""
+    try:
+        yield
+    except Unreadable:
+        raise
+    except OSError as error:
+        raise Unreadable(path, error) from error
+
+
+class NotServed(StorageError):
+    """No process serves the directory, or none could be started."""
+
+
+class OutcomeUnknown(StorageError):
+    """The engine process ended before it answered, and no other one answered in time."""
+
+
+class NotAllowed(StorageError):
+    """An engine process may not serve this client: another user, another token, or no TLS."""
+
+
+class ProtocolError(StorageError):
+    """An engine process and its client do not understand each other: another version of the
+    protocol, or bytes that break its rules.
+    """
+
+
+class StorageFull(StorageError):
+    """There is no room. The call was refused before a byte of it was written."""
+
+
+class EngineFailed(StorageError):
+    """A write or sync failed, so the engine takes no calls until the directory is opened again.
+
+    If this call was waiting for that write, all of it happened or nothing. Opening the directory
+    again shows which.
+    """
