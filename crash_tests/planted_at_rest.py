@@ -86,15 +86,15 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "an engine waits for a reader that shares LOCK",
-        "_is_locked(kept[0]) and _is_only_shared(kept[1])",
+        "has_locks(kept[0]) and is_only_shared(kept[1])",
         "False",
         tests="tests/test_disk.py -k reader_shares",
     ),
     Mutant(
         "a lock stays that the machine refuses to release",
         "                    with contextlib.suppress(OSError):\n"
-        "                        _flock(kept[-1], fcntl.LOCK_UN)\n",
-        "                    _flock(kept[-1], fcntl.LOCK_UN)\n",
+        "                        unlock(kept[-1])\n",
+        "                    unlock(kept[-1])\n",
         tests=CLOSE,
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """The one door to files, as protocols: what the engine needs of a machine.
 
-`Disk`, `Directory` and `File` have a few methods each. `fmq/posix.py` implements them with system
+`Disk`, `Directory` and `File` have a few methods each. `fmq/posix` implements them with system
 calls, `fmq.testing.CrashDisk` in memory, with power cuts. They promise what POSIX promises and no
 more: bytes are durable after a synced write or `File.sync`, names after `Directory.sync`, and
 nothing else orders anything.

@@ -194,6 +194,7 @@ MAPPED = (
     "fmq/server",
     "fmq/remote",
     "fmq",
+    "fmq/posix",
     "fmq/errors",
     "fmq/chores",
     "fmq/store",

@@ -1,0 +1,42 @@
+"""Descriptors of open files: the flags to open with, the mode a file is given, closing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+try:
+    import fcntl  # noqa: F401
+
+    IS_POSIX = True
+except ImportError:  # Windows: `import fmq` works, and RealDisk refuses
+    IS_POSIX = False
+
+FILE_MODE = 0o600  # unless others are asked for
+# O_NONBLOCK has no effect on a file. It avoids waiting for a named pipe.
+UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK if IS_POSIX else 0
+
+
+def close(fd: int) -> None:
+    """Close `fd`, and ignore an error: the kernel has released the number and its lock, and what
+    must be durable was synced before.
+    """
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def directory_mode(file_mode: int) -> int:
+    """Return the mode of a directory whose files have `file_mode`: a user who may read them may
+    enter it.
+    """
+    return file_mode | (file_mode & 0o444) >> 2
+
+
+def set_mode(fd: int, mode: int) -> None:
+    """Set the mode of the open file `fd`, which the umask may have narrowed, if this user
+    owns it.
+    """
+    if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+        with contextlib.suppress(PermissionError):  # another user made it
+            os.fchmod(fd, mode)

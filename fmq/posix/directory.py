@@ -1,0 +1,145 @@
+"""One open directory of this machine, and the files in it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+
+from fmq.disk import PAGE_BYTES
+from fmq.errors import Locked, RemoteFileSystem
+from fmq.posix.descriptors import FILE_MODE, UNFOLLOWED, close, directory_mode, set_mode
+from fmq.posix.engine_lock import EngineLock
+from fmq.posix.file import RealFile
+from fmq.posix.locks import lock_past_looks
+from fmq.posix.page import RealPage
+from fmq.posix.writing import Writer
+
+
+class RealDirectory:
+    """A directory of this machine."""
+
+    def __init__(
+        self,
+        path: str,
+        fd: int,
+        writer: Writer,
+        *,
+        remote: str | None,
+        is_local: bool = True,
+        file_mode: int = FILE_MODE,
+    ) -> None:
+        """`remote` is the kind of file system if it must not be written. `is_local` is False also
+        if it is remote and may be written.
+        """
+        self.path = path
+        self.file_mode = file_mode
+        self._fd = fd
+        self._writer = writer
+        self.remote = remote
+        self._is_local = is_local
+
+    def names(self) -> list[str]:
+        if self._fd < 0:  # listdir(-1) would list another directory
+            raise OSError(errno.EBADF, f"{self.path}: closed")
+        return os.listdir(self._fd)
+
+    def open(self, name: str, *, write: bool = False) -> RealFile:
+        return self._file(name, os.O_RDWR if write else os.O_RDONLY)
+
+    def create(self, name: str) -> RealFile:
+        return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def _file(self, name: str, flags: int) -> RealFile:
+        fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        if flags & os.O_CREAT:
+            set_mode(fd, self.file_mode)
+        return RealFile(fd, os.path.join(self.path, name), self._writer)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        # A spare that becomes a segment may be of an engine with another mode.
+        with contextlib.suppress(OSError):
+            fd = os.open(new, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
+            try:
+                set_mode(fd, self.file_mode)
+            finally:
+                close(fd)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def subdirectory(self, name: str, *, make: bool) -> RealDirectory:
+        if make:
+            try:
+                os.mkdir(name, 0o700, dir_fd=self._fd)
+                made = True
+            except FileExistsError:
+                made = False
+        fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        if make and made:
+            set_mode(fd, directory_mode(self.file_mode))
+        path = os.path.join(self.path, name)
+        mode, is_local = self.file_mode, self._is_local
+        return RealDirectory(
+            path, fd, self._writer, remote=self.remote, is_local=is_local, file_mode=mode
+        )
+
+    def lock(self, name: str) -> Callable[[], None]:
+        if self.remote is not None:
+            raise RemoteFileSystem(self.path, self.remote)
+        return self._lock(name).take(is_local=self._is_local)
+
+    def locked_by(self, name: str) -> Locked | None:
+        return self._lock(name).holder()
+
+    def _lock(self, name: str) -> EngineLock:
+        return EngineLock(self._fd, self.path, name, self.file_mode)
+
+    def make_page(self, name: str) -> RealPage:
+        self._check_shares_pages()
+
+        def remove() -> None:
+            os.unlink(name, dir_fd=self._fd)
+
+        with contextlib.suppress(FileNotFoundError):
+            remove()
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        try:
+            if not lock_past_looks(fd):
+                raise OSError(errno.EAGAIN, "another program has locked the page", name)
+            set_mode(fd, self.file_mode)
+            # Written, so that a full disk refuses it here and not when it is mapped.
+            os.pwrite(fd, bytes(PAGE_BYTES), 0)
+            return RealPage(fd, remove=remove)
+        except BaseException:
+            close(fd)
+            with contextlib.suppress(OSError):
+                remove()
+            raise
+
+    def page(self, name: str) -> RealPage:
+        self._check_shares_pages()
+        fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
+        try:
+            return RealPage(fd)
+        except BaseException:
+            close(fd)
+            raise
+
+    def _check_shares_pages(self) -> None:
+        """Raise OSError if another machine serves the files: a page that is mapped there is not
+        seen here.
+        """
+        if not self._is_local:
+            raise OSError(errno.EOPNOTSUPP, "no pages on a remote file system", self.path)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close(fd)

@@ -1,0 +1,110 @@
+"""One open file of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Sequence
+
+from fmq.disk import Buffer
+from fmq.posix.descriptors import close
+from fmq.posix.locks import lock, share
+from fmq.posix.writing import Writer
+
+OPEN_FILES = "/proc/self/fd"
+IOV_MAX = 1024  # buffers that one pwritev takes on Linux
+# The page cache keeps the zeros in folios of this size. A later synced write walks through all
+# blocks of the folios that it touches: see benchmarks/zeros.py.
+ZEROS_BYTES = 128 << 10
+UNCHECKED_BYTES_MAX = 4 << 20
+
+
+class RealFile:
+    """A file of this machine."""
+
+    __slots__ = ("_fd", "_path", "_writer")
+
+    def __init__(self, fd: int, path: str, writer: Writer) -> None:
+        self._fd = fd
+        self._path = path
+        self._writer = writer
+
+    def read(self, offset: int, size: int) -> bytes:
+        if size > UNCHECKED_BYTES_MAX:
+            # The kernel takes any size, but Python allocates all of it first.
+            size = max(0, min(size, self.size() - offset))
+        try:
+            data = os.pread(self._fd, size, offset)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            while data and (size := size - len(data)):
+                offset += len(data)
+                data = os.pread(self._fd, size, offset)
+                parts.append(data)
+        except OSError as error:
+            self._name(error)
+            raise
+        return b"".join(parts)
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        if len(buffers) > IOV_MAX:
+            buffers = (b"".join(buffers),)
+        # One system call that writes and, with sync, makes durable what it wrote.
+        flags = os.RWF_DSYNC if sync else 0
+        write = self._writer
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        try:
+            written = write(self._fd, buffers, offset, flags)
+            if written != size:
+                self._write_rest(offset, b"".join(buffers), written, flags)
+        except OSError as error:
+            self._name(error)
+            raise
+
+    def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
+        """Go on after a short write. The next call says why it was short."""
+        while written < len(data):
+            more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, flags)
+            if not more:
+                raise OSError(errno.EIO, "a write made no progress")
+            written += more
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def write_zeros(self, size: int) -> None:
+        zeros = bytes(min(size, ZEROS_BYTES))
+        for offset in range(0, size, ZEROS_BYTES):
+            self.write(offset, (memoryview(zeros)[: size - offset],), sync=False)
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            self._name(error)
+            raise
+
+    def _name(self, error: OSError) -> None:
+        """Put the name of the file into `error`: the system call knows only a number. It is the
+        present name, as spares become segments.
+        """
+        error.filename = self._path
+        with contextlib.suppress(OSError):
+            error.filename = os.readlink(f"{OPEN_FILES}/{self._fd}")
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def identity(self) -> tuple[int, int]:
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def pin(self, *, exclusive: bool) -> bool:
+        return lock(self._fd) if exclusive else share(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close(fd)

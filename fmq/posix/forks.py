@@ -1,0 +1,22 @@
+"""What is called around the forks of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from fmq.posix.descriptors import IS_POSIX
+
+
+def after_fork_in_child(call: Callable[[], None]) -> None:
+    """Have `call` run first of all in each forked child."""
+    if IS_POSIX:
+        os.register_at_fork(after_in_child=call)
+
+
+def around_forks(
+    before: Callable[[], None], in_parent: Callable[[], None], in_child: Callable[[], None]
+) -> None:
+    """Have these called before each fork, and after it in the parent and in the child."""
+    if IS_POSIX:
+        os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)

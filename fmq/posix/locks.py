@@ -1,0 +1,81 @@
+"""Locks on open files, as flock knows them: alone, or shared with others. No call waits.
+
+It is flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from fmq.clock import SystemClock, sleep
+from fmq.posix.descriptors import IS_POSIX
+
+if IS_POSIX:
+    import fcntl
+
+# How often to try a lock that another program looks at: longer than any look takes.
+LOOKS_MAX = 100
+LOOK_SECONDS = 0.005
+# The errors of remote file systems for a lock on a directory.
+NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
+
+
+def lock(fd: int) -> bool:
+    """Lock the open file `fd` alone; return False if another program has it or shares it."""
+    return _flock(fd, fcntl.LOCK_EX)
+
+
+def share(fd: int) -> bool:
+    """Share the lock of the open file `fd`; return False if another program has it alone."""
+    return _flock(fd, fcntl.LOCK_SH)
+
+
+def unlock(fd: int) -> None:
+    """Release the lock of the open file `fd`."""
+    _flock(fd, fcntl.LOCK_UN)
+
+
+def _flock(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # A directory whose file system has no such locks counts as locked.
+        if error.errno not in NO_LOCKS or not stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise
+    return True
+
+
+def lock_past_looks(fd: int) -> bool:
+    """Lock the open file `fd` for an engine; return False if another engine has the lock.
+
+    An engine never shares its lock. If the lock can be shared, another program is only looking
+    whether there is an engine (`locked_by`): wait for it.
+    """
+    for _ in range(LOOKS_MAX):
+        if lock(fd):
+            return True
+        if not share(fd):
+            return False
+        unlock(fd)
+        sleep(SystemClock(), LOOK_SECONDS)
+    return False
+
+
+def has_locks(fd: int) -> bool:
+    """Lock the directory `fd` alone; return False if its file system has no such locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_only_shared(fd: int) -> bool:
+    """Take the lock of the file `fd`, or share it; return whether it could only be shared. Then
+    other programs share it, and no engine has it.
+    """
+    return not lock(fd) and share(fd)

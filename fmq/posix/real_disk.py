@@ -1,0 +1,96 @@
+"""The disk of this machine: which directories it opens and makes, and which it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from fmq.errors import NotAStore, UnsupportedSystem
+from fmq.errors.storage import no_directory, no_parent
+from fmq.mounts import remote_kind
+from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode
+from fmq.posix.directory import RealDirectory
+from fmq.posix.writing import gil_holding_writer
+
+MOUNTS = "/proc/self/mountinfo"
+
+
+class RealDisk:
+    """The files of this machine.
+
+    With `hold_gil` a synced write keeps the interpreter's lock, see `gil_holding_writer`. With
+    `allow_remote` a directory that another machine serves may be opened for writing. Each new file
+    gets `file_mode`. A new directory gets it, too, and users who may read it may enter it.
+    """
+
+    def __init__(
+        self, *, hold_gil: bool = False, allow_remote: bool = False, file_mode: int = FILE_MODE
+    ) -> None:
+        if not IS_POSIX:
+            raise UnsupportedSystem(sys.platform)
+        self._allow_remote = allow_remote
+        self._file_mode = file_mode
+        self._writer = gil_holding_writer() if hold_gil else os.pwritev
+
+    def directory(self, path: str, *, make: bool) -> RealDirectory:
+        if not path:
+            raise NotAStore("an empty path names no directory. Nothing was changed.")
+        if make and sys.platform != "linux":
+            # macOS has no RWF_DSYNC, and its sync does not reach the disk.
+            raise UnsupportedSystem(sys.platform, can_read=True)
+        made = make and self._make(path)
+        try:
+            fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise no_directory(path, error) from None
+        if made:
+            set_mode(fd, directory_mode(self._file_mode))
+        kind = _remote_kind(path)
+        remote = None if self._allow_remote else kind
+        mode, is_local = self._file_mode, kind is None
+        return RealDirectory(
+            path, fd, self._writer, remote=remote, is_local=is_local, file_mode=mode
+        )
+
+    def _make(self, path: str) -> bool:
+        """Make the directory at `path`; return False if it existed."""
+        made = True
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            made = False
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise no_parent(path) from error
+        # Also if it existed: the process that made it may have died before it synced the parent.
+        try:
+            parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:
+            # It may be entered and not read, as other users' directories.
+            if not made:
+                return False  # the user who made it may sync it, this user may not
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+            raise
+        try:
+            os.fsync(parent)
+        finally:
+            close(parent)
+        return made
+
+    @staticmethod
+    def random(size: int) -> bytes:
+        return os.urandom(size)
+
+
+def _remote_kind(path: str) -> str | None:
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+            return remote_kind(os.path.realpath(path), mounts.read())
+    except OSError:
+        return None  # a kernel without this list: then no file system is refused
+
+
+def absolute(path: str) -> str:
+    """Return `path` as an absolute path."""
+    return os.path.abspath(path)
