@@ -21,7 +21,9 @@ from fmq.store.kinds import Carryover, Record
 from fmq.store.record import BadRecord
 from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
 from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
-from fmq.tx.apply import apply, apply_to_index, apply_to_timers, collect, floor_of
+from fmq.tx.apply import apply
+from fmq.tx.apply_parts import apply_to_index, apply_to_timers, collect
+from fmq.tx.carryover import floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
 from fmq.tx.timers import Timers

@@ -25,7 +25,7 @@ from fmq.store.segment import (
     segment_name,
 )
 from fmq.table.errors import OtherStore, Overtaken
-from fmq.tx.apply import apply_to_index
+from fmq.tx.apply_parts import apply_to_index
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fmq.table.errors import located
 from fmq.table.extents import Extent
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import Split, opened
-from fmq.tx.apply import collect
+from fmq.tx.apply_parts import collect
 from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import undecided_view
 

@@ -16,8 +16,9 @@ from fmq.store.journal import Pending
 from fmq.store.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.record import LAST, aligned
 from fmq.testing.inside import inside
-from fmq.tx.apply import apply, prepare_applied
+from fmq.tx.apply import apply
 from fmq.tx.ledger import Ledger
+from fmq.tx.transitions import prepare_applied
 
 if TYPE_CHECKING:
     from fmq.engine import Engine

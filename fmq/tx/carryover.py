@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from fmq.options import QUEUES_MAX
+from fmq.store.kinds import Carryover
 from fmq.tx.attempts import ATTEMPTS_MAX
 from fmq.tx.requests import CLIENT_BYTES
 
@@ -97,6 +98,19 @@ def check_carried(state: Any) -> dict[str, Any]:
         if type(data) is not str or bytes.fromhex(data).hex() != data:
             raise ValueError(f"a mark's data is {str(data)[:40]}")
     return state
+
+
+def carried_by(state: Carryover) -> dict[str, Any]:
+    """Return what a STATE record carries; raise ValueError or RecursionError if it is no such."""
+    return check_carried(from_json(state.json))
+
+
+def floor_of(state: Carryover) -> int:
+    """Return the floor that `state` carries, or 0. No record below it is kept."""
+    try:
+        return int(carried_by(state)["floor"])
+    except (ValueError, RecursionError):
+        return 0
 
 
 def _check_spans(spans: Any, topics: dict[str, Any]) -> None:

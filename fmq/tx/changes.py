@@ -1,6 +1,6 @@
 """The transitions of CHANGE: what it makes of the groups and topics in the ledger.
 
-`tx/apply` calls `apply_change` for each CHANGE, in a replay and in the running engine.
+`tx/transitions` calls `apply_change` for each CHANGE, in a replay and in the running engine.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fmq.table.snapshot import Snapshot, see
 from fmq.table.split import opened as open_split
 from fmq.table.stream import BatchRoom, ReadPoint, batch_end, go_on
 from fmq.testing import CrashDisk
-from fmq.tx.apply import apply_to_index
+from fmq.tx.apply_parts import apply_to_index
 from tests.small import check, content, opened, remove, segments
 from tests.table.passing import PassingDisk
 
