@@ -82,8 +82,7 @@ class AsyncTransaction:
         timing = None
         if delay is not None or deliver_at is not None:
             timing = self._tx._due(delay, deliver_at)
-        what = topic, body, key, tag, headers, queue
-        self._send(*what, message_id, priority, expires_at, timing)
+        self._send(topic, body, key, tag, headers, queue, message_id, priority, expires_at, timing)
 
     def send_many(
         self,

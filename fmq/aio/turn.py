@@ -19,10 +19,32 @@ from fmq.store.journal import Append
 from fmq.tx.sender import Sender
 from fmq.tx.writer import Writer
 
-QUICK_SECONDS = 0.002  # a write that takes longer would hold up the loop
-LOOKS_AGAIN = 16  # turns after a slow write before the loop writes by itself again
+QUICK_SECONDS = 0.002  # a write that takes longer holds up the loop
+SLOW_WRITES = 2  # in a row: one alone may only say that the machine was busy
+LOOKS_AGAIN = 16  # turns that the committer writes before the loop tries again
 Work = tuple[Callable[[Any], object], Any]
 """A plan, and its argument."""
+
+
+class Pace:
+    """Says whether a loop writes by itself, by how long its last writes took."""
+
+    def __init__(self) -> None:
+        self.turns_left = 0  # that the committer writes
+        self._slow = 0  # writes in a row
+
+    def is_quick(self) -> bool:
+        """Return whether the loop writes this turn. Call it once for each turn."""
+        if self.turns_left:
+            self.turns_left -= 1
+            return False
+        return True
+
+    def note(self, seconds: float) -> None:
+        """Note how long a write of the loop took."""
+        self._slow = 0 if seconds <= QUICK_SECONDS else self._slow + 1
+        if self._slow >= SLOW_WRITES:
+            self.turns_left = LOOKS_AGAIN
 
 
 class AioTurn:
@@ -48,7 +70,9 @@ class AioTurn:
         self._send = writer.send
         self._after = after
         self._writing: TurnBatch | None = None  # the batch that this thread writes now
-        self._slow_turns = 0  # how many more turns the committer writes
+        self._pace = Pace()
+        self._monotonic = writer.clock.monotonic  # uvloop's own time stands still in a callback
+        self._planned_at = 0.0
         self._gathering = Gathering(loop, self._make, _place_of, self._write)
         self.send, self.drain = self._gathering.send, self._gathering.drain
 
@@ -73,10 +97,7 @@ class AioTurn:
         queue = self._commit_queue
         syncs = {order.sync for order in batch.orders}
         waits = any(map(queue.waits, syncs))
-        here = waits and (queue.committer is None or not self._slow_turns)
-        if self._slow_turns:
-            self._slow_turns -= 1
-        begun = self._loop.time()
+        here = waits and (self._pace.is_quick() or queue.committer is None)
         self._writing = batch if here else None
         try:
             if waits:
@@ -91,11 +112,7 @@ class AioTurn:
             if not isinstance(error, Exception):
                 raise
             return
-        if not waits:
-            self._served(batch)
-        elif here and self._writing is None:
-            if self._loop.time() - begun > QUICK_SECONDS:
-                self._slow_turns = LOOKS_AGAIN
+        if not waits or (here and self._writing is None):
             self._served(batch)
         self._writing = None
 
@@ -104,12 +121,14 @@ class AioTurn:
         refusal_of = self._commit_queue.changing.refusal_of
         for order in orders:
             order.refusal = refusal_of(partial(*order.work))
+        self._planned_at = self._monotonic()
 
     def _written(self, batch: TurnBatch, failure: BaseException | None) -> None:
         """Note that a batch is durable, or has failed. By any thread, under the engine's lock."""
         batch.failure = failure
         if self._writing is batch and get_ident() == self._thread:
             self._writing = None
+            self._pace.note(self._monotonic() - self._planned_at)
             return
         with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
             self._loop.call_soon_threadsafe(self._served, batch)

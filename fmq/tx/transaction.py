@@ -140,9 +140,12 @@ class Transaction:
 
         With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
         """
-        timing = self._due(delay, deliver_at)
-        extras = message_id, priority, expires_at, timing
-        self._buffer.send(topic, body, key, tag, headers, queue, *extras)
+        timing = None
+        if delay is not None or deliver_at is not None:
+            timing = self._due(delay, deliver_at)
+        self._buffer.send(
+            topic, body, key, tag, headers, queue, message_id, priority, expires_at, timing
+        )
 
     def send_many(
         self,
