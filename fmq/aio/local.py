@@ -16,9 +16,9 @@ from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
 from fmq.aio.waking import GroupWaits
+from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer, _range_of, _still_held
 from fmq.consume.delivery import Delivery, DeliveryBatch
-from fmq.consume.holds import Claim
 from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt

@@ -12,9 +12,9 @@ from itertools import repeat
 from typing import NamedTuple
 
 from fmq.clock import as_datetime
+from fmq.consume.claim import Claim
 from fmq.consume.dead_letter import PAGE_BYTES
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
-from fmq.consume.holds import Claim
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
 from fmq.message import Message, Origin
 from fmq.results import DeadLetter

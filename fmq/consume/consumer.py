@@ -18,6 +18,7 @@ from weakref import finalize
 
 from fmq.consume.burying import Burying
 from fmq.consume.by_priority import SpanWanted
+from fmq.consume.claim import Claim
 from fmq.consume.delivery import (
     DeliveredRange,
     Deliveries,
@@ -37,7 +38,6 @@ from fmq.consume.handling import (
     run,
     used_up,
 )
-from fmq.consume.holds import Claim
 from fmq.consume.in_hand import Draining
 from fmq.consume.membership import Member, OwnedQueue
 from fmq.consume.sieve import Sieve

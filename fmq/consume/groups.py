@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from fmq.clock import Clock
 from fmq.consume.backoff import DEFAULT
 from fmq.consume.by_priority import SpanWanted
-from fmq.consume.holds import Claim, QueueHolds
+from fmq.consume.claim import Claim
+from fmq.consume.holds import QueueHolds
 from fmq.consume.key_order import KeyOrder
 from fmq.consume.membership import GroupRoom, Member
 from fmq.consume.priority_claims import Candidate, ClaimAsked

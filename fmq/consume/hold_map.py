@@ -86,5 +86,25 @@ class HoldMap:
         within = firsts[bisect_left(firsts, first) : bisect_left(firsts, end)]
         return [self.by_first[each] for each in within]
 
+    def pieces(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of the range that are held, one for each hold."""
+        before = self.find(first)
+        holds = self.find_all(first if before is None else before.first, end)
+        pieces = [(max(hold.first, first), min(hold.end, end)) for hold in holds]
+        return [(low, high) for low, high in pieces if low < high]
+
+    def split(self, first: int, end: int) -> Hold | None:
+        """Return a hold of exactly this range, cut out of the one that covers it."""
+        hold = self.find(first)
+        if hold is None or hold.end < end:
+            return None
+        if hold.end == end and hold.first == first:
+            return hold
+        self.remove(hold.first)
+        for low, high in ((hold.first, first), (first, end), (end, hold.end)):
+            if low < high:
+                self.add(Hold(low, high, hold.owner, hold.deadline, hold.count))
+        return self.by_first[first]
+
     def _check(self) -> None:
         assert self._firsts == sorted(self.by_first)

@@ -1,79 +1,25 @@
 """What a group has handed out of one queue and not acked yet.
 
 A message is acked, held by a consumer until its lease ends, given back (redelivery.py), or not
-handed out yet.
-All of these are kept as ranges, so a thousand messages delivered at once cost as much as one.
-Guarded by the engine's lock.
+tried yet (untried.py). All of these are kept as ranges, so a thousand messages delivered at once
+cost as much as one. Guarded by the engine's lock.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Protocol
 
-from sortedcontainers import SortedDict
-
-from fmq.consume.backoff import DEFAULT, Retry
+from fmq.consume.backoff import DEFAULT
 from fmq.consume.by_priority import PriorityOrder
+from fmq.consume.claim import Claim
 from fmq.consume.hold_map import Hold, HoldMap
 from fmq.consume.key_order import KeyOrder
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.redelivery import Redeliveries
+from fmq.consume.untried import Untried
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
-
-
-class Trier(Protocol):
-    """A member of the group."""
-
-    @property
-    def retry(self) -> Retry: ...
-
-
-class Claim:
-    """What one poll took for a member of the group: the offsets [first, end) of a queue, or some of
-    them where messages have priorities.
-
-    A delivery can be acked only while the claim that it came with still holds it.
-    """
-
-    __slots__ = (
-        *("count", "end", "filter", "first", "holds", "member", "now_us", "queue", "ranges"),
-    )
-
-    def __init__(
-        self,
-        member: Trier,
-        queue: Queue,
-        holds: QueueHolds,
-        first: int,
-        end: int,
-        filter_text: str = "",
-        count: int = 0,
-    ) -> None:
-        self.member = member
-        self.queue = queue
-        self.holds = holds
-        self.first = first
-        self.end = end
-        self.count = count  # how often each of its messages was tried before
-        self.filter = filter_text  # what its group wanted of the topic then; "": all
-        self.now_us = 0  # what expires until then is passed over; 0: nothing of it expires
-        self.ranges = [(first, end)]  # in the order in which they are handed out
-
-    def add(self, first: int, end: int) -> None:
-        """Add a range, which is handed out after those that are there."""
-        self.ranges.append((first, end))
-        self.first, self.end = min(self.first, first), max(self.end, end)
-
-    def may_have_expired(self, now_us: int) -> bool:
-        """Return whether a message of it may have expired by now."""
-        spans = self.queue.spans
-        return spans is not None and any(
-            spans.may_have_expired(*each, now_us) for each in self.ranges
-        )
-
 
 LATER = object()  # owns what waits for an earlier message of its key
 FORMER = object()  # owns what clients of a server that was killed may still have
@@ -87,10 +33,9 @@ class QueueHolds:
         self._ready = ReadyQueues(range(1)) if ready is None else ready
         self._number = number
         self._acked = acked
-        self._cursor = acked.floor  # nothing from here on was handed out
         self._holds = HoldMap()
-        self._unread: SortedDict[int, int] = SortedDict()  # first -> end, claimed and not tried
         self.redeliveries = Redeliveries()
+        self._untried = Untried(acked, self._holds, self.redeliveries)
         self.earliest_deadline = math.inf  # no lease ends before it
         self.order: KeyOrder | None = None  # of a group that keeps the order of each key
         self._by_priority: PriorityOrder | None = None
@@ -116,81 +61,30 @@ class QueueHolds:
             self._end_priorities()
         redeliveries = self.redeliveries
         if not redeliveries:
-            return self._take_new(visible, first, limit)
+            return self._untried.take(visible, first, limit)
         redeliveries.find_due(now, visible)
-        new = self._find_new(visible, first)
+        new = self._untried.find(visible, first)
         while (found := redeliveries.take(limit, None if new is None else new[0])) is not None:
             for low, high in self._acked.gaps(max(found.first, first), found.end):
                 if high < found.end:
                     redeliveries.add(high, found.end, found.count, found.due)
                 return low, high, found.count
-        return self._take_new(visible, first, limit)
-
-    def _take_new(self, visible: int, first: int, limit: int) -> tuple[int, int, int] | None:
-        """Return the next range that no caller has tried, which is handed out now."""
-        found = self._find_new(visible, first)
-        if found is None:
-            return None
-        low, high = found
-        end = min(high, low + limit)
-        if self._unread.pop(low, None) is not None:
-            if end < high:
-                self._unread[end] = high
-        else:
-            self._cursor = end
-        return low, end, 0
-
-    def _find_new(self, visible: int, first: int) -> tuple[int, int] | None:
-        """Return the next range that no caller has tried. It stays as it is."""
-        unread, acked, holds = self._unread, self._acked, self._holds
-        while unread:
-            start, end = unread.popitem(0)
-            # What was claimed together and given back in pieces is handed out together again.
-            while unread and unread.peekitem(0)[0] <= end:
-                end = max(end, unread.popitem(0)[1])
-            gap = acked.gap(max(start, first), end)
-            if gap is not None:
-                if gap[1] < end:
-                    unread[gap[1]] = end
-                unread[gap[0]] = gap[1]
-                return gap
-        start = max(self._cursor, first, acked.floor)
-        while start < visible:
-            gap = acked.gap(start, visible)
-            if gap is None:
-                break
-            low, high = gap
-            # From the cursor on there is only what was so when the engine was opened: what
-            # undecided transactions hold, and what was tried before.
-            if not holds.is_free_from(low):
-                inside, following = holds.find(low), holds.find_next(low)
-                if inside is not None:
-                    start = inside.end
-                    continue
-                if following is not None:
-                    high = min(high, following.first)
-            if low < self.redeliveries.end:
-                waiting = self.redeliveries.within(low, high)
-                if waiting and waiting[0].first <= low:
-                    start = waiting[0].end
-                    continue
-                if waiting:
-                    high = waiting[0].first
-            return low, high
-        return None
+        return self._untried.take(visible, first, limit)
 
     def next_new_range(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
         """Return the next at most `limit` offsets that no caller has tried, as one range."""
-        found = self._take_new(visible, first, limit)
+        found = self._untried.take(visible, first, limit)
         return None if found is None else found[:2]
 
     def by_priority(self, queue: Queue, now: float) -> PriorityOrder:
         """Return the order of a queue whose messages have priorities."""
         order = self._by_priority
         if order is None:
-            self._by_priority = order = PriorityOrder(queue, self._cursor, self.free_range)
-        while self._unread:
-            order.put_back(*self._unread.popitem(0))
+            self._by_priority = order = PriorityOrder(
+                queue, self._untried.cursor, self._untried.free_range
+            )
+        for first, end in self._untried.pop_returned():
+            order.put_back(first, end)
         if self.redeliveries:
             self.redeliveries.find_due(now, queue.next)
             while (found := self.redeliveries.take(queue.next, None)) is not None:
@@ -205,27 +99,7 @@ class QueueHolds:
             if count:
                 self.redeliveries.add(first, end, count, 0.0)
             else:
-                self._unread[first] = max(end, self._unread.get(first, 0))
-
-    def free_range(self, first: int, end: int) -> tuple[int, int] | None:
-        """Return the first range between two offsets that is neither acked, nor held, nor waits to
-        be due.
-        """
-        holds, redeliveries = self._holds, self.redeliveries
-        while (gap := self._acked.gap(first, end)) is not None:
-            low, high = gap
-            inside, following = holds.find(low), holds.find_next(low)
-            if inside is not None:
-                first = inside.end
-                continue
-            if following is not None:
-                high = min(high, following.first)
-            waiting = redeliveries.within(low, high) if low < redeliveries.end else []
-            if waiting and waiting[0].first <= low:
-                first = waiting[0].end
-                continue
-            return low, min(high, waiting[0].first) if waiting else high
-        return None
+                self._untried.put_back(first, end)
 
     def hold(self, first: int, end: int, owner: object, deadline: float, count: int = 0) -> None:
         """Hold a range that has no owner, until `deadline`. It was tried `count` times."""
@@ -235,7 +109,7 @@ class QueueHolds:
 
     def count_try(self, first: int, end: int) -> int:
         """Note that a held range is tried once more. Return how often it was, by now."""
-        hold = self._split(first, end)
+        hold = self._holds.split(first, end)
         assert hold is not None, "the range is not held"
         hold.count += 1
         return hold.count
@@ -255,23 +129,16 @@ class QueueHolds:
 
         Return False, and change nothing, if any of it has another owner than FORMER.
         """
-        pieces = self._pieces(first, end)
+        pieces = self._holds.pieces(first, end)
         if any(not self.is_held_by(low, high, FORMER) for low, high in pieces):
             return False
         tried = self.redeliveries.remove(first, end)
         for low, high in pieces:
-            hold = self._split(low, high)
+            hold = self._holds.split(low, high)
             assert hold is not None
             tried.append((low, high, hold.count))
             self._holds.remove(low)
-        unread = self._unread
-        for start, stop in [*unread.items()]:
-            if start < end and first < stop:
-                del unread[start]
-                if start < first:
-                    unread[start] = first
-                if end < stop:
-                    unread[end] = stop
+        self._untried.remove(first, end)
         at = first
         for low, high, count in (*sorted(tried), (end, end, 0)):
             if at < low:
@@ -285,15 +152,15 @@ class QueueHolds:
         """Hold all that is free below `upto` for FORMER, until `deadline`; not what is due after
         `now`, for that was given back.
         """
-        start = self._cursor
+        start = self._untried.cursor
         later = [each for each in self.redeliveries.within(start, upto) if each.due > now]
         waits = [(each.first, each.end) for each in later]
         for low, high in self._acked.gaps(start, max(start, upto)):
             held = [each for each in waits if low < each[1] and each[0] < high]
-            for first, end in [*sorted([*held, *self._pieces(low, high)]), (high, high)]:
+            for first, end in [*sorted([*held, *self._holds.pieces(low, high)]), (high, high)]:
                 self._hold_former(low, min(first, high), deadline)
                 low = max(low, end)
-        self._cursor = max(start, upto)
+        self._untried.cursor = max(start, upto)
 
     def _hold_former(self, first: int, end: int, deadline: float) -> None:
         """Hold a free range for FORMER."""
@@ -347,7 +214,7 @@ class QueueHolds:
         if hold is None or hold.end != end:
             if not self.is_held_by(first, end, owner):
                 return False
-            hold = self._split(first, end)
+            hold = self._holds.split(first, end)
             assert hold is not None
         if hold.owner is not owner:
             return False
@@ -357,26 +224,12 @@ class QueueHolds:
 
     def transfer_back(self, first: int, end: int, owner: object, deadline: float) -> None:
         """Pass a held range to `owner`, with a new deadline."""
-        hold = self._split(first, end)
+        hold = self._holds.split(first, end)
         assert hold is not None, "the range is not held"
         if deadline < self.earliest_deadline:
             self.earliest_deadline = deadline
         self._ready.add(self._number)
         hold.owner, hold.deadline = owner, deadline
-
-    def _split(self, first: int, end: int) -> Hold | None:
-        """Return a hold of exactly this range, cut out of the one that covers it."""
-        holds = self._holds
-        hold = holds.find(first)
-        if hold is None or hold.end < end:
-            return None
-        if hold.end == end and hold.first == first:
-            return hold
-        holds.remove(hold.first)
-        for low, high in ((hold.first, first), (first, end), (end, hold.end)):
-            if low < high:
-                holds.add(Hold(low, high, hold.owner, hold.deadline, hold.count))
-        return holds.by_first[first]
 
     # --- ending holds ---------------------------------------------------------------------------
 
@@ -384,7 +237,7 @@ class QueueHolds:
         """End every hold: the group goes on elsewhere."""
         for first in [*self._holds.by_first]:
             self._holds.remove(first)
-        self._unread.clear()
+        self._untried.pop_returned()
         self.redeliveries.clear()
 
     def end_acked(self, first: int, end: int) -> None:
@@ -393,8 +246,8 @@ class QueueHolds:
         if exact is not None and exact.end == end:
             self._holds.remove(first)
         else:
-            for low, high in self._pieces(first, end):
-                self._split(low, high)
+            for low, high in self._holds.pieces(first, end):
+                self._holds.split(low, high)
                 self._holds.remove(low)
         if self.order is not None:
             for offset in range(first, end):
@@ -407,14 +260,14 @@ class QueueHolds:
         of the group, the rest from the time `due` on. `count` overrides how often it was tried.
         """
         self._ready.add(self._number)
-        hold = self._split(first, end)
+        hold = self._holds.split(first, end)
         if hold is not None:
             self._holds.remove(first)
             if count is not None or hold.count:
                 times = hold.count if count is None else count
                 self.redeliveries.add(first, end, times, due)
             else:
-                self._unread[first] = max(end, self._unread.get(first, 0))
+                self._untried.put_back(first, end)
             if self.order is not None and hold.owner is not LATER:
                 self._take_later(first, end)
 
@@ -429,15 +282,8 @@ class QueueHolds:
 
     def give_back_all(self, first: int, end: int) -> None:
         """Redeliver everything that any owner holds in the range."""
-        for low, high in reversed(self._pieces(first, end)):
+        for low, high in reversed(self._holds.pieces(first, end)):
             self.give_back(low, high)
-
-    def _pieces(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of the range that are held, one for each hold."""
-        before = self._holds.find(first)
-        holds = self._holds.find_all(first if before is None else before.first, end)
-        pieces = [(max(hold.first, first), min(hold.end, end)) for hold in holds]
-        return [(low, high) for low, high in pieces if low < high]
 
     def give_back_of(self, member: object) -> None:
         """Redeliver all that `member` holds when it leaves the group."""
@@ -457,7 +303,7 @@ class QueueHolds:
 
     def extend(self, first: int, end: int, deadline: float) -> None:
         """Let the hold of a range that is held end at `deadline`."""
-        hold = self._split(first, end)
+        hold = self._holds.split(first, end)
         assert hold is not None, "the range is not held"
         hold.deadline = deadline
         if deadline < self.earliest_deadline:

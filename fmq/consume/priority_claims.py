@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fmq.consume.by_priority import PriorityOrder, Range, SpanWanted
-from fmq.consume.holds import Claim, QueueHolds, Trier
+from fmq.consume.claim import Claim, Trier
+from fmq.consume.holds import QueueHolds
 from fmq.consume.sieve import SIFTED_AT_ONCE
 from fmq.tx.ledger import Queue
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import repeat
 
-from fmq.consume.holds import LATER, Claim
+from fmq.consume.claim import Claim
+from fmq.consume.holds import LATER
 from fmq.consume.key_order import Key
 from fmq.errors import BadFilter, BadOption, FilterDiffers, FmqError
 from fmq.filters import Filter, stored

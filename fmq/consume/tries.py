@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fmq.clock import Clock
-from fmq.consume.holds import Claim
+from fmq.consume.claim import Claim
 from fmq.store.journal import Append
 from fmq.store.kinds import Tried, TriedRange
 from fmq.tx.ledger import Queue

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 
 from fmq.consume.backoff import check_delay
+from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import DeliveredRange
-from fmq.consume.holds import Claim
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
 from fmq.store.batch import Batch

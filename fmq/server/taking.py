@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fmq.consume.holds import Claim
+from fmq.consume.claim import Claim
 from fmq.server.members import ServedMember
 from fmq.store.batch import Batch
 from fmq.store.extension import Request, extension_of

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmq.consume.backoff import DEFAULT
-from fmq.consume.holds import Claim, QueueHolds
+from fmq.consume.claim import Claim
+from fmq.consume.holds import QueueHolds
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
 
