@@ -105,8 +105,8 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "close is silent about its own failed sync",
-        "            if queue.broken() and not had_failed:\n",
-        "            if False:\n",
+        "        if queue.broken() and not had_failed:\n",
+        "        if False:\n",
         tests=CLOSE,
     ),
     Mutant(

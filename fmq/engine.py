@@ -12,12 +12,11 @@ from types import TracebackType
 from typing import Any, overload
 
 from fmq.allocation import Strategy
+from fmq.background import Background
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
-from fmq.chores.thread import ChoreThread
-from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock, as_us
 from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
@@ -47,15 +46,15 @@ from fmq.server.host import Host
 from fmq.server.serving import Serving
 from fmq.shutdown import (
     Closing,
-    drain,
+    LastCheckpoint,
     forget,
     free_locks,
     refusals_of_close,
     remember,
+    wake_all,
 )
 from fmq.stats import Stats
 from fmq.store.batch import Batch
-from fmq.store.committer import Committer
 from fmq.store.section import is_mine
 from fmq.tx.due import check_due, timing_of
 from fmq.tx.find import check_find, read_places
@@ -93,8 +92,7 @@ class Engine:
         self._refusal: FmqError | None = None
         self._closing = Closing()
         self._background = background
-        self._thread: ChoreThread | None = None
-        self._committer: Committer | None = None
+        self._threads: Background | None = None
         self._serving: Serving | None = None
         self._drawn = drawn
         self._unlock = claim.unlock
@@ -107,37 +105,15 @@ class Engine:
         self._clock = clock
         self._databases: Databases | None = None
         parts.group_changes.grow_topics()
-        self._timer_thread: TimerThread | None = None
         if background:
-            self._committer = Committer(parts.commit_queue)
-            self._thread = ChoreThread(parts.chores, clock, options)
-            self._timer_thread = TimerThread(parts.delays, parts.commit_queue, clock)
-            parts.chores.timer_thread, parts.on_sooner = self._timer_thread, self._on_sooner
-            parts.chore_thread, parts.commit_queue.on_pending = self._thread, self._thread.wake
-            self._start_threads(self._committer, self._thread)
+            self._threads = Background(parts, clock, options)
+            try:
+                self._threads.start()
+            except BaseException as error:
+                self._refusal = Closed(f"{path}: the engine was not opened: {error}")
+                parts.close()
+                raise
         remember(self)
-
-    def _start_threads(self, *threads: Committer | ChoreThread) -> None:
-        """Start all threads. If one cannot start, stop the others and raise."""
-        started = []
-        try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
-        except BaseException as error:
-            self._refusal = Closed(f"{self._path}: the engine was not opened: {error}")
-            for thread in started:
-                thread.stop()
-            self._parts.close()
-            raise
-
-    def _on_sooner(self) -> None:
-        """Let the thread for timers look: one is due before all others. Under the lock."""
-        thread, chores = self._timer_thread, self._thread
-        if thread is not None:
-            thread.wake()
-            if chores is not None and thread.is_wanted:
-                chores.wake()  # which starts it
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -708,49 +684,24 @@ class Engine:
                 release()
 
     def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
-        begun = False
-
-        def end() -> None:
-            nonlocal begun
-            queue = self._parts.commit_queue
-            had_failed = queue.broken()
-            # Without this checkpoint, or with half of it, the next opening replays a little more.
-            clean = drain(self._parts, refusal) and not begun
-            begun = True
-            with suppress(OSError):
-                self._parts.chores.end(clean=clean)
-            if queue.broken() and not had_failed:
-                # What calls without a sync have sent may be lost, and no error has said so.
-                raise queue.failed_error() from queue.failure
-
-        def wake() -> None:
-            with self._parts.lock:
-                self._parts.wake_all()
-
-        steps: list[Callable[[], None]] = [wake, self._checkers.stop]
+        steps: list[Callable[[], None]] = [partial(wake_all, self._parts), self._checkers.stop]
         if self._serving is not None:
             steps.insert(0, self._serving.close)
         if self._databases is not None:
             steps.append(self._databases.stop)
-        if self._timer_thread is not None:
-            steps.append(self._timer_thread.stop)
-        if self._thread is not None:
-            steps.append(self._thread.stop)
-        steps.append(end)
-        if self._committer is not None:
-            steps.append(self._committer.stop)
-        return [
-            *steps,
-            *self._releases(),
-            partial(forget, self),
-        ]
+        if self._threads is not None:
+            steps += self._threads.stops()
+        steps.append(LastCheckpoint(self._parts, refusal).write)
+        if self._threads is not None:
+            steps.append(self._threads.committer.stop)
+        return [*steps, *self._releases(), partial(forget, self)]
 
     def _forked(self) -> None:
         """End this copy in the child of a fork. The parent's engine is not touched."""
         self._refusal = self._parts.commit_queue.failure = Forked(self._path)
         free_locks(self._parts)
         self._closing = Closing()  # a thread that was closing it is missing here
-        self._thread = self._committer = self._timer_thread = None
+        self._threads = None
         if self._serving is not None:
             self._serving._forked()
         self._release()
