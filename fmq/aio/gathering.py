@@ -34,7 +34,7 @@ class Gathering:
         self,
         loop: AbstractEventLoop,
         make: Callable[[Target, list[bytes], bool | None], Any],
-        place_of: Callable[[Any, Any], Place],
+        place_of: Callable[..., Place],
         carry_out: Callable[[TurnBatch], None],
     ) -> None:
         """`make` and `place_of` are those of Joined. `carry_out` gets the orders of each turn, and
@@ -92,18 +92,18 @@ class Gathering:
         Work that `is_apart` publishes no message, so sends before and after it may be joined.
         """
         order = AioOrder(self._loop, work, done, sync, size, undo)
-        self.add(order, is_apart=is_apart)
+        self.add(order, is_apart)
         return order
 
-    def add(self, order: AioOrder, *, is_apart: bool = False) -> None:
+    def add(self, order: AioOrder, is_apart: bool = False) -> None:
         """Have an order carried out."""
         size = order.size
         if self._held_back or (self._bytes and self._bytes + size > PENDING_BYTES_MAX):
-            self._held_back.append(partial(self._add, order, is_apart=is_apart))
+            self._held_back.append(partial(self._add, order, is_apart))
         else:
-            self._add(order, is_apart=is_apart)
+            self._add(order, is_apart)
 
-    def _add(self, order: AioOrder, *, is_apart: bool) -> None:
+    def _add(self, order: AioOrder, is_apart: bool) -> None:
         if not is_apart:
             self._joins.clear()  # what is sent from now on comes after it
         self._orders.append(order)

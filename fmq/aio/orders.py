@@ -43,12 +43,13 @@ class AioOrder(Call):
         self,
         loop: AbstractEventLoop,
         work: Any,
-        done: Callable[[Any], Any],
+        done: Callable[..., Any],
         sync: bool | None = None,
         size: int = 0,
         undo: Undo | None = None,
     ) -> None:
-        """`done` turns the result of the work into what the call returns. `undo` gets the error if
+        """`done` turns the result of the work, if it has one, into what the call returns. `undo`
+        gets the error if
         the work fails, or None if the call is cancelled before, and returns the error for the
         caller.
         """
@@ -70,10 +71,10 @@ class AioOrder(Call):
         self.has_begun = True
         return True
 
-    def finish(self, found: Any) -> None:
-        """Give its caller the answer."""
+    def finish(self, *found: Any) -> None:
+        """Give its caller the answer, made of the result of the work."""
         try:
-            result = self.done(found)
+            result = self.done(*found)
         except Exception as error:
             self.settle(None, error)
         else:
@@ -104,7 +105,7 @@ class Joined:
     def __init__(
         self,
         make: Callable[[Target, list[bytes], bool | None], Any],
-        place_of: Callable[[Any, Any], Place],
+        place_of: Callable[..., Place],
         target: Target,
         sync: bool | None,
     ) -> None:
@@ -134,11 +135,11 @@ class Joined:
         self.work = self._make(self.target, [call.body for call in calls], self.sync)
         return True
 
-    def finish(self, found: Any) -> None:
+    def finish(self, *found: Any) -> None:
         """Give each caller its receipt."""
         topic = self.target[0]
         try:
-            queue, offset, position = self._place_of(self.work, found)
+            queue, offset, position = self._place_of(self.work, *found)
         except Exception as error:
             self.fail(partial(_unread, error))
             return

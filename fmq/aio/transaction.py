@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -139,7 +139,7 @@ class AsyncTransaction:
             await self._take_id()
         if self._side.routes_late:
             await self._side.route(tx._buffer)
-        await self._step(Phase.PREPARED, lambda: self._side.prepare(tx._buffer))
+        await self._step(Phase.PREPARED, self._side.prepare)
 
     async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
         """Show all messages at once; if called again, return the same receipts.
@@ -154,20 +154,19 @@ class AsyncTransaction:
         if tx.phase is not OPEN:
             await self._side.threads.run(tx._commit, sync)
             return
-        tx._manager.waits(sync)  # or a TypeError
+        if sync is not None:
+            tx._manager.waits(sync)  # or a TypeError
         if self._takes_id:
             await self._take_id()
         if self._side.routes_late:
             await self._side.route(tx._buffer)
         tx._sync = sync
-        tx._receipts = await self._step(
-            Phase.COMMITTED, lambda: self._side.commit(tx._buffer, sync)
-        )
+        tx._receipts = await self._step(Phase.COMMITTED, self._side.commit, sync)
 
-    async def _step(self, after: Phase, begin: Callable[[], Call]) -> Any:
+    async def _step(self, after: Phase, begin: Callable[..., Call], *how: Any) -> Any:
         """Take a step to the phase `after`; return the answer to the call that `begin` returns."""
         with Stepping(self._tx, after) as stepping:
-            call = begin()
+            call = begin(self._tx._buffer, *how)
             try:
                 return await call.future
             except CancelledError as cancelled:
@@ -244,27 +243,30 @@ class AsyncTransaction:
         enter(self._tx)
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
-        tx = self._tx
-        leave(tx)
-        phase = tx.phase
-        if error is None:
-            if phase is OPEN or phase is Phase.PREPARED:
-                await self._commit_at_end()
-            elif phase is Phase.IN_DOUBT:
-                tx._buffer.refuse("the end of its block")
-        elif phase is OPEN:
+    ) -> Coroutine[Any, Any, None]:
+        leave(self._tx)
+        return self._end() if error is None else self._end_after(error)
+
+    async def _end_after(self, error: BaseException) -> None:
+        """End a block that has raised."""
+        if self._tx.phase is OPEN:
             await self.rollback()
         else:
-            tx._note_what_becomes_of_it(error)
+            self._tx._note_what_becomes_of_it(error)
 
-    async def _commit_at_end(self) -> None:
+    async def _end(self) -> None:
+        """End a block that has reached its end."""
         tx = self._tx
+        phase = tx._buffer.phase
+        if phase is Phase.IN_DOUBT:
+            tx._buffer.refuse("the end of its block")
+        if phase is not OPEN and phase is not Phase.PREPARED:
+            return
         try:
             await self._commit()
         except BaseException as error:

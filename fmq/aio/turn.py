@@ -87,8 +87,9 @@ class AioTurn:
         is_apart: bool = False,
     ) -> AioOrder:
         """Have the appends written that `plan(what)` plans. `done` makes what the call returns."""
-        work = plan, what
-        return self._gathering.order(work, lambda _: done(), sync, size, is_apart=is_apart)
+        order = AioOrder(self._loop, (plan, what), done, sync, size)
+        self._gathering.add(order, is_apart)
+        return order
 
     def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> Work:
         return self._send, self._sender.joined(*target, bodies)
@@ -120,7 +121,7 @@ class AioTurn:
         """Plan each order, and note its refusal. Under the lock."""
         refusal_of = self._commit_queue.changing.refusal_of
         for order in orders:
-            order.refusal = refusal_of(partial(*order.work))
+            order.refusal = refusal_of(*order.work)
         self._planned_at = self._monotonic()
 
     def _written(self, batch: TurnBatch, failure: BaseException | None) -> None:
@@ -140,7 +141,7 @@ class AioTurn:
         for order in batch.orders:
             refusal = order.refusal
             if refusal is None:
-                order.finish(None)
+                order.finish()
             else:
                 order.fail(lambda error=refusal: error)  # type: ignore[misc]
         self._gathering.ended(batch)
@@ -155,6 +156,6 @@ class AioTurn:
         self._gathering.ended(batch)
 
 
-def _place_of(work: Work, found: None) -> Place:
+def _place_of(work: Work) -> Place:
     run = work[1].records[-1]
     return run.queue, run.offset, run.position

@@ -9,7 +9,7 @@ from fmq.store.extension import Request
 from fmq.store.journal import Append
 from fmq.store.kinds import PRE_MESSAGE, TIMER, TX_MESSAGE, Kind
 from fmq.store.timing import timing_in
-from fmq.tx.appends import one_phase, prepare_of, preparing
+from fmq.tx.appends import one_phase, two_phases
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import from_client
 from fmq.tx.marks import MarkBuffer
@@ -56,5 +56,5 @@ def append_of(
         parts.manager.limits.refuse(buffer.tx_id, 0, 0, count)
     buffer.request = request
     if kind == PRE_MESSAGE:
-        return Append(preparing(prepare_of(buffer, runs), runs))
+        return Append(two_phases(buffer, runs))
     return Append(one_phase(buffer, runs))

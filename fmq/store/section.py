@@ -15,6 +15,7 @@ import _thread
 from collections.abc import Callable
 from threading import RLock
 from types import TracebackType
+from typing import Any
 
 from fmq.errors import FmqError, Nested
 
@@ -66,14 +67,14 @@ class Section:
     def __enter__(self) -> None:
         self.changed = False
 
-    def refusal_of(self, change: Callable[[], object]) -> Exception | None:
-        """Call `change`, one of several changes of the block. Return its refusal, or None.
+    def refusal_of(self, change: Callable[..., object], *what: Any) -> Exception | None:
+        """Call `change(*what)`, one of several changes of the block. Return its refusal, or None.
 
         A refusal leaves the changes before it as they are. Any other exception is raised.
         """
         changed, self.changed = self.changed, False
         try:
-            change()
+            change(*what)
         except Exception as error:
             if self.changed or not is_refusal(error):
                 raise

@@ -7,7 +7,7 @@ once they are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.extension import extension_of
@@ -56,21 +56,20 @@ def runs_of(
     return runs
 
 
+def totals_of(runs: Iterable[Run]) -> tuple[int, int]:
+    """Return how many messages `runs` hold, and how many bytes their bodies take."""
+    messages = size = 0
+    for run in runs:
+        messages += run.count
+        size += run.raw_bytes
+    return messages, size
+
+
 def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
     """Return TX_MESSAGEs, ACK and MARK if needed, and the COMMIT that states and seals them."""
     tx_id, producer = transaction.tx_id, transaction.producer
-    commit = Decided(
-        COMMIT,
-        0,
-        tx_id,
-        producer,
-        0,
-        0,
-        len(runs),
-        sum([run.count for run in runs]),
-        sum([run.raw_bytes for run in runs]),
-        seal_of(runs),
-    )
+    messages, size = totals_of(runs)
+    commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), messages, size, seal_of(runs))
     if transaction.request is not None:
         commit.extension = extension_of(transaction.request)
     acks = [Acks(transaction.acks, 0)] if transaction.acks else []
@@ -78,15 +77,24 @@ def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
     return [*runs, *acks, *marks, commit]
 
 
-def prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
-    """Return the PREPARE that states and seals `runs`."""
+def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
+    """Return PREPARE, which states and seals the PRE_MESSAGEs `runs`, those, and MARK if it sets
+    marks.
+    """
+    prepare = _prepare_of(transaction, runs)
+    marks = [Marks(prepare.marks, 0)] if prepare.marks else []
+    return [prepare, *runs, *marks]
+
+
+def _prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
+    messages, size = totals_of(runs)
     prepare = Prepare(
         transaction.tx_id,
         transaction.producer,
         0,
         len(runs),
-        sum([run.count for run in runs]),
-        sum([run.raw_bytes for run in runs]),
+        messages,
+        size,
         seal_of(runs),
         transaction.acks,
         check_after_ms=transaction.check_after_ms,
@@ -96,12 +104,6 @@ def prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
     if transaction.request is not None:
         prepare.extension = extension_of(transaction.request)
     return prepare
-
-
-def preparing(prepare: Prepare, runs: list[Run]) -> list[Record]:
-    """Return PREPARE, the PRE_MESSAGEs, and MARK if it sets marks."""
-    marks = [Marks(prepare.marks, 0)] if prepare.marks else []
-    return [prepare, *runs, *marks]
 
 
 def decision_on(

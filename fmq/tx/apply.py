@@ -97,7 +97,8 @@ class Step:
         for record in append:
             kind = record.kind
             if kind == run_kind and record.tx == self.tx:  # type: ignore[union-attr]
-                self._add(record)  # type: ignore[arg-type]
+                self.runs.append(record)  # type: ignore[arg-type]
+                self.messages += record.count  # type: ignore[union-attr]
             elif kind not in OUTSIDE or (kind in EITHER and record.tx):  # type: ignore[union-attr]
                 self._advance(ledger, record)  # type: ignore[arg-type]
                 TAKE[type(record)](self, ledger, record)
@@ -127,15 +128,12 @@ class Step:
                 )
         self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
 
-    def _add(self, run: Run) -> None:
-        self.runs.append(run)
-        self.messages += run.count
-
     def take_run(self, ledger: Ledger, run: Run) -> None:
         """Hold a run until the end of the append."""
         if run.kind == PRE_MESSAGE and self.prepare is None:
             raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
-        self._add(run)
+        self.runs.append(run)
+        self.messages += run.count
 
     def take_acks(self, ledger: Ledger, acks: Acks) -> None:
         """Hold acks until the end of the append."""

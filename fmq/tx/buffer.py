@@ -25,6 +25,8 @@ from fmq.tx.router import Router
 from fmq.tx.sender import LeftOut
 
 NO_EXTRAS = (None, None, None)
+NO_MARKS = MarkBuffer()
+"""Of each transaction that changes no mark. A change is made in a copy."""
 Place = tuple[str, int, Timing | None]
 """Topic, queue, and when the messages are due."""
 NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
@@ -113,7 +115,7 @@ class TransactionBuffer:
         self.runs: dict[Place, list[Message | bytes]] = {}
         self.plain = True  # whether all messages are bodies and carry nothing
         self.acks: list[AckRange] = []
-        self.marks = MarkBuffer()
+        self.marks = NO_MARKS
         self._held: list[Held] = []
         self._moves = 0  # those of the keeper when it held its first delivery
         self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack

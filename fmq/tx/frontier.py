@@ -210,6 +210,9 @@ class Frontier:
                 key = record.topic, record.queue
                 if self._offsets.get(key) == record.offset + record.count:
                     del self._offsets[key]
+            elif isinstance(record, Decided):
+                self._ending.pop(record.tx, None)  # of what was prepared
+                self._committing.discard(record.tx_id)  # in one phase
             elif isinstance(record, TopicMade):
                 del self._topics[record.name]
             elif isinstance(record, Changed):
@@ -230,9 +233,6 @@ class Frontier:
                     del self._ending[record.tx]
                 else:
                     del self._preparing[record.tx_id]
-            elif isinstance(record, Decided):
-                self._ending.pop(record.tx, None)  # of what was prepared
-                self._committing.discard(record.tx_id)  # in one phase
 
     def _settle_ids(self, run: Run) -> None:
         keys = id_keys_of(run).keys

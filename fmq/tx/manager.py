@@ -14,7 +14,7 @@ from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.catalog import Catalog
 from fmq.store.journal import Append
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided, Run
-from fmq.tx.appends import one_phase, prepare_of, preparing, runs_of
+from fmq.tx.appends import one_phase, runs_of, two_phases
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.command import Command
 from fmq.tx.decisions import Decisions
@@ -128,10 +128,13 @@ class TransactionManager:
             producer = check_name("producer", producer)
         check_after_ms = in_ms(check_after)
         if tx_id is None:
-            tx_id, named = self._ids.make(self.writer.clock.time_us()), False
+            tx_id, named = self._ids.make(self.time_us()), False
         else:
             tx_id = check_tx_id(tx_id)
-        buffer = self._buffer(tx_id, producer, check_after_ms, named=named)
+        names = tx_id, producer or ""
+        buffer = TransactionBuffer(
+            self.writer, self._router, self.limits, *names, check_after_ms, named=named
+        )
         if named and takes_id:
             self.take_id(buffer)
         return buffer
@@ -152,19 +155,6 @@ class TransactionManager:
         except BaseException:
             self.in_use.release(buffer)
             raise
-
-    def _buffer(
-        self, tx_id: str, producer: str | None, check_after_ms: int, *, named: bool
-    ) -> TransactionBuffer:
-        return TransactionBuffer(
-            self.writer,
-            self._router,
-            self.limits,
-            tx_id,
-            producer or "",
-            check_after_ms,
-            named=named,
-        )
 
     # --- one phase ------------------------------------------------------------------------------
 
@@ -192,8 +182,10 @@ class TransactionManager:
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
-        self.writer.frontier.check_marks(transaction.marks)
-        takes_ids = self.message_ids.leave_out(append, partial(one_phase, transaction))
+        frontier, marks = self.writer.frontier, transaction.marks.changes()
+        if marks:
+            frontier.check_marks(transaction.marks)
+        takes_ids = self.message_ids.leave_out(append, one_phase, transaction)
         records = append.records
         commit: Decided = records[-1]
         # The number of a transaction in one phase is the position of its first record.
@@ -204,10 +196,8 @@ class TransactionManager:
         commit.prepared_us, commit.append_start = commit.time_us, append.position
         self.writer.append(append)
         transaction.number = number
-        frontier = self.writer.frontier
         frontier.take_ids(takes_ids)
-        if transaction.marks:
-            frontier.add_marks(transaction.marks.changes())
+        frontier.add_marks(marks)
         if transaction.named:
             frontier.add_commit(transaction.tx_id)
 
@@ -222,7 +212,7 @@ class TransactionManager:
     def preparing(self, transaction: TransactionBuffer) -> Command[None]:
         """Return the command that prepares an open transaction."""
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
-        append = Append(preparing(prepare_of(transaction, runs), runs))
+        append = Append(two_phases(transaction, runs))
         self.message_ids.has_ids(runs)
         done = partial(self.in_use.release, transaction)
         return Command(self.plan_prepare, (transaction, append), done, append.size)
@@ -234,8 +224,7 @@ class TransactionManager:
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
         writer.frontier.check_marks(transaction.marks)
-        again = lambda runs: preparing(prepare_of(transaction, runs), runs)  # noqa: E731
-        holds_ids = self.message_ids.leave_out(append, again)
+        holds_ids = self.message_ids.leave_out(append, two_phases, transaction)
         prepare, *rest = append.records
         self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
         prepare.reserved = Reserve.needed_for(append.size)

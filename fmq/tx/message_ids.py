@@ -26,6 +26,7 @@ from fmq.store.id_table import WAITS, IdTable, Key, TakenId, id_keys_of, keys_of
 from fmq.store.journal import Append, measure
 from fmq.store.kinds import Record, Run
 from fmq.store.timing import timing_in, with_timing
+from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.id_window import IdWindow
 from fmq.tx.sender import FirstSent, LeftOut
 from fmq.tx.writer import Writer
@@ -60,10 +61,9 @@ class MessageIds:
         """Return whether a message of `records` has an id. If so, load the window. Without the
         lock.
         """
-        for record in records:
-            if type(record) is Run and record.extension and id_keys_of(record).keys:
-                self.load()
-                return True
+        if _have_ids(records):
+            self.load()
+            return True
         return False
 
     def _send(self, append: Append) -> None:
@@ -75,17 +75,22 @@ class MessageIds:
             self._writer.send(append)
             self._frontier.take_ids(runs)
 
-    def leave_out(self, append: Append, make: Callable[[list[Run]], list[Record]]) -> Sequence[Run]:
+    def leave_out(
+        self,
+        append: Append,
+        make: Callable[[TransactionBuffer, list[Run]], list[Record]],
+        transaction: TransactionBuffer,
+    ) -> Sequence[Run]:
         """Leave out the messages of a transaction that were sent before. Return the runs that it
         has now, if they have ids. `make` makes its records of other runs. Under the lock, before
         the append is placed.
         """
-        runs = [each for each in append.records if type(each) is Run]
-        if not any(each.extension and id_keys_of(each).keys for each in runs):
+        if not _have_ids(append.records):
             return ()
+        runs = [each for each in append.records if type(each) is Run]
         left, left_out = self.admit(runs)
         if left_out:
-            records = make(left)
+            records = make(transaction, left)
             append.records, append.size, append.left_out = records, measure(records), left_out
         return left
 
@@ -250,6 +255,13 @@ class MessageIds:
                 newer = [index.ids for index in (*ledger.sealed, ledger.index)]
                 tables = [*reversed(older), *newer]
                 ledger.id_window = IdWindow(tables, options.message_ids_kept, seconds)
+
+
+def _have_ids(records: Iterable[Record]) -> bool:
+    for record in records:
+        if record.extension and type(record) is Run and id_keys_of(record).keys:
+            return True
+    return False
 
 
 def _receipt(taken: TakenId) -> Receipt:

@@ -19,8 +19,8 @@ SEALED = Struct("<HIII")
 
 def seal_of(runs: Iterable[Run]) -> bytes:
     """Return the seal over `runs`, in their order."""
-    parts: list[bytes] = []
-    for run in runs:
-        parts.append(SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc))
-        parts.append(utf8(run.topic))
+    parts = [
+        SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
+        for run in runs
+    ]
     return blake2b(b"".join(parts), digest_size=SEAL_BYTES).digest()
