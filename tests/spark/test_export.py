@@ -120,16 +120,15 @@ def test_an_error_of_spark_is_reported_in_a_sentence(spark: SparkSession, tmp_pa
         export(path, out, format="orc", engine="arrow")
 
 
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
-def test_spark_submit_exports_a_journal(shop: Reader, tmp_path: Path, master: str) -> None:
+def test_spark_submit_exports_a_journal(shop: Reader, tmp_path: Path) -> None:
     """It works from any directory, and with executors in processes of their own."""
     out, by_arrow = Out(tmp_path / "out"), Out(tmp_path / "arrow")
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
         [
-            str(SUBMIT), "--master", master, "--conf", "spark.ui.enabled=false",
-            "--conf", "spark.executor.memory=512m",
+            str(SUBMIT), "--master", "local-cluster[2,1,1024]",
+            "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=512m",
             str(ROOT / "tools" / "export_journal.py"), shop.path, str(out),
         ],
         cwd=tmp_path,
