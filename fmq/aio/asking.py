@@ -13,7 +13,8 @@ from fmq.aio.gathering import Gathering
 from fmq.aio.orders import AioOrder, Joined, Place, Target, TurnBatch
 from fmq.aio.reading import LoopReader
 from fmq.aio.threads import Threads
-from fmq.remote.link import Asked, Link, ToAsk
+from fmq.remote.link import Link
+from fmq.remote.open_requests import Asked, ToAsk
 from fmq.tx.sender import Sender
 from fmq.wire.frames import Op
 from fmq.wire.sends import decode_sent, encode_send

@@ -12,7 +12,8 @@ from threading import Thread, get_ident
 
 from fmq.aio.threads import NAME
 from fmq.errors import FmqError
-from fmq.remote.link import Line, Link
+from fmq.remote.link import Link
+from fmq.remote.wires import Line
 
 LOOK_SECONDS = 0.5  # after which a loop checks that another one still reads for it
 

@@ -30,9 +30,9 @@ from fmq.processes import (
     starting,
 )
 from fmq.recovery.layout import LOCK, SERVER_LOG
-from fmq.remote.link import Wire, silence_of
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.remote.unconnected import UnconnectedEngine
+from fmq.remote.wires import Wire, silence_of
 from fmq.tx.names import check_seconds
 
 if TYPE_CHECKING:

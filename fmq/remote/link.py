@@ -1,8 +1,7 @@
 """The connection of one client, shared by its threads, and made again when it breaks.
 
-A request keeps its bytes until its answer comes. If the connection breaks, the thread that reads
-makes another one, and sends again what has no answer. Requests that write have a sequence, by
-which the engine knows those that it has carried out.
+If the connection breaks, the thread that reads makes another one, and sends again what has no
+answer (open_requests.py).
 
 One thread at a time reads, for all that wait: it hands each answer to the thread that asked. When
 it has its own, another one that waits goes on reading. Or an event loop reads (fmq/aio): then
@@ -15,39 +14,19 @@ the thread that reads says HELLO over another connection: a process that answers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from threading import Lock, RLock, get_ident
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any
 
 from fmq.clock import Clock, sleep
-from fmq.errors import (
-    Closed,
-    FmqError,
-    Nested,
-    NotAllowed,
-    NotServed,
-    OutcomeUnknown,
-    ProtocolError,
-    TooLarge,
-)
+from fmq.errors import Closed, FmqError, Nested, NotServed, ProtocolError
 from fmq.options import Options
+from fmq.remote.hello import Hello, Refused, is_served, say_hello
+from fmq.remote.no_answer import no_answer, not_allowed, not_served, refused, unanswered
+from fmq.remote.open_requests import Asked, OpenRequests, ToAsk
+from fmq.remote.wires import Line, LoopReads, Wire, silence_of
 from fmq.store.section import is_mine
 from fmq.tx.requests import CLIENT_BYTES, FORGOTTEN_AFTER_US
-from fmq.wire.frames import (
-    FAILED,
-    HEAD,
-    HELLO_BYTES_MAX,
-    ONCE,
-    VALUES_BYTES_MAX,
-    VERSION,
-    WRITES,
-    BadFrame,
-    Frame,
-    Op,
-    Splitter,
-    frame,
-    repeated,
-)
+from fmq.wire.frames import FAILED, ONCE, VERSION, BadFrame, Frame, Op, frame, repeated
 from fmq.wire.values import decode_error, decode_values, encode_values
 
 FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
@@ -55,122 +34,6 @@ PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
 LOOK_SECONDS = 0.1  # after which a thread looks whether a loop still reads for it
 REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000
 """How long a request may be sent again. The engine process may have forgotten it after that."""
-
-
-def silence_of(retry_for: float) -> float:
-    """Return after how many seconds without an answer a client asks whether there is anybody."""
-    return max(retry_for / 4, 1.0)
-
-
-class Wire(Protocol):
-    """A connection: bytes in both directions."""
-
-    def send(self, data: bytes) -> None:
-        """Send all of `data`."""
-
-    def receive(self) -> bytes:
-        """Return the next bytes; none at the end of the connection.
-
-        Raises BlockingIOError if none came for the seconds of `silence_of`, where it can.
-        """
-
-    def close(self) -> None:
-        """End the connection."""
-
-    def forget(self) -> object:
-        """Close this process's copy of the connection; that of its parent goes on."""
-
-    def fileno(self) -> int:
-        """Return what an event loop can watch."""
-
-    def send_now(self, data: bytes) -> bool:
-        """Send what of `data` can be sent without waiting, and keep the rest for the next `send`.
-        Return whether there is none.
-        """
-
-    def receive_now(self) -> bytes | None:
-        """Return the next bytes; None if there are none yet, and none at the end of all."""
-
-
-class LoopReads(Protocol):
-    """An event loop that reads a connection."""
-
-    def reads_for(self, thread: int) -> bool:
-        """Return whether `thread` can wait for the loop to read. Not if it is the loop's own."""
-
-    def met(self, line: Line) -> None:
-        """Read a new connection. By any thread."""
-
-    def drop(self, line: Line) -> bool:
-        """Close a connection that the loop reads. Return False if it does not. By any thread."""
-
-
-class Line(NamedTuple):
-    """A connection, and what has arrived of its next answer."""
-
-    wire: Wire
-    splitter: Splitter
-
-
-class Hello(NamedTuple):
-    """What an engine process says of itself."""
-
-    version: int
-    store: str
-    incarnation: bytes
-    path: str
-    options: Options
-    append_bytes_max: int
-
-
-Then = Callable[[bytes, Exception | None], None]
-"""Called once, by the thread that reads: with the answer, or with an error."""
-
-
-class ToAsk(NamedTuple):
-    """A request that is not asked yet: see `Link.write`."""
-
-    op: Op
-    encode: Callable[..., Iterable[bytes]]
-    what: tuple[object, ...]
-    handle: int
-    patience: float
-    then: Then
-
-
-class Asked:
-    """A request that waits for its answer."""
-
-    __slots__ = (
-        *("answer", "error", "frame", "is_done", "number", "op", "patience", "sequence"),
-        *("since_us", "then", "wake"),
-    )
-
-    def __init__(
-        self,
-        op: int,
-        number: int,
-        sequence: int,
-        frame: bytes,
-        since_us: int,
-        patience: float,
-        then: Then | None,
-    ) -> None:
-        self.op = op
-        self.then = then
-        self.number = number
-        self.sequence = sequence  # of one that is carried out once; else -1
-        self.frame = frame
-        self.since_us = since_us
-        self.patience = patience  # seconds that the answer may take
-        self.answer = b""
-        self.error: Exception | None = None
-        self.is_done = False
-        self.wake: Lock | None = None  # on which its thread waits while another one reads
-
-
-class Refused(ConnectionRefusedError):
-    """The engine process takes no more connections for now, and has said why."""
 
 
 class Link:
@@ -217,16 +80,12 @@ class Link:
         self._begin()
 
     def _begin(self) -> None:
-        # Both know their owner; no call takes one of them twice.
-        self._lock = RLock()  # keeps requests in their order; held while one is sent
-        self._table = RLock()  # around what follows, for a moment: a thread that reads never waits
-        #   for one that sends. The engine process may read no more before its answers are read.
+        # Keeps requests in their order, and is held while one is sent. It knows its owner.
+        self._lock = RLock()
         self._client = self._draw(CLIENT_BYTES)
         self._line: Line | None = None
-        self._asked: dict[int, Asked] = {}  # by request, in their order
-        self._writing: dict[int, None] = {}  # the sequences without an answer
-        self._next_request = 1  # 0 is that of a JOIN that is said again
-        self._next_sequence = 0
+        self._requests = OpenRequests(self._clock)
+        self._table = self._requests.lock
         self._reader = 0  # the thread that reads; 0: none
 
     # --- asking ---------------------------------------------------------------------------------
@@ -268,55 +127,22 @@ class Link:
             if self._closed is not None:
                 self.check()
             line = self._line or self._connect()
-            asked = self._note(op, encode, what, handle, patience)
+            asked = self._requests.note(op, encode, what, handle, patience)
             try:
                 line.wire.send(asked.frame)
             except BaseException as error:
                 self._break(line)
                 if not isinstance(error, OSError):
-                    self._forget(asked)
+                    self._requests.forget(asked)
                     raise
         try:
             self._wait(asked, me)
         finally:
             if not asked.is_done:
-                self._forget(asked)
+                self._requests.forget(asked)
         if asked.error is not None:
             raise asked.error
         return asked.answer
-
-    def _note(
-        self,
-        op: Op,
-        encode: Callable[..., Iterable[bytes]],
-        what: Iterable[object],
-        handle: int,
-        patience: float,
-        then: Then | None = None,
-    ) -> Asked:
-        """Return a new request, which waits for its answer from now on. Under the lock."""
-        number = self._next_request
-        sequence = waiting = -1
-        limit = VALUES_BYTES_MAX
-        if op in ONCE:
-            if op in WRITES:
-                limit = self.hello.append_bytes_max + HELLO_BYTES_MAX
-            sequence = self._next_sequence
-            with self._table:
-                waiting = sequence - next(iter(self._writing), sequence)
-        parts = encode(sequence, waiting, *what)  # may refuse
-        data = frame(op, number, *parts, handle=handle)
-        if len(data) > limit + HEAD.size:
-            self._refuse_size(op, len(data) - HEAD.size, limit)
-        now_us = self._clock.time_us()
-        asked = Asked(op, number, sequence, data, now_us, patience, then)
-        with self._table:
-            self._next_request = number % 0xFFFF_FFFF + 1
-            self._asked[number] = asked
-            if sequence >= 0:
-                self._next_sequence = sequence + 1
-                self._writing[sequence] = None
-        return asked
 
     def begin(self, requests: Iterable[ToAsk], *, waits: bool) -> tuple[bool, list[Asked]]:
         """Ask several requests, without waiting for their answers: each has its `then` called.
@@ -340,7 +166,7 @@ class Link:
                 return True, []
             for each in requests:
                 try:
-                    found.append(self._note(*each))
+                    found.append(self._requests.note(*each))
                 except Exception as error:
                     each.then(b"", error)
             data = b"".join([asked.frame for asked in found])
@@ -363,28 +189,6 @@ class Link:
                     line.wire.send(b"")
                 except OSError:
                     self._break(line)
-
-    def _refuse_size(self, op: Op, size: int, limit: int) -> NoReturn:
-        """Raise TooLarge for a request that the engine process would not take."""
-        option = "segment_bytes" if op in WRITES else "fixed by the protocol"
-        raise TooLarge("a request in bytes", size, limit, option)
-
-    def _forget(self, asked: Asked) -> None:
-        """Forget a request: its caller does not wait any more."""
-        with self._table:
-            self._asked.pop(asked.number, None)
-            self._writing.pop(asked.sequence, None)
-
-    def _end(self, asked: Asked, answer: bytes, error: Exception | None) -> None:
-        """Give an answer to the thread that waits for it."""
-        with self._table:
-            self._asked.pop(asked.number, None)
-            self._writing.pop(asked.sequence, None)
-            asked.answer, asked.error, asked.is_done = answer, error, True
-            if asked.wake is not None and asked.wake.locked():
-                asked.wake.release()
-        if asked.then is not None:
-            asked.then(answer, error)
 
     def check(self) -> None:
         """Raise if the client is closed."""
@@ -417,12 +221,12 @@ class Link:
                 if asked.op not in ONCE:
                     raise
                 if not asked.is_done:
-                    raise self._unknown(asked, str(error)) from error
+                    raise unanswered(asked.op, str(error)) from error
                 # else it has its own error, which says that it may be durable
             finally:
                 with self._table:
                     self._reader = 0
-                    for other in self._asked.values():
+                    for other in self._requests.waiting.values():
                         if other is not asked and other.wake is not None:
                             if other.wake.locked():
                                 other.wake.release()  # to read
@@ -452,43 +256,22 @@ class Link:
 
     def _is_alive(self) -> bool:
         """Return whether to wait on, after a silence of the connection."""
-        if not self._is_late() or self._is_served():
+        if not self._requests.is_one_late():
+            return True
+        stranger = self._draw(CLIENT_BYTES)
+        if is_served(self._dial, stranger, self._token, self.hello.incarnation):
             return True
         self._silent = 2 * silence_of(self._retry_for)
         return False
 
-    def _is_late(self) -> bool:
-        """Return whether a request should have had its answer by now."""
-        now_us = self._clock.time_us()
-        with self._table:
-            waiting = [*self._asked.values()]
-        return any(now_us - each.since_us > each.patience * 1e6 for each in waiting)
-
-    def _is_served(self) -> bool:
-        """Return whether the engine process answers over another connection, as another client."""
-        try:
-            wire = self._dial()
-        except (OSError, FmqError):
-            return False
-        try:
-            answer, _ = self._say_hello(wire, self._draw(CLIENT_BYTES))
-            # One that refuses, because there are too many connections, is alive.
-            return bool(answer.flags & FAILED) or (
-                decode_values(answer.payload)[2] == self.hello.incarnation
-            )
-        except (OSError, BadFrame, TypeError):
-            return False
-        finally:
-            wire.close()
-
     def _take(self, line: Line, data: bytes) -> None:
         """Give out the answers that are whole with `data`. Raises BadFrame."""
         for answer in line.splitter.feed(data):
-            asked = self._asked.get(answer.request)
+            asked = self._requests.waiting.get(answer.request)
             if asked is None or asked.op != answer.op:
                 continue  # its caller does not wait any more
             error = self._error_of(answer) if answer.flags & FAILED else None
-            self._end(asked, answer.payload, error)
+            self._requests.end(asked, answer.payload, error)
 
     def read_now(self, line: Line) -> None:
         """Give out the answers that have arrived, if no thread reads. By the loop that reads."""
@@ -523,7 +306,7 @@ class Link:
     @property
     def waits(self) -> bool:
         """Return whether a request waits for its answer, with no connection."""
-        return self._line is None and bool(self._asked)
+        return self._line is None and bool(self._requests.waiting)
 
     def reconnect(self) -> None:
         """Connect again if there is no connection. Raises NotServed."""
@@ -574,7 +357,7 @@ class Link:
                     self.loop.met(line)
                 return line
             except PermissionError as error:
-                raise self._give_up(error, self._not_allowed(error)) from error
+                raise self._give_up(error, not_allowed(self._where, error)) from error
             except OSError as error:
                 # Another attempt may be as long as this one without an answer.
                 least = silence_of(self._retry_for) if isinstance(error, BlockingIOError) else pause
@@ -583,44 +366,24 @@ class Link:
             sleep(self._clock, pause)
             pause = min(2 * pause, PAUSE_MAX)
 
-    def _not_allowed(self, error: OSError) -> NotAllowed:
-        return NotAllowed(
-            f"{self._where}: this user may not use the directory or its socket ({error}). Nothing "
-            "was changed by this call. It is for the directory's owner and for root; others may "
-            "be served over TCP, with a token."
-        )
-
-    def _say_hello(self, wire: Wire, client: bytes) -> tuple[Frame, Splitter]:
-        """Return the answer to a HELLO. Raises OSError or BadFrame."""
-        splitter = Splitter(HELLO_BYTES_MAX)
-        hello = encode_values([VERSION, client, self._token])
-        with suppress(BrokenPipeError, ConnectionResetError):
-            wire.send(frame(Op.HELLO, 0, hello))  # one that refuses has closed, and has said why
-        found: list[Frame] = []
-        while not found:
-            data = wire.receive()
-            if not data:
-                raise ConnectionResetError("the engine process closed the connection")
-            found = splitter.feed(data)
-        return found[0], splitter
-
     def _greet(self) -> Line:
         wire = self._dial()
         try:
-            answer, splitter = self._say_hello(wire, self._client)
+            answer, splitter = say_hello(wire, self._client, self._token)
             if answer.flags & FAILED:
                 error = decode_error(answer.payload)
                 if isinstance(error, NotServed):
                     raise Refused(str(error))
                 raise error
             self.hello = Hello(*decode_values(answer.payload))
+            self._requests.append_bytes_max = self.hello.append_bytes_max
             splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
             oldest_us = self._clock.time_us() - REPEATED_US_MAX
-            for asked in [*self._asked.values()]:
+            for asked in [*self._requests.waiting.values()]:
                 if asked.op in ONCE and asked.since_us < oldest_us:
                     why = f"{self._where}: the connection was broken for too long"
-                    self._end(asked, b"", self._unknown(asked, why))
+                    self._requests.end(asked, b"", unanswered(asked.op, why))
                 else:
                     again.append(repeated(asked.frame))
             if again:
@@ -639,35 +402,15 @@ class Link:
 
     def _give_up(self, error: OSError, refusal: FmqError | None = None) -> FmqError:
         """Return the error of a call, after giving one to each that waits."""
+        what = self._where, self._retry_for, error
         if isinstance(error, Refused):
-            refusal = NotServed(
-                f"{self._where}: the engine process took no connection for {self._retry_for:g} s: "
-                f"{error}"
-            )
-        is_silent = isinstance(error, BlockingIOError)
-        if is_silent:
-            error = TimeoutError("it takes connections and says nothing, as a stopped one does")
-        why = f"{self._where}: no engine process answered for {self._retry_for:g} s ({error})"
-        for asked in [*self._asked.values()]:
-            self._end(asked, b"", self._unknown(asked, str(refusal or why)))
-        return (
-            refusal
-            or (None if is_silent else self._explain())
-            or NotServed(
-                f"{why}. Nothing was changed by this call. Look at SERVER.log in the directory, or "
-                "start the process yourself: fmq serve DIRECTORY."
-            )
-        )
-
-    def _unknown(self, asked: Asked, why: str) -> Exception:
-        if asked.op not in ONCE:
-            return NotServed(f"{why}. Ask again.")
-        return OutcomeUnknown(
-            f"{why.rstrip('.')}, so it is not known whether what this call wrote is durable. "
-            "Nothing that was acknowledged is lost. Ask once the directory is served again: "
-            "engine.outcome(tx_id) for a transaction, engine.read for messages, engine.groups for "
-            "groups."
-        )
+            refusal = refused(*what)
+        why = no_answer(*what) if refusal is None else str(refusal)
+        for asked in [*self._requests.waiting.values()]:
+            self._requests.end(asked, b"", unanswered(asked.op, why))
+        if refusal is None and not isinstance(error, BlockingIOError):
+            refusal = self._explain()
+        return refusal or not_served(*what)
 
     # --- ending ---------------------------------------------------------------------------------
 
@@ -678,8 +421,8 @@ class Link:
                 return
             self._closed = refusal
             line, self._line = self._line, None
-            for asked in [*self._asked.values()]:
-                self._end(asked, b"", Closed(str(refusal)))
+            for asked in [*self._requests.waiting.values()]:
+                self._requests.end(asked, b"", Closed(str(refusal)))
         if line is not None:
             self._discard(line)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
@@ -31,12 +31,14 @@ from fmq.filters import Filter
 from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.processes import new_member
-from fmq.remote.link import Link, Wire
+from fmq.remote.link import Link
 from fmq.remote.remote_consumer import Membership, RemoteConsumer
 from fmq.remote.remote_dead_letters import RemoteDeadLetters
 from fmq.remote.remote_groups import RemoteGroups
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
+from fmq.remote.remote_topics import RemoteTopics
+from fmq.remote.wires import Wire
 from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.shutdown import forget, remember
 from fmq.stats import Stats
@@ -64,9 +66,6 @@ from fmq.wire.sends import decode_sent, encode_recall, encode_send
 from fmq.wire.values import encode_values
 
 HANDLES = 1 << 16
-TOPIC_SECONDS = 5.0  # how long a client may not know of queues that were added
-
-
 Outgoing = tuple[str, str, list[bytes]]
 """Topic, producer, and the runs in parts."""
 
@@ -76,37 +75,6 @@ def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
     for queue, content in contents:
         parts += encode_run(topic, queue, content)
     return topic, producer, parts
-
-
-class RemoteTopic(NamedTuple):
-    """A topic that the engine process has told about, at the time `since`."""
-
-    name: str
-    queues: range
-    since: float
-
-
-class RemoteTopics:
-    """The topics that the engine process has told about a moment ago: it may have more queues."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._known: dict[str, RemoteTopic] = {}
-
-    def get(self, name: str) -> RemoteTopic | None:
-        """Return the topic; None if the engine process is to be asked."""
-        known = self._known.get(name)
-        if known is None or self._clock.monotonic() - known.since > TOPIC_SECONDS:
-            return None
-        return known
-
-    def note(self, name: str, queues: int) -> None:
-        """Note how many queues a topic has."""
-        self._known[name] = RemoteTopic(name, range(queues), self._clock.monotonic())
-
-    def forget(self) -> None:
-        """Ask about all topics again."""
-        self._known.clear()
 
 
 class RemoteEngine:

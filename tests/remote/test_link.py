@@ -18,7 +18,8 @@ from fmq.clock import SystemClock
 from fmq.errors import Closed, FmqError, Locked, NotAllowed, NotServed, OutcomeUnknown
 from fmq.processes import impatient
 from fmq.remote.connecting import SocketWire
-from fmq.remote.link import Link, Wire
+from fmq.remote.link import Link
+from fmq.remote.wires import Wire
 from fmq.testing import FakeClock
 from fmq.wire.frames import HEAD, ONCE, VERSION, Op, frame
 from fmq.wire.values import encode_values

@@ -1,0 +1,64 @@
+"""The first words of a connection: a client says who it is, the engine process what it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from fmq.errors import FmqError
+from fmq.options import Options
+from fmq.remote.wires import Wire
+from fmq.wire.frames import FAILED, HELLO_BYTES_MAX, VERSION, BadFrame, Frame, Op, Splitter, frame
+from fmq.wire.values import decode_values, encode_values
+
+
+class Hello(NamedTuple):
+    """What an engine process says of itself."""
+
+    version: int
+    store: str
+    incarnation: bytes
+    path: str
+    options: Options
+    append_bytes_max: int
+
+
+class Refused(ConnectionRefusedError):
+    """The engine process takes no more connections for now, and has said why."""
+
+
+def say_hello(wire: Wire, client: bytes, token: bytes | None) -> tuple[Frame, Splitter]:
+    """Return the answer to a HELLO. Raises OSError or BadFrame."""
+    splitter = Splitter(HELLO_BYTES_MAX)
+    hello = encode_values([VERSION, client, token])
+    with suppress(BrokenPipeError, ConnectionResetError):
+        wire.send(frame(Op.HELLO, 0, hello))  # one that refuses has closed, and has said why
+    found: list[Frame] = []
+    while not found:
+        data = wire.receive()
+        if not data:
+            raise ConnectionResetError("the engine process closed the connection")
+        found = splitter.feed(data)
+    return found[0], splitter
+
+
+def is_served(
+    dial: Callable[[], Wire], stranger: bytes, token: bytes | None, incarnation: bytes
+) -> bool:
+    """Return whether the engine process answers over another connection.
+
+    It is asked as another client, with the id `stranger`.
+    """
+    try:
+        wire = dial()
+    except (OSError, FmqError):
+        return False
+    try:
+        answer, _ = say_hello(wire, stranger, token)
+        # One that refuses, because there are too many connections, is alive.
+        return bool(answer.flags & FAILED) or (decode_values(answer.payload)[2] == incarnation)
+    except (OSError, BadFrame, TypeError):
+        return False
+    finally:
+        wire.close()

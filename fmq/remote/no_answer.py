@@ -1,0 +1,47 @@
+"""The errors of a client that no engine process answers."""
+
+from __future__ import annotations
+
+from fmq.errors import NotAllowed, NotServed, OutcomeUnknown
+from fmq.wire.frames import ONCE
+
+
+def not_allowed(where: str, error: OSError) -> NotAllowed:
+    """Return the error where the machine keeps this user from the socket."""
+    return NotAllowed(
+        f"{where}: this user may not use the directory or its socket ({error}). Nothing "
+        "was changed by this call. It is for the directory's owner and for root; others may "
+        "be served over TCP, with a token."
+    )
+
+
+def refused(where: str, seconds: float, error: OSError) -> NotServed:
+    """Return the error after `seconds` in which the engine process took no connection."""
+    return NotServed(f"{where}: the engine process took no connection for {seconds:g} s: {error}")
+
+
+def not_served(where: str, seconds: float, error: OSError) -> NotServed:
+    """Return the error after `seconds` without an engine process."""
+    return NotServed(
+        f"{no_answer(where, seconds, error)}. Nothing was changed by this call. Look at SERVER.log "
+        "in the directory, or start the process yourself: fmq serve DIRECTORY."
+    )
+
+
+def no_answer(where: str, seconds: float, error: OSError) -> str:
+    """Say that there was no engine process for `seconds`."""
+    if isinstance(error, BlockingIOError):
+        error = TimeoutError("it takes connections and says nothing, as a stopped one does")
+    return f"{where}: no engine process answered for {seconds:g} s ({error})"
+
+
+def unanswered(op: int, why: str) -> NotServed | OutcomeUnknown:
+    """Return the error of a request that was sent and has no answer."""
+    if op not in ONCE:
+        return NotServed(f"{why}. Ask again.")
+    return OutcomeUnknown(
+        f"{why.rstrip('.')}, so it is not known whether what this call wrote is durable. "
+        "Nothing that was acknowledged is lost. Ask once the directory is served again: "
+        "engine.outcome(tx_id) for a transaction, engine.read for messages, engine.groups for "
+        "groups."
+    )

@@ -1,0 +1,142 @@
+"""The requests of one client that wait for their answers.
+
+Each keeps its bytes until its answer has come, to be sent again over another connection. Those that
+write have a sequence, by which the engine process knows those that it has carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import Lock, RLock
+from typing import NamedTuple, NoReturn
+
+from fmq.clock import Clock
+from fmq.errors import TooLarge
+from fmq.wire.frames import HEAD, HELLO_BYTES_MAX, ONCE, VALUES_BYTES_MAX, WRITES, Op, frame
+
+Then = Callable[[bytes, Exception | None], None]
+"""Called once, by the thread that reads: with the answer, or with an error."""
+
+
+class ToAsk(NamedTuple):
+    """A request that is not asked yet: see `Link.write`."""
+
+    op: Op
+    encode: Callable[..., Iterable[bytes]]
+    what: tuple[object, ...]
+    handle: int
+    patience: float
+    then: Then
+
+
+class Asked:
+    """A request that waits for its answer."""
+
+    __slots__ = (
+        *("answer", "error", "frame", "is_done", "number", "op", "patience", "sequence"),
+        *("since_us", "then", "wake"),
+    )
+
+    def __init__(
+        self,
+        op: int,
+        number: int,
+        sequence: int,
+        frame: bytes,
+        since_us: int,
+        patience: float,
+        then: Then | None,
+    ) -> None:
+        self.op = op
+        self.then = then
+        self.number = number
+        self.sequence = sequence  # of one that is carried out once; else -1
+        self.frame = frame
+        self.since_us = since_us
+        self.patience = patience  # seconds that the answer may take
+        self.answer = b""
+        self.error: Exception | None = None
+        self.is_done = False
+        self.wake: Lock | None = None  # on which its thread waits while another one reads
+
+
+class OpenRequests:
+    """Those without an answer, in the order in which they were asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Held for a moment: a thread that reads never waits for one that sends. The engine process
+        # may read no more before its answers are read. It knows its owner.
+        self.lock = RLock()
+        self.waiting: dict[int, Asked] = {}  # by number
+        self._writing: dict[int, None] = {}  # the sequences without an answer
+        self._next_request = 1  # 0 is that of a JOIN that is said again
+        self._next_sequence = 0
+        self.append_bytes_max = 0  # of the engine process
+
+    def note(
+        self,
+        op: Op,
+        encode: Callable[..., Iterable[bytes]],
+        what: Iterable[object],
+        handle: int,
+        patience: float,
+        then: Then | None = None,
+    ) -> Asked:
+        """Return a new request, which waits for its answer from now on.
+
+        Raises TooLarge if it is larger than the engine process takes. The caller keeps other
+        requests from being noted meanwhile.
+        """
+        number = self._next_request
+        sequence = waiting = -1
+        limit = VALUES_BYTES_MAX
+        if op in ONCE:
+            if op in WRITES:
+                limit = self.append_bytes_max + HELLO_BYTES_MAX
+            sequence = self._next_sequence
+            with self.lock:
+                waiting = sequence - next(iter(self._writing), sequence)
+        parts = encode(sequence, waiting, *what)  # may refuse
+        data = frame(op, number, *parts, handle=handle)
+        if len(data) > limit + HEAD.size:
+            _refuse_size(op, len(data) - HEAD.size, limit)
+        now_us = self._clock.time_us()
+        asked = Asked(op, number, sequence, data, now_us, patience, then)
+        with self.lock:
+            self._next_request = number % 0xFFFF_FFFF + 1
+            self.waiting[number] = asked
+            if sequence >= 0:
+                self._next_sequence = sequence + 1
+                self._writing[sequence] = None
+        return asked
+
+    def forget(self, asked: Asked) -> None:
+        """Forget a request: its caller does not wait any more."""
+        with self.lock:
+            self.waiting.pop(asked.number, None)
+            self._writing.pop(asked.sequence, None)
+
+    def end(self, asked: Asked, answer: bytes, error: Exception | None) -> None:
+        """Give an answer to the thread that waits for it."""
+        with self.lock:
+            self.waiting.pop(asked.number, None)
+            self._writing.pop(asked.sequence, None)
+            asked.answer, asked.error, asked.is_done = answer, error, True
+            if asked.wake is not None and asked.wake.locked():
+                asked.wake.release()
+        if asked.then is not None:
+            asked.then(answer, error)
+
+    def is_one_late(self) -> bool:
+        """Return whether one should have had its answer by now."""
+        now_us = self._clock.time_us()
+        with self.lock:
+            waiting = [*self.waiting.values()]
+        return any(now_us - each.since_us > each.patience * 1e6 for each in waiting)
+
+
+def _refuse_size(op: Op, size: int, limit: int) -> NoReturn:
+    """Raise TooLarge for a request that the engine process would not take."""
+    option = "segment_bytes" if op in WRITES else "fixed by the protocol"
+    raise TooLarge("a request in bytes", size, limit, option)
