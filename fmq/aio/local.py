@@ -401,13 +401,11 @@ class LocalSide:
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
         """Begin to commit a transaction. The answer is a function that returns its receipts."""
-        command = self._parts.manager.committing(transaction)
-        return self.turn.order(command.plan, command.what, command.done, sync, command.size)
+        return self.turn.late(self._parts.manager.committing, transaction, sync, transaction.size)
 
     def prepare(self, transaction: TransactionBuffer) -> AioOrder:
         """Begin to prepare an open transaction."""
-        command = self._parts.manager.preparing(transaction)
-        return self.turn.order(command.plan, command.what, command.done, True, command.size)
+        return self.turn.late(self._parts.manager.preparing, transaction, True, transaction.size)
 
     async def quickly(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """Return what `function` does, which waits for nothing here."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fmq.aio.calls import Call
 from fmq.errors import OutcomeUnknown
 from fmq.message import Receipt
+from fmq.tx.command import Command
+
+T = TypeVar("T")
 
 JOINED_BYTES_MAX = 256 << 10  # of a record that several sends share
 PLAIN = (None,) * 5  # a message without id, priority, expiry and time of delivery
@@ -84,6 +87,45 @@ class AioOrder(Call):
         """Give its caller an error."""
         error = make()
         self.settle(None, error if self.undo is None else self.undo(error) or error)
+
+
+class LateOrder(AioOrder):
+    """A call whose command is made when its turn ends.
+
+    So the commands of a turn are made one after the other, without the code of the coroutines in
+    between. A processor runs the same code much faster when it has just run it.
+    """
+
+    __slots__ = ("_make", "_what")
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        make: Callable[[T], Command[Any]],
+        what: T,
+        sync: bool | None,
+        size: int,
+    ) -> None:
+        """`make(what)` returns the command, or raises what refuses the call."""
+        super().__init__(loop, None, _nothing, sync, size)
+        self._make: Callable[[Any], Command[Any]] = make
+        self._what = what
+
+    def begin(self) -> bool:
+        """Make the command. Return False if it was cancelled, or is refused."""
+        if not super().begin():
+            return False
+        try:
+            command = self._make(self._what)
+        except Exception as error:
+            self.settle(None, error)
+            return False
+        self.work, self.done = (command.plan, command.what), command.done
+        return True
+
+
+def _nothing() -> None:
+    pass
 
 
 class SentCall(Call):

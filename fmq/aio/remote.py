@@ -345,7 +345,7 @@ class RemoteSide:
         self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> AioOrder:
         encode, done = self.engine._manager.request(kind, transaction, sync)
-        return self._asking.order((op, encode, (), 0), done, sync, transaction._bytes)
+        return self._asking.order((op, encode, (), 0), done, sync, transaction.size)
 
     async def route(self, transaction: TransactionBuffer) -> None:
         """See that each message of a transaction has its queue, before it is written."""

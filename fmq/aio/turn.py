@@ -10,14 +10,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 from fmq.aio.gathering import Gathering
-from fmq.aio.orders import AioOrder, Joined, Place, Target, TurnBatch
+from fmq.aio.orders import AioOrder, Joined, LateOrder, Place, Target, TurnBatch
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.journal import Append
+from fmq.tx.command import Command
 from fmq.tx.sender import Sender
 from fmq.tx.writer import Writer
+
+T = TypeVar("T")
 
 QUICK_SECONDS = 0.002  # a write that takes longer holds up the loop
 SLOW_WRITES = 2  # in a row: one alone may only say that the machine was busy
@@ -89,6 +92,16 @@ class AioTurn:
         """Have the appends written that `plan(what)` plans. `done` makes what the call returns."""
         order = AioOrder(self._loop, (plan, what), done, sync, size)
         self._gathering.add(order, is_apart)
+        return order
+
+    def late(
+        self, make: Callable[[T], Command[Any]], what: T, sync: bool | None, size: int
+    ) -> AioOrder:
+        """Have the command carried out that `make(what)` returns at the end of the turn. It takes
+        `size` bytes at most.
+        """
+        order = LateOrder(self._loop, make, what, sync, size)
+        self._gathering.add(order)
         return order
 
     def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> Work:

@@ -125,6 +125,11 @@ class TransactionBuffer:
         self._extra_bytes = 0  # of each message, once one has extras
         self._bytes_max = limits.bytes_max(self._names_bytes)
 
+    @property
+    def size(self) -> int:
+        """How many bytes its append takes at most, without PREPARE or COMMIT."""
+        return self._bytes
+
     # --- messages -----------------------------------------------------------------------------
 
     def send(

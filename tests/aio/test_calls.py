@@ -11,7 +11,7 @@ import pytest
 
 import fmq
 import fmq.aio
-from fmq.errors import Closed, LeaseLost, TxIdInUse, UnknownGroup
+from fmq.errors import Closed, LeaseLost, TooLarge, TxIdInUse, UnknownGroup
 
 
 def test_sends_of_one_turn_share_a_record_and_keep_their_order(
@@ -61,6 +61,32 @@ def test_a_refusal_is_its_callers_alone(on_loop: Any, engine: fmq.Engine) -> Non
 
     on_loop(story)
     assert len(engine.read("t")) == 2
+
+
+def test_a_commit_that_is_refused_leaves_those_of_its_turn_alone(
+    on_loop: Any, engine: fmq.Engine
+) -> None:
+    """A message with so many headers is refused when its record is made."""
+
+    async def block(face: fmq.aio.AsyncEngine, tx_id: str, headers: int) -> None:
+        async with face.transaction(tx_id=tx_id) as tx:
+            tx.send("t", tx_id.encode(), headers={str(n): "" for n in range(headers)})
+
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        await face.send("t", b"-")
+        blocks = [block(face, "0", 1), block(face, "1", 2000), block(face, "2", 0)]
+        found = await asyncio.gather(*blocks, return_exceptions=True)
+        assert [type(each).__name__ for each in found] == ["NoneType", "TooLarge", "NoneType"]
+        await block(face, "1", 0)  # its id is free
+        tx = face.transaction()
+        tx.send("t", b"3", headers={str(n): "" for n in range(2000)})
+        with pytest.raises(TooLarge):
+            await tx.prepare()
+        assert tx.phase.value == "open"
+        await tx.rollback()
+
+    on_loop(story)
+    assert b"".join(sorted(m.body for m in engine.read("t"))) == b"-012"
 
 
 def test_a_block_that_raises_rolls_back(on_loop: Any, engine: fmq.Engine) -> None:
