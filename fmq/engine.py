@@ -21,10 +21,10 @@ from fmq.clock import Clock, as_us
 from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
-from fmq.consume.consumer import Consumer, OnChange, check_membership
+from fmq.consume.consumer import Consumer, OnChange
 from fmq.consume.dead_letter import DeadLetters, EngineDeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import check_member
+from fmq.consume.membership import check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of

@@ -22,8 +22,8 @@ from fmq.aio.transaction import AsyncTransaction
 from fmq.allocation import Strategy
 from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
-from fmq.consume.consumer import OnChange, check_membership
-from fmq.consume.membership import check_member
+from fmq.consume.consumer import OnChange
+from fmq.consume.membership import check_member, check_membership
 from fmq.errors import WrongState
 from fmq.filters import Filter
 from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt

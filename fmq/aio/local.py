@@ -433,8 +433,7 @@ def _warm(
     consumer: Consumer, read: Callable[[Queue, int, int], T], queue: Queue, first: int, count: int
 ) -> T:
     """Return what `read` returns if that is in memory, else raise Cold."""
-    ahead = consumer._ahead.get(queue)
-    if ahead is None or not ahead.offset <= first < ahead.next:
+    if not consumer._ahead.has(queue, first):
         latest = queue.latest
         if latest is None or latest.offset != first:
             raise Cold

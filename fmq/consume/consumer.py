@@ -8,7 +8,7 @@ transaction instead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf, isnan
 from threading import get_ident
@@ -40,56 +40,31 @@ from fmq.consume.handling import (
 )
 from fmq.consume.in_hand import Draining
 from fmq.consume.membership import Member, OwnedQueue
+from fmq.consume.read_ahead import ReadAhead, read_priorities
 from fmq.consume.sieve import Sieve
 from fmq.consume.taking import take
 from fmq.consume.tries import Range, Tries
 from fmq.errors import (
-    BadOption,
     Closed,
     Damaged,
     EngineFailed,
     FmqError,
     LeaseLost,
-    NewerFormat,
     OffsetGone,
 )
 from fmq.message import Message
-from fmq.options import SECONDS_MAX, Options
 from fmq.store.batch import Batch
 from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
-from fmq.tx.names import check_count, check_name, check_names, check_seconds
-from fmq.tx.spans import UNREADABLE
+from fmq.tx.names import check_count, check_seconds
 from fmq.tx.writer import Writer
 
 logger = logging.getLogger("fmq.consumers")
-READ_AHEAD_MESSAGES = 256
 C = TypeVar("C", Batch, list[Message])
 OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
-
-
-def check_membership(
-    topics: str | Iterable[str], group: str, lease_seconds: float | None, options: Options
-) -> tuple[tuple[str, ...], str, float]:
-    """Return the topics, the group and the lease of a consumer; raise TypeError or what refuses
-    them.
-    """
-    names = check_names("topic", topics)
-    group = check_name("group", group)
-    if not names:
-        raise BadOption("topics: name at least one to consume from. Nothing was changed.")
-    if lease_seconds is None:
-        return names, group, options.lease_seconds
-    lease = check_seconds("lease_seconds", lease_seconds)
-    if not 0 < lease <= SECONDS_MAX:
-        raise BadOption(
-            f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
-            "Nothing was changed."
-        )
-    return names, group, lease
 
 
 class Acking(NamedTuple):
@@ -131,8 +106,8 @@ class Consumer:
         self._after = after
         self._burying = burying
         self._turn = 0  # the queue that a poll begins with
-        self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
-        self._read_upto: dict[Queue, int] = {}  # of queues with priorities
+        self._ahead = ahead = ReadAhead(messages, check)
+        self._read_messages, self._read_batch = ahead.take_messages, ahead.take_batch
         self._closed = False
         self._sieve = Sieve(messages, writer, group)
         self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
@@ -346,7 +321,7 @@ class Consumer:
                 now = clock.monotonic()
                 continue
             if isinstance(claim, SpanWanted):
-                self._read_priorities(claim)
+                read_priorities(self._messages, self._writer, claim)
                 now = clock.monotonic()
                 continue
             if claim is not None and self._retry.is_last(claim.count):
@@ -403,9 +378,7 @@ class Consumer:
 
     def _tell(self, lost: list[OwnedQueue], gained: list[OwnedQueue]) -> None:
         """Tell the program which queues the member has no more, and which it has now."""
-        for queue in [*self._ahead]:
-            if (queue.topic, queue.number) in lost:
-                self._ahead.pop(queue, None)
+        self._ahead.drop(lost)
         assert self._on_change is not None
         self._on_change(lost, gained)
 
@@ -462,63 +435,6 @@ class Consumer:
         if first + len(taken) < end:
             self._try_give_back(claim, first + len(taken), end)
         return taken
-
-    def _read_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
-        """Return the claimed messages. Make Message objects of all that was read ahead."""
-        ahead = self._read_ahead(queue, first, count)
-        try:
-            _ = ahead.messages
-        except (Damaged, NewerFormat):
-            # Deliver the messages before the damage. A poll that begins with it raises.
-            self._ahead.pop(queue, None)
-            ahead = self._ahead[queue] = ahead.part(first, len(ahead)).sound()
-        if first + count >= ahead.next:
-            self._ahead.pop(queue, None)
-        return ahead.messages_from(first, count)
-
-    def _read_batch(self, queue: Queue, first: int, count: int) -> Batch:
-        """Return the claimed messages as a batch, which makes Message objects only when asked."""
-        ahead = self._read_ahead(queue, first, count)
-        if first + count >= ahead.next:
-            self._ahead.pop(queue, None)  # used up: do not keep it in memory
-        return ahead.part(first, count)
-
-    def _read_ahead(self, queue: Queue, first: int, count: int) -> Batch:
-        """Return a batch that contains the offset `first`: mostly the one that was read last."""
-        ahead = self._ahead.get(queue)
-        if ahead is not None and ahead.offset <= first < ahead.next:
-            return ahead
-        # A multiple of `count`, so that equal polls always get as many as they ask for.
-        wanted = -(-READ_AHEAD_MESSAGES // count) * count
-        if queue.spans is not None and queue.spans.masks.numbers:
-            if self._read_upto.get(queue) != first:
-                wanted = count  # the next message is probably elsewhere, too
-            self._read_upto[queue] = first + wanted
-        try:
-            ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
-        except OSError:
-            self._check_engine()  # if the engine was closed meanwhile, say that instead
-            raise
-        assert ahead is not None, "what is claimed is visible"
-        self._ahead[queue] = ahead
-        return ahead
-
-    def _read_priorities(self, wanted: SpanWanted) -> None:
-        """Read which message has which priority. If one cannot be read, its poll raises, in its
-        turn.
-        """
-        queue, first, end = wanted
-        found = bytearray()
-        try:
-            while first + len(found) < end:
-                at = first + len(found)
-                for carried in self._messages.carried(queue, at, end - at):
-                    found += carried.priorities()
-        except OffsetGone:
-            return  # retention was here meanwhile: the next claim looks at what is left
-        except (Damaged, NewerFormat):
-            found += UNREADABLE * (end - first - len(found))
-        self._writer.change(partial(self._messages.ledger.know_priorities, queue, first, found))
 
     def _use_up(self, claim: Claim) -> None:
         """Move to the dead letters what was tried as often as it may be, and not acked."""

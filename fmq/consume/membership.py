@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from fmq.allocation import Strategy, allocate, by_name, describe
 from fmq.consume.backoff import DEFAULT, Retry
-from fmq.errors import MemberReplaced, StrategyDiffers, TopicsDiffer
+from fmq.errors import BadOption, MemberReplaced, StrategyDiffers, TopicsDiffer
+from fmq.options import SECONDS_MAX, Options
 from fmq.results import MemberInfo
-from fmq.tx.names import check_name
+from fmq.tx.names import check_name, check_names, check_seconds
 
 logger = logging.getLogger("fmq.groups")
 
@@ -94,6 +95,27 @@ class Member:
             there.remove(moved)
         else:
             here.append(moved)
+
+
+def check_membership(
+    topics: str | Iterable[str], group: str, lease_seconds: float | None, options: Options
+) -> tuple[tuple[str, ...], str, float]:
+    """Return the topics, the group and the lease of a consumer; raise TypeError or what refuses
+    them.
+    """
+    names = check_names("topic", topics)
+    group = check_name("group", group)
+    if not names:
+        raise BadOption("topics: name at least one to consume from. Nothing was changed.")
+    if lease_seconds is None:
+        return names, group, options.lease_seconds
+    lease = check_seconds("lease_seconds", lease_seconds)
+    if not 0 < lease <= SECONDS_MAX:
+        raise BadOption(
+            f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
+            "Nothing was changed."
+        )
+    return names, group, lease
 
 
 def check_member(

@@ -15,10 +15,10 @@ from fmq.clock import Clock
 from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
-from fmq.consume.consumer import OnChange, check_membership
+from fmq.consume.consumer import OnChange
 from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import check_member
+from fmq.consume.membership import check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of

@@ -1,0 +1,104 @@
+"""The messages that a consumer has read ahead, from which its claims are served.
+
+A batch is kept until its last message is taken, or its queue belongs to another member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import partial
+
+from fmq.consume.by_priority import SpanWanted
+from fmq.errors import Damaged, NewerFormat, OffsetGone
+from fmq.message import Message
+from fmq.store.batch import Batch
+from fmq.tx.ledger import Queue
+from fmq.tx.messages import Messages
+from fmq.tx.spans import UNREADABLE
+from fmq.tx.writer import Writer
+
+READ_AHEAD_MESSAGES = 256
+
+
+class ReadAhead:
+    """What one consumer has read of each queue and not taken yet."""
+
+    def __init__(self, messages: Messages, check_engine: Callable[[], None]) -> None:
+        """`check_engine` raises if the engine takes no call."""
+        self._messages = messages
+        self._check_engine = check_engine
+        self.batches: dict[Queue, Batch] = {}
+        self._upto: dict[Queue, int] = {}  # of queues with priorities
+
+    def take_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
+        """Return the claimed messages. Make Message objects of all that was read ahead."""
+        ahead = self._read_ahead(queue, first, count)
+        try:
+            _ = ahead.messages
+        except (Damaged, NewerFormat):
+            # Deliver the messages before the damage. A poll that begins with it raises.
+            self.batches.pop(queue, None)
+            ahead = self.batches[queue] = ahead.part(first, len(ahead)).sound()
+        if first + count >= ahead.next:
+            self.batches.pop(queue, None)
+        return ahead.messages_from(first, count)
+
+    def take_batch(self, queue: Queue, first: int, count: int) -> Batch:
+        """Return the claimed messages as a batch, which makes Message objects only when asked."""
+        ahead = self._read_ahead(queue, first, count)
+        if first + count >= ahead.next:
+            self.batches.pop(queue, None)  # used up: do not keep it in memory
+        return ahead.part(first, count)
+
+    def _read_ahead(self, queue: Queue, first: int, count: int) -> Batch:
+        """Return a batch that contains the offset `first`: mostly the one that was read last."""
+        ahead = self.batches.get(queue)
+        if ahead is not None and ahead.offset <= first < ahead.next:
+            return ahead
+        # A multiple of `count`, so that equal polls always get as many as they ask for.
+        wanted = -(-READ_AHEAD_MESSAGES // count) * count
+        if queue.spans is not None and queue.spans.masks.numbers:
+            if self._upto.get(queue) != first:
+                wanted = count  # the next message is probably elsewhere, too
+            self._upto[queue] = first + wanted
+        try:
+            ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
+        except OSError:
+            self._check_engine()  # if the engine was closed meanwhile, say that instead
+            raise
+        assert ahead is not None, "what is claimed is visible"
+        self.batches[queue] = ahead
+        return ahead
+
+    def has(self, queue: Queue, first: int) -> bool:
+        """Return whether the message at `first` is there."""
+        ahead = self.batches.get(queue)
+        return ahead is not None and ahead.offset <= first < ahead.next
+
+    def drop(self, lost: Container[tuple[str, int]]) -> None:
+        """Drop what was read of queues, named by topic and number, that the member has lost."""
+        for queue in [*self.batches]:
+            if (queue.topic, queue.number) in lost:
+                self.batches.pop(queue, None)
+
+    def clear(self) -> None:
+        """Drop all that was read."""
+        self.batches.clear()
+
+
+def read_priorities(messages: Messages, writer: Writer, wanted: SpanWanted) -> None:
+    """Read which message has which priority, for the next claim. If one cannot be read, its poll
+    raises, in its turn.
+    """
+    queue, first, end = wanted
+    found = bytearray()
+    try:
+        while first + len(found) < end:
+            at = first + len(found)
+            for carried in messages.carried(queue, at, end - at):
+                found += carried.priorities()
+    except OffsetGone:
+        return  # retention was here meanwhile: the next claim looks at what is left
+    except (Damaged, NewerFormat):
+        found += UNREADABLE * (end - first - len(found))
+    writer.change(partial(messages.ledger.know_priorities, queue, first, found))
