@@ -5,6 +5,7 @@ from __future__ import annotations
 from crash_tests.mutant import Mutant
 
 DATABASES = "tests/bind/test_databases.py"
+POSTED = "tests/tx/test_posted.py"
 
 FOUND_IN_BINDING = (
     Mutant(
@@ -28,5 +29,42 @@ FOUND_IN_BINDING = (
         '            database.note("reached", driver_message(error))\n',
         "",
         tests=f"{DATABASES} -k address",
+    ),
+    Mutant(
+        "the messages are shown before the database has committed",
+        "            self._binding.commit()\n        except BaseException as failed:",
+        "            self.confirm()\n"
+        "            self._binding.commit()\n        except BaseException as failed:",
+        tests="tests/bind/test_sqlite.py",
+    ),
+    Mutant(
+        "a block that has committed confirms nothing",
+        "self._step(COMMITTED, self._manager.confirm_prepared)",
+        "self._step(COMMITTED, lambda _: list)",
+        tests=POSTED,
+    ),
+    Mutant(
+        "nobody writes what was posted",
+        "        return last == seen == next_write\n",
+        "        return False\n",
+        tests="tests/store/test_posts.py",
+    ),
+    Mutant(
+        "a look does not wait for what was posted",
+        "                self.flush()\n\n    def _plan",
+        "                pass\n\n    def _plan",
+        tests=POSTED,
+    ),
+    Mutant(
+        "a consumer that waits is not told of what was posted",
+        "                if is_awaited() or self",
+        "                if self",
+        tests=POSTED,
+    ),
+    Mutant(
+        "receipts are given before they are durable",
+        "        self._sync = False  # so that a later call waits until it is durable\n",
+        "",
+        tests=POSTED,
     ),
 )

@@ -17,7 +17,7 @@ class Background:
 
     def __init__(self, parts: Parts, clock: Clock, options: Options) -> None:
         """Let `parts` know whom to wake. Nothing runs before `start`."""
-        self.committer = Committer(parts.commit_queue)
+        self.committer = Committer(parts.commit_queue, clock)
         self._chores = ChoreThread(parts.chores, clock, options)
         self._timers = TimerThread(parts.delays, parts.commit_queue, clock)
         parts.chores.timer_thread, parts.on_sooner = self._timers, self._on_sooner

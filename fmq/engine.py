@@ -613,6 +613,7 @@ class Engine:
             raise self._refusal.with_traceback(None)
         parts = self._parts
         parts.refuse_nested()
+        parts.commit_queue.catch_up()
         with parts.lock:
             topics = parts.ledger.own_topics()
         spans = [queue.next - queue.first for topic in topics for queue in topic.queues]
@@ -648,6 +649,8 @@ class Engine:
         if is_mine(self._parts.lock):
             raise Nested
         self._check_open()
+        if self._parts.commit_queue.owes:
+            self._parts.commit_queue.catch_up()
 
     def _after(self) -> None:
         # Not in the child of a fork, where a thread that is missing may hold the lock of chores.

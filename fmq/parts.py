@@ -130,6 +130,7 @@ class Parts:
         what = outcomes, catalog, store, drawn, check_open, after
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
+        self.messages.hurry = queue.hurry
         self.marks = marks = KeyMarks(directory, found.store, catalog, reader, writes=True)
         self.finder = Finder(self.messages, catalog, reader, marks)
         self.burying = Burying(writer, self.messages)

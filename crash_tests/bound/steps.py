@@ -70,6 +70,10 @@ class Stage:
         self._latest = None
         self._thread = threading.get_ident()
 
+    def aims_at(self, step: Step) -> bool:
+        """Whether the order under way is hit at `step`, unless it was."""
+        return self._left < 0 and step is self._step
+
     @property
     def is_marked(self) -> bool:
         """Whether the order under way has its marker, so that the next commit is the one."""

@@ -2,8 +2,9 @@
 
 The order of the four steps is what makes it safe. The *marker* is the last statement of the
 database's transaction. *Prepare* makes the messages durable, sealed and undecided. *Commit* is that
-of the database. *Confirm* makes the messages visible. After a crash between any two steps, a
-checker reads from the marker what to decide.
+of the database. *Confirm* makes the messages visible: it is posted, so no sync is waited for. After
+a crash between any two steps, or before the confirmation is durable, a checker reads from the
+marker what to decide.
 """
 
 from __future__ import annotations
@@ -149,9 +150,9 @@ class BoundTransaction(Transaction):
             raise
 
     def confirm(self) -> None:
-        """Make the messages visible, after the database has committed."""
+        """Post the commit, after that of the database: the messages become visible in a moment."""
         try:
-            super().commit()
+            self._commit_posted()
         except BaseException as error:
             if not isinstance(error, TransactionError):
                 add_note(

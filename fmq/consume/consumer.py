@@ -312,10 +312,11 @@ class Consumer:
                         in_one_piece=in_one_piece,
                     )
                     if claim is None:
-                        if now >= deadline:
+                        owes, wakeup = queue.owes, Wakeup()
+                        if now < deadline:
+                            until = self._listen(wakeup, now, deadline)
+                        elif not owes:
                             return None
-                        wakeup = Wakeup()
-                        until = self._listen(wakeup, now, deadline)
             if news is not None:
                 self._tell(*news)
                 now = clock.monotonic()
@@ -333,6 +334,9 @@ class Consumer:
                 if pieces:
                     return claim, pieces
                 now = clock.monotonic()
+                continue
+            if now >= deadline:
+                queue.catch_up()  # what was posted may be what it looks for
                 continue
             try:
                 if not self._writer.dropped:  # else look again, which gives back their holds

@@ -192,6 +192,17 @@ class RemoteManager:
         found: list[Receipt] = self._link.call("commit_prepared", transaction.tx_id, number, sync)
         return lambda: with_left_out(found, transaction.left_out)
 
+    def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
+        """Have a prepared transaction committed, and do not wait for the sync. Its receipts are
+        asked for once they are durable.
+        """
+        self._link.call("confirm_prepared", transaction.tx_id, transaction.number)
+
+        def receipts() -> list[Receipt]:
+            return self.commit_prepared(transaction)()
+
+        return receipts
+
     def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
         """Have a prepared transaction rolled back."""
         self._link.call("roll_back_prepared", transaction.tx_id, transaction.number, sync)

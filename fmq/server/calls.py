@@ -40,6 +40,10 @@ def _commit_prepared(host: Host, tx_id: str, number: int, sync: bool | None) -> 
     return decisions.commit_prepared(Prepared(tx_id, number), sync)()
 
 
+def _confirm_prepared(host: Host, tx_id: str, number: int) -> None:
+    host.parts.manager.decisions.commit_prepared(Prepared(tx_id, number), posted=True)
+
+
 def _roll_back_prepared(host: Host, tx_id: str, number: int, sync: bool | None) -> None:
     host.parts.manager.decisions.roll_back_prepared(Prepared(tx_id, number), sync)
 
@@ -156,6 +160,7 @@ CALLS: dict[str, Call] = {
     "members_of": _members_of,
     "give_way": lambda host: host.give_way(),
     "commit_prepared": _commit_prepared,
+    "confirm_prepared": _confirm_prepared,
     "make_all_due": _make_all_due,
     "outcome_of": _outcome_of,
     "places_of": _places_of,

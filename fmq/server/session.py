@@ -259,6 +259,8 @@ class Session:
             self.commit_own()
         else:
             self.host.commit()  # in the order in which the client has asked
+        if name != "confirm_prepared":
+            self.host.parts.commit_queue.catch_up()
         self.answer(asked, encode_values(call(self.host, *args, **named)))
 
     def commit_own(self) -> None:

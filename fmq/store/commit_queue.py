@@ -1,8 +1,9 @@
 """The one way in for everything that is written, and how its callers share syncs.
 
 A command is planned under the lock and becomes durable with a later write. Its caller waits for
-that in one of two ways: `run` is for a thread, which sleeps; `submit` is for an event loop or a
-server, which is called back. Nothing else in fmq knows how a caller waits.
+that in one of three ways: `run` is for a thread, which sleeps; `submit` is for an event loop or a
+server, which is called back; `post` is for what needs no sync of its own (posts.py). Nothing else
+in fmq knows how a caller waits.
 
 One thread at a time leads: it takes everything that is pending, writes and syncs it, publishes it,
 and serves those who wait for it. A thread that plans while no thread leads becomes the leader. If
@@ -21,12 +22,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import RLock, get_ident
 from typing import Protocol, TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal import Ahead, Append, Journal, Pending
 from fmq.store.page import AGAIN, DURABLE_TO
+from fmq.store.posts import Posts
 from fmq.store.section import Section, is_mine
 
 T = TypeVar("T")
@@ -123,6 +126,8 @@ class CommitQueue:
         self._sync_wanted = False
         self._is_noted = False  # whether `on_pending` was called for what is pending
         self._ends = False  # the process ends, so every call has to wait for its own sync
+        self.posts = Posts()
+        self.owes = False  # whether something was posted and is not published yet
         self.committer: Waiter | None = None  # leads while callers wait; None: one of them leads
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: (
@@ -180,6 +185,50 @@ class CommitQueue:
         if self._ends:
             self.flush()
         return result
+
+    def post(self, plan: Callable[[A], T], what: A, is_awaited: Callable[[], bool]) -> T:
+        """Call `plan(what)` under the lock and return what it returns, without waiting.
+
+        What was planned becomes durable with the next write, or in a moment by the committer; at
+        once if `is_awaited`, called under the lock, says so, or if a reader looks. Without a
+        committer the call waits, as `run` does.
+        """
+        if self.committer is None or not self._waits:
+            return self.run(plan, what)
+        me = get_ident()
+        self.refuse_nested(me)
+        try:
+            with self.lock, self.changing:
+                result = self._plan(plan, what, None)
+                posts, heir = self.posts, self.committer
+                posts.add(self._turn)
+                self.owes = self._is_noted = True
+                if is_awaited() or self._journal.pending_bytes >= PENDING_BYTES_MAX:
+                    self.hurry()
+                elif not posts.are_watched and heir is not None:
+                    posts.are_watched = True
+                    wake(heir)
+        except BaseException as error:
+            self._stop(me, None, error)
+            raise
+        if self._ends:
+            self.flush()
+        return result
+
+    def hurry(self) -> None:
+        """Have what was posted written now, as somebody waits for it. Under the lock."""
+        if self.posts.hurry(self._turn):
+            self._waiters.append(Callback(_nothing, self._turn))
+            if not self._leader:
+                self._hand_on()
+
+    def catch_up(self) -> None:
+        """Wait until what was posted before is visible. Raises nothing: who looks when the engine
+        has failed, or from a signal handler while its thread writes, sees what is visible.
+        """
+        if self.owes:
+            with suppress(FmqError):
+                self.flush()
 
     def _plan(self, plan: Callable[[A], T], what: A, sync: bool | None) -> T:
         if self.failure is not None:
@@ -376,12 +425,20 @@ class CommitQueue:
         return turn, force, self._journal.take_pending()
 
     def lead_for_others(self, me: int) -> None:
-        """Write what is pending, if the committer, thread `me`, was given the lead."""
+        """Write what is pending, if the committer, thread `me`, was given the lead, or if what was
+        posted has waited for long enough.
+        """
         with self.lock, self.changing:
-            if self._leader != me:
+            if self._leader != me and not self._is_due():
                 return  # it was woken to end, or for nothing
             taken = self._take(me)
         self._lead(me, taken)
+
+    def _is_due(self) -> bool:
+        """Return whether the committer takes the lead for what was posted. Under the lock."""
+        if self._leader or self.failure is not None:
+            return False  # a write that is under way may be that of what was posted
+        return self.posts.is_due(self._turn)
 
     def _lead(self, me: int, taken: Taken) -> None:
         """Write what was taken, publish it, wake those it served, and hand the lead on."""
@@ -406,6 +463,8 @@ class CommitQueue:
                 if self.on_published is not None:
                     self.on_published(pending)
                 self._writing = False
+                if self.owes and self.posts.are_done(turn):
+                    self.owes = False
                 if self._waiters:
                     self._serve(turn)
                     self._hand_on()
@@ -439,14 +498,15 @@ class CommitQueue:
         first = self.failure is None
         if first:
             self.failure = error
+        self.owes = False  # nothing becomes visible any more
         self._serve(self._turn)
         self._leader = 0
         if first:
             self.on_failure()
 
 
-def _nothing(what: None) -> None:
-    """Plan nothing."""
+def _nothing(what: BaseException | None) -> None:
+    """Plan nothing; or tell nobody."""
 
 
 def wake(waiter: Waiter) -> None:

@@ -3,21 +3,25 @@
 When waiting threads hand the lead to each other, each write waits until the next leader has woken
 up and got its turn with the interpreter, after all threads that were just served. The committer is
 awake when its write is done. While callers wait, it keeps the lead and writes at once what was
-planned meanwhile. It sleeps while no two callers share a sync.
+planned meanwhile. It sleeps while no two callers share a sync. After a short pause it also writes
+what was posted, unless another write has taken that along.
 """
 
 from __future__ import annotations
 
 import threading
 
+from fmq.clock import Clock
 from fmq.store.commit_queue import CommitQueue, Waiter, wake
+from fmq.store.posts import PAUSE_SECONDS
 
 
 class Committer:
     """The thread that leads one commit queue while its callers wait."""
 
-    def __init__(self, commit_queue: CommitQueue) -> None:
+    def __init__(self, commit_queue: CommitQueue, clock: Clock) -> None:
         self._commit_queue = commit_queue
+        self._clock = clock
         self._heir = Waiter(0, 0)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
@@ -42,7 +46,10 @@ class Committer:
         try:
             stopping = False
             while not stopping:
-                heir.lock.acquire()
+                if queue.posts.are_watched:
+                    self._clock.wait(heir.lock, PAUSE_SECONDS)
+                else:
+                    heir.lock.acquire()
                 # Read it before leading: after it is set, the lead comes here at most once more.
                 stopping = self._stopping
                 queue.lead_for_others(heir.thread)

@@ -64,9 +64,18 @@ class Decisions:
         self._reserve = reserve
         self._kept = kept
 
-    def commit_prepared(self, transaction: Numbered, sync: bool | None = None) -> Receipts:
-        """Commit a prepared transaction, for its own handle; return how to get its receipts."""
-        decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
+    def commit_prepared(
+        self, transaction: Numbered, sync: bool | None = None, *, posted: bool = False
+    ) -> Receipts:
+        """Commit a prepared transaction, for its own handle; return how to get its receipts.
+
+        If `posted`, nobody waits until that is durable: a crash leaves it undecided, and another
+        one knows what to decide.
+        """
+        sync = False if posted else sync
+        decided = self._decide(
+            transaction.tx_id, COMMIT, sync, number=transaction.number, posted=posted
+        )
         found = decided.runs if isinstance(decided, Ending) else decided.receipts
         if not transaction.left_out:
             return partial(receipts_of, found)
@@ -113,6 +122,8 @@ class Decisions:
         decided_by: str = "",
         seal: str | None = None,
         number: int = 0,
+        *,
+        posted: bool = False,
     ) -> Ending | Outcome:
         """Write a decision, or return the outcome if the same decision was made before.
 
@@ -139,7 +150,7 @@ class Decisions:
                 )
             if not is_ending:
                 decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-                ending = self._end(entry, decided, sync)
+                ending = self._end(entry, decided, sync, posted=posted)
                 if ending is not None:
                     return ending
             # Another call is ending or relocating it. Look again when that is durable.
@@ -153,7 +164,9 @@ class Decisions:
         """Return whether another call ends or relocates it, or has ended it. Under the lock."""
         return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry
 
-    def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Ending | None:
+    def _end(
+        self, entry: Entry, decided: Decided, sync: bool | None, *, posted: bool
+    ) -> Ending | None:
         """Append the records that end `entry`; return None if another call was faster."""
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
@@ -187,8 +200,15 @@ class Decisions:
             self._kept.drop(entry.prepare)
             return True
 
-        done = self._commit_queue.run(plan, ending, sync)
+        if posted:
+            done = self._commit_queue.post(plan, ending, partial(self._is_awaited, entry))
+        else:
+            done = self._commit_queue.run(plan, ending, sync)
         return ending if done else None
+
+    def _is_awaited(self, entry: Entry) -> bool:
+        """Return whether a caller waits for what `entry` publishes. Under the lock."""
+        return any(self._ledger.is_awaited(run.topic) for run in entry.runs)
 
     def _decided_before(
         self, tx_id: str, kind: Kind, seal: str | None, number: int

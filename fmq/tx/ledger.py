@@ -292,6 +292,11 @@ class Ledger:
         dead = self.dead.get(group)
         return 0 if dead is None else dead.count(self.queue(dead.topic, 0))
 
+    def is_awaited(self, topic: str) -> bool:
+        """Return whether a caller waits for the next message of a topic."""
+        known = self.topics.get(topic)
+        return bool(known.waiting) if known is not None else topic in self.awaited
+
     def own_topics(self) -> list[Topic]:
         """Return the topics that callers know: those that are not internal."""
         topics = self.topics.values()

@@ -85,6 +85,7 @@ class TransactionManager:
         self._kept = PreparedBytes(options.reference_bytes_min)
         self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
         self.commit_prepared = self.decisions.commit_prepared
+        self.confirm_prepared = partial(self.decisions.commit_prepared, posted=True)
         self.roll_back_prepared = self.decisions.roll_back_prepared
         self.outcome, self.make_durable = self.decisions.outcome, self.decisions.make_durable
         self.waits, self.makes_durable = self._commit_queue.waits, writer.makes_durable

@@ -56,6 +56,7 @@ class Messages:
         self._catalog = catalog
         self._reader = reader
         self.clock = clock
+        self.hurry: Callable[[], None] = lambda: None  # has what was posted written at once
 
     def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         """Return up to `limit` messages from `offset` on, at least one; None if there are none yet.
@@ -338,6 +339,7 @@ class Messages:
         """Have `wakeup` called, at least once, at the next message of any of `topics`. Under the
         lock.
         """
+        self.hurry()
         for name in topics:
             topic = self.ledger.topics.get(name)
             if topic is not None:

@@ -55,6 +55,9 @@ class Coordinator(Protocol):
     def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Commit a prepared transaction; return how to get its receipts."""
 
+    def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
+        """Commit a prepared transaction without waiting; return how to get its receipts."""
+
     def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
         """Roll back a prepared transaction."""
 
@@ -218,6 +221,15 @@ class Transaction:
         self._sync = sync
         self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
         manager.after()
+
+    def _commit_posted(self) -> None:
+        """Commit what is prepared, and do not wait: whatever crashes, another one decides so."""
+        if not self._is_undecided():
+            self._commit()
+            return
+        self._sync = False  # so that a later call waits until it is durable
+        self._receipts = self._step(COMMITTED, self._manager.confirm_prepared)
+        self._manager.after()
 
     def rollback(self, *, sync: bool | None = None) -> None:
         """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from fmq.clock import SystemClock
 from fmq.disk import Buffer, Directory, Disk, File
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.committer import Committer
@@ -146,7 +147,7 @@ class Shared:
         self.journal = make_journal(GatedDisk(self.disk, self.gate))
         self.published: list[str] = []
         self.queue = CommitQueue(self.lock, self.journal, self._publish, synced=synced)
-        self.committer = Committer(self.queue) if committer else None
+        self.committer = Committer(self.queue, SystemClock()) if committer else None
         if self.committer is not None:
             self.committer.start()
         self.waited = True  # whether every call of `send` was to wait until it was durable

@@ -1,0 +1,154 @@
+"""A commit that nobody waits for: it costs no sync of its own, and who looks sees it, durable.
+
+The block of a bound transaction confirms in this way, once its database has committed.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import fmq
+from fmq.errors import AlreadyDecided, EngineFailed
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from fmq.testing.inside import inside
+from tests.conftest import OPTIONS, PATH
+
+
+@pytest.fixture
+def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[fmq.Engine]:
+    """An engine with its threads, on a clock that stands still: no pause ever ends by itself."""
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
+        yield engine
+
+
+def post(engine: fmq.Engine, tx_id: str = "order", topic: str = "orders") -> fmq.Transaction:
+    """Prepare a transaction, and post its commit."""
+    tx = engine.transaction(tx_id=tx_id, producer="shop")
+    tx.send(topic, tx_id.encode())
+    tx.mark("last", 7)
+    tx.prepare()
+    tx._commit_posted()
+    return tx
+
+
+def is_visible(engine: fmq.Engine, topic: str = "orders") -> bool:
+    """Return whether a message of the topic is visible, without looking as a caller does."""
+    queue = inside(engine).ledger.queue(topic, 0)
+    return queue is not None and queue.next > 0
+
+
+def test_a_posted_commit_shares_the_next_sync(engine: fmq.Engine) -> None:
+    before = engine.stats().syncs
+    tx = post(engine)
+    assert tx.phase.value == "committed"
+    assert not is_visible(engine), "its sync is still to come"
+    engine.send("other", b"takes it along")
+    assert is_visible(engine)
+    assert engine.stats().syncs == before + 2, "one for the prepare, and one for the send"
+
+
+LOOKS: dict[str, Callable[[fmq.Engine], object]] = {
+    "read": lambda engine: engine.read("orders"),
+    "poll": lambda engine: engine.consumer("orders", group="g").poll(),
+    "poll and wait": lambda engine: engine.consumer("orders", group="g").poll(timeout=5),
+    "take": lambda engine: engine.consumer("orders", group="g").take(),
+    "queues": lambda engine: engine.queues("orders"),
+    "mark": lambda engine: engine.mark("last"),
+    "outcome": lambda engine: engine.outcome("order").state == "committed",
+    "stats": lambda engine: engine.stats().messages,
+    "settle": lambda engine: not engine.settle().unknown,
+    "nothing undecided": lambda engine: not engine.undecided(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_sees_what_was_posted_before_it(engine: fmq.Engine, look: str) -> None:
+    engine.consumer("orders", group="g").close()
+    post(engine)
+    assert LOOKS[look](engine), look
+    assert is_visible(engine)
+
+
+def test_receipts_are_durable(engine: fmq.Engine, disk: CrashDisk) -> None:
+    (receipt,) = post(engine).commit()
+    with fmq.open(PATH, disk=disk.after_power_loss(7), clock=FakeClock()) as again:
+        (found,) = again.read("orders", offset=receipt.offset)
+    assert found.body == b"order"
+
+
+def test_a_consumer_that_waits_gets_it_at_once(engine: fmq.Engine) -> None:
+    """The clock stands still, so no pause of the committer ends."""
+    with engine.consumer("orders", group="g") as consumer, ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(consumer.poll, timeout=5)
+        while not inside(engine).ledger.is_awaited("orders"):
+            pass
+        post(engine)
+        (delivery,) = polled.result(timeout=20)
+        assert delivery.body == b"order"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_seen_survives_a_power_cut_where_it_was(
+    engine: fmq.Engine, disk: CrashDisk, seed: int
+) -> None:
+    engine.send("orders", b"before")
+    post(engine)
+    seen = engine.read("orders")
+    with fmq.open(PATH, disk=disk.after_power_loss(seed), clock=FakeClock()) as again:
+        assert again.read("orders") == seen, seed
+        assert again.outcome("order").state == "committed", seed
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_nobody_has_seen_is_undecided_after_a_power_cut(
+    engine: fmq.Engine, disk: CrashDisk, seed: int
+) -> None:
+    """Or committed, if its bytes got to the disk; but never lost, and never rolled back."""
+    post(engine)
+    with fmq.open(PATH, disk=disk.after_power_loss(seed), clock=FakeClock()) as again:
+        if again.outcome("order").state == "undecided":
+            assert again.read("orders") == [], seed
+            again.decide("order", "commit")
+        assert [each.body for each in again.read("orders")] == [b"order"], seed
+
+
+def test_a_kill_leaves_it_undecided(engine: fmq.Engine, disk: CrashDisk) -> None:
+    post(engine)
+    with fmq.open(PATH, disk=disk.after_kill(), clock=FakeClock()) as again:
+        assert [each.tx_id for each in again.undecided()] == ["order"]
+
+
+def test_another_decision_comes_too_late(engine: fmq.Engine) -> None:
+    post(engine)
+    with pytest.raises(AlreadyDecided):
+        engine.decide("order", "rollback")
+    assert engine.decide("order", "commit").state == "committed"
+
+
+def test_closing_makes_it_durable(disk: CrashDisk, clock: FakeClock) -> None:
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
+        post(engine)
+    with fmq.open(PATH, disk=disk.after_power_loss(7), clock=clock) as again:
+        assert again.outcome("order").state == "committed"
+
+
+def test_a_failed_write_hides_it_and_hinders_no_look(clock: FakeClock) -> None:
+    disk = FaultDisk(CrashDisk())
+    engine = fmq.open(PATH, OPTIONS, disk=disk, clock=clock)
+    engine.send("orders", b"before")
+    post(engine)
+    disk.fail("write", error=errno.EIO, names="*.seg")
+    assert [each.body for each in engine.read("orders")] == [b"before"]
+    with pytest.raises(EngineFailed):
+        engine.send("orders", b"after")
+    engine.close()
+
+
+def test_without_threads_it_is_durable_on_return(disk: CrashDisk, clock: FakeClock) -> None:
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock, background=False) as engine:
+        post(engine)
+        assert is_visible(engine)
