@@ -15,6 +15,7 @@ from fmq.clock import as_datetime
 from fmq.consume.claim import Claim
 from fmq.consume.dead_letter import PAGE_BYTES
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
+from fmq.consume.ranges import ranges_of
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
 from fmq.message import Message, Origin
 from fmq.results import DeadLetter
@@ -265,7 +266,7 @@ class Burying:
                 [letter.message for letter in some],
                 [letter.failure for letter in some],
             )
-            ranges = _ranges(letter.offset for letter in some)
+            ranges = ranges_of(letter.offset for letter in some)
             if self._end(group, topic, ranges, REPLAYED, [run]):
                 done += len(some)
             elif len(some) > 1:
@@ -293,7 +294,7 @@ class Burying:
                 )
                 if failure is not None and failure.time_us < before_us
             )
-            ranges = _ranges(old)
+            ranges = ranges_of(old)
         done = 0
         for at in range(0, len(ranges), RANGES_AT_ONCE):
             part = ranges[at : at + RANGES_AT_ONCE]
@@ -398,7 +399,7 @@ class Burying:
     def _carry(self, group: str, letters: list[Letter]) -> int:
         failures = [letter.failure._replace(number=letter.number) for letter in letters]
         run = self._run_of(dead_topic(group), [letter.message for letter in letters], failures)
-        ranges = _ranges(letter.offset for letter in letters)
+        ranges = ranges_of(letter.offset for letter in letters)
         if self._end(group, "", ranges, CARRIED, [run]):
             return run.size
         if len(letters) == 1:
@@ -420,16 +421,6 @@ def _as_many(messages: list[Message]) -> list[Message]:
         if size >= PAGE_BYTES:
             return messages[:count]
     return messages
-
-
-def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for offset in offsets:
-        if found and found[-1][1] == offset:
-            found[-1] = found[-1][0], offset + 1
-        else:
-            found.append((offset, offset + 1))
-    return found
 
 
 def _joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -16,6 +16,7 @@ from itertools import repeat
 from fmq.consume.claim import Claim
 from fmq.consume.holds import LATER
 from fmq.consume.key_order import Key
+from fmq.consume.ranges import Ranges, gaps_between, ranges_of
 from fmq.errors import BadFilter, BadOption, FilterDiffers, FmqError
 from fmq.filters import Filter, stored
 from fmq.store.extension import EXPIRED_ACKS
@@ -26,7 +27,6 @@ from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
 
-Ranges = list[tuple[int, int]]
 SIFTED_AT_ONCE = 4096  # messages
 NOTHING = None, dict[str, str]()  # what a filter sees of a message that carries nothing
 
@@ -128,9 +128,9 @@ class Sieve:
             else:
                 taken.append((offset, offset + 1))
         expired = expired[: bisect_left(expired, upto)]
-        passed = _gaps(sorted((*matching, *expired)), first, upto)
+        passed = gaps_between(sorted((*matching, *expired)), first, upto)
         if passed or expired:
-            self._pass_over(claim, passed, _ranges_of(expired))
+            self._pass_over(claim, passed, ranges_of(expired))
 
         def hold_the_rest() -> None:
             for offset in later:
@@ -304,26 +304,3 @@ class Sieve:
                     claim.holds.transfer(low, high, claim, append)
 
         self._writer.commit_queue.run(plan, append, False)
-
-
-def _ranges_of(offsets: list[int]) -> Ranges:
-    """Return sorted offsets as ranges."""
-    found: Ranges = []
-    for offset in offsets:
-        if found and found[-1][1] == offset:
-            found[-1] = found[-1][0], offset + 1
-        else:
-            found.append((offset, offset + 1))
-    return found
-
-
-def _gaps(offsets: list[int], at: int, end: int) -> Ranges:
-    """Return the ranges between `at` and `end` that have none of `offsets`."""
-    found: Ranges = []
-    for offset in (*offsets, end):
-        if offset > end:
-            offset = end
-        if at < offset:
-            found.append((at, offset))
-        at = max(at, offset + 1)
-    return found

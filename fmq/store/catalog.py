@@ -15,7 +15,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 from fmq.disk import Directory
 from fmq.errors import Damaged, NewerFormat
@@ -23,6 +24,7 @@ from fmq.store.id_table import IdTable
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex, outcome_key
 from fmq.store.index_blocks import (
     BadIndex,
+    BlockHead,
     decode_head,
     decode_ids_of,
     decode_outcomes,
@@ -39,6 +41,7 @@ KEYS_MAX = 1 << 22  # 16 MiB; the keys of older segments are read again for each
 RUN_KEYS = 1 << 13  # how many are sorted at once: other threads wait meanwhile
 
 Rebuild = Callable[[int], SegmentIndex]
+P = TypeVar("P")
 _base_of = itemgetter(1)  # of a pair in _lanes
 
 
@@ -196,7 +199,27 @@ class Catalog:
         return [places[i] for i in reversed(_all_of(key, keys))]
 
     def _outcomes(self, base: int) -> tuple[array[int], array[int]]:
-        """Return the keys and the places of the decisions in a segment, in the order of decisions.
+        """Return the keys and the places of the decisions in a segment, in their order."""
+        none = array("I"), array("I")
+        return self._part(base, attrgetter("outcomes"), decode_outcomes, _outcomes_of, none)
+
+    def ids(self, base: int) -> IdTable:
+        """Return the message ids that the segment at `base` knows.
+
+        Raises FileNotFoundError if retention has dropped the segment.
+        """
+        return self._part(base, attrgetter("ids"), decode_ids_of, attrgetter("ids"), IdTable(base))
+
+    def _part(
+        self,
+        base: int,
+        counted: Callable[[BlockHead], int],
+        decode: Callable[[bytes, bytes, int, int], P],
+        part_of: Callable[[SegmentIndex], P],
+        none: P,
+    ) -> P:
+        """Return a part of the index of a segment: of the index in memory, or of the file, or of
+        the index that is built again; `none` if its head states that `counted` is 0.
 
         This is not done under the lock, so readers go on meanwhile.
         """
@@ -204,56 +227,27 @@ class Catalog:
             index = self._loaded.get(base)
         if index is None:
             try:
-                return self._read_outcomes(base)
+                chain = self._chains.get(base, 0)
+                block = self._block_with(base, counted, chain)
+                return decode(block, self._store, base, chain) if block else none
             except (OSError, BadIndex):
                 index = self._rebuild(base)
             with self.lock:
                 self.rebuilt += 1
                 if base in self._bases:
                     self._keep(index)
-        return index.outcome_keys, index.outcome_places
+        return part_of(index)
 
-    def _read_outcomes(self, base: int) -> tuple[array[int], array[int]]:
+    def _block_with(self, base: int, counted: Callable[[BlockHead], int], chain: int) -> bytes:
+        """Return the block in the file of an index; nothing if it has none of what is `counted`."""
         file = self._directory.open(segment_name(base, SUFFIX))
         try:
             front = read_front(file)
-            chain = self._chains.get(base, 0)
-            if not decode_head(front, 0, self._store, base, chain).outcomes:
-                return array("I"), array("I")
-            data = read_block(file, front)  # one checksum covers the whole block
+            if not counted(decode_head(front, 0, self._store, base, chain)):
+                return b""
+            return read_block(file, front)  # one checksum covers the whole block
         finally:
             file.close()
-        return decode_outcomes(data, self._store, base, chain)
-
-    def ids(self, base: int) -> IdTable:
-        """Return the message ids that the segment at `base` knows.
-
-        Raises FileNotFoundError if retention has dropped the segment.
-        """
-        with self.lock:
-            index = self._loaded.get(base)
-        if index is None:
-            try:
-                return self._read_ids(base)
-            except (OSError, BadIndex):
-                index = self._rebuild(base)
-            with self.lock:
-                self.rebuilt += 1
-                if base in self._bases:
-                    self._keep(index)
-        return index.ids
-
-    def _read_ids(self, base: int) -> IdTable:
-        file = self._directory.open(segment_name(base, SUFFIX))
-        try:
-            front = read_front(file)
-            chain = self._chains.get(base, 0)
-            if not decode_head(front, 0, self._store, base, chain).ids:
-                return IdTable(base)
-            data = read_block(file, front)
-        finally:
-            file.close()
-        return decode_ids_of(data, self._store, base, chain)
 
     def _keep_keys(self, base: int, keys: array[int]) -> None:
         """Keep the keys of the segment at `base`, if there is room beside those of newer segments.
@@ -358,3 +352,7 @@ def _all_of(key: int, keys: array[int]) -> list[int]:
 def _holds(run: array[int], key: int) -> bool:
     i = bisect_left(run, key)
     return i < len(run) and run[i] == key
+
+
+def _outcomes_of(index: SegmentIndex) -> tuple[array[int], array[int]]:
+    return index.outcome_keys, index.outcome_places
