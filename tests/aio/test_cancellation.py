@@ -16,6 +16,7 @@ from tests.aio.stepping import Stepper
 
 TURNS = range(40)
 Make = Callable[[fmq.aio.AsyncEngine], Any]
+Cancelled = tuple[Callable[[], Any], Callable[[], bool]]
 
 
 @pytest.fixture(params=["open", "committer", "connect"])
@@ -165,6 +166,132 @@ def test_an_ack_is_written_or_the_message_is_still_held(
             stepper.run(delivery.ack())
         assert engine.groups("g")[0].unread == 0
     stepper.run(consumer.close())
+
+
+class Calls:
+    """Calls that are cancelled. Each method makes what its call needs, and returns the call and a
+    function that says whether the call has had its effect.
+    """
+
+    def __init__(self, engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper) -> None:
+        self.engine, self.face, self.run = engine, face, stepper.run
+        self.number = 0
+        engine.send("known", b"-")
+        self.consumer = self.run(consumer_of(face))
+        self._ack_all()
+
+    def _ack_all(self) -> None:
+        for each in self.run(self.consumer.poll(limit=1000)):
+            self.run(each.ack())
+
+    def _delivery(self) -> Any:
+        self._ack_all()
+        self.engine.send("known", b"x")
+        (delivery,) = self.run(self.consumer.poll(timeout=5))
+        return delivery
+
+    def release(self) -> Cancelled:
+        delivery = self._delivery()
+        return delivery.release, lambda: delivery.is_settled
+
+    def extend(self) -> Cancelled:
+        delivery = self._delivery()
+        again: list[Any] = []
+
+        def is_redelivered() -> bool:
+            again.extend(again or self.run(self.consumer.poll(timeout=0.02)))
+            return bool(again)
+
+        return lambda: delivery.extend(0.001), is_redelivered
+
+    def reject(self) -> Cancelled:
+        delivery = self._delivery()
+        letters = self.engine.dead_letters("g")
+        before = letters.count()
+        return lambda: delivery.reject("why"), lambda: letters.count() == before + 1
+
+    def replay(self) -> Cancelled:
+        self.run(self._delivery().reject("why"))
+        letters = self.run(self.face.dead_letters("g"))
+        return letters.replay, lambda: self.engine.dead_letters("g").count() == 0
+
+    def seek(self) -> Cancelled:
+        self._ack_all()
+        group = self.run(self.face.group("g"))
+        unread = lambda: self.engine.groups("g")[0].unread  # noqa: E731
+        return lambda: group.seek("known", offset=0), lambda: unread() > 0
+
+    def decide(self) -> Cancelled:
+        self.number += 1
+        name = f"tx-{self.number}"
+        tx = self.engine.transaction(tx_id=name)
+        tx.send("known", b"x")
+        tx.prepare()
+        outcome = self.engine.outcome
+        return lambda: self.face.decide(name, "commit"), lambda: outcome(name).state == "committed"
+
+    def recall(self) -> Cancelled:
+        receipt = self.engine.send("later", b"x", delay=1000.0)
+        waits = self.engine.delayed
+        return lambda: self.face.recall(receipt), lambda: receipt not in waits("later")
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Calls) if not name.startswith("_")])
+def test_a_call_is_carried_out_and_says_so_or_can_be_made_again(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper, name: str
+) -> None:
+    calls = Calls(engine, face, stepper)
+    ended = 0
+    for turns in TURNS:
+        call, is_done = getattr(calls, name)()
+        assert not is_done()
+        task = stepper.cancel_after(turns, call)
+        if task.cancelled():
+            assert is_done() == ("it is done" in note_of(task))
+        else:
+            ended += 1
+            task.result()
+        if not is_done():
+            stepper.run(call())
+            assert is_done()
+        if ended > 1:
+            break
+    assert ended
+    stepper.run(calls.consumer.close())
+
+
+def test_a_block_that_prepares_is_undecided_or_has_ended(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
+) -> None:
+    async def story() -> None:
+        async with face.transaction(tx_id=name) as tx:
+            tx.send("known", b"1")
+            await tx.prepare()
+
+    ended = 0
+    for turns in TURNS:
+        name = f"tx-{turns}"
+        before = len(engine.read("known", limit=9999))
+        task = stepper.cancel_after(turns, story)
+        written = len(engine.read("known", limit=9999)) - before
+        undecided = name in [each.tx_id for each in engine.undecided()]
+        if task.cancelled():
+            note = note_of(task)
+            assert undecided == ("stays undecided" in note)
+            assert written == ("it is done" in note)
+        else:
+            ended += 1
+            assert written == 1
+        if undecided:
+            engine.decide(name, "rollback")
+        elif written:
+            assert engine.outcome(name).state == "committed"
+        else:
+            with engine.transaction(tx_id=name):
+                pass  # its id is free
+        if ended > 1:
+            break
+    assert ended
 
 
 def test_a_timeout_ends_each_wait(face: fmq.aio.AsyncEngine, stepper: Stepper) -> None:
