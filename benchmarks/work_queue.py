@@ -3,8 +3,9 @@
 Each subject has jobs of 100 bytes. A worker takes one, which counts an attempt, and acks it. An
 attempt survives a kill of the process, an ack a power cut: in sqlite3, a table by hand in WAL mode,
 the UPDATE that takes a job is not synced, and the DELETE that acks it is (synchronous=FULL); fmq
-does the same by itself. Redis (a stream with a group, appendfsync always) syncs both. The subjects
-take turns in each round, and a ratio is the median of the rounds' ratios.
+does the same by itself: `fmq` by `poll` and `ack`, `run` as `consumer.run` does, whose ack counts
+the attempt of the next job. Redis (a stream with a group, appendfsync always) syncs both. The
+subjects take turns in each round, and a ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -79,6 +80,22 @@ class OfFmq:
 
     def close(self) -> None:
         self._stack.close()
+
+
+class OfRun(OfFmq):
+    """fmq, as each thread of `consumer.run` uses it."""
+
+    def worker(self) -> Callable[[int], int]:
+        consumer = self._stack.enter_context(self._engine.consumer("jobs", group="g"))
+        handled: fmq.Delivery | None = None
+
+        def work(limit: int) -> int:
+            nonlocal handled
+            found = None if handled is None else consumer._advance(handled)
+            handled = found or next(iter(consumer.poll(limit=1)), None)
+            return int(handled is not None)
+
+        return work
 
 
 TAKE = """
@@ -171,6 +188,9 @@ class OfRedis:
             self._server.close()
 
 
+OWN = {"fmq": OfFmq, "run": OfRun}
+
+
 def in_process(subject: Subject, workers: int, jobs: int, limit: int) -> float:
     """Return how many jobs a second the threads of this process handle."""
     subject.fill(jobs)
@@ -197,8 +217,8 @@ def in_process(subject: Subject, workers: int, jobs: int, limit: int) -> float:
 def child(name: str, directory: Path, at: str, ready: Any, begin: Any, told: Any) -> None:
     """Work in a process of its own, until there is no job."""
     subject: Subject
-    if name == "fmq":
-        subject = OfFmq(directory, connects=True)
+    if name in OWN:
+        subject = OWN[name](directory, connects=True)
     else:
         subject = OfSqlite(directory) if name == "sqlite3" else OfRedis(directory, at=at)
     work, count = subject.worker(), 0
@@ -234,13 +254,12 @@ def in_processes(name: str, subject: Subject, directory: Path) -> float:
 def subjects(home: Path, *, connects: bool) -> dict[str, Subject]:
     """Return an empty queue of each kind."""
     found: dict[str, Subject] = {}
-    names = ["fmq", "sqlite3", "redis"] if find_program("redis-server") else ["fmq", "sqlite3"]
-    for name in names:
+    for name in (*OWN, "sqlite3", *(["redis"] if find_program("redis-server") else [])):
         directory = home / name
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        if name == "fmq":
-            found[name] = OfFmq(directory, connects=connects)
+        if name in OWN:
+            found[name] = OWN[name](directory, connects=connects)
         else:
             found[name] = OfSqlite(directory) if name == "sqlite3" else OfRedis(directory)
     return found
@@ -268,19 +287,27 @@ def one_round(row: str, running: dict[str, Subject], home: Path) -> dict[str, fl
     if row == "alone":
         return alone(running)
     if row in IN_PROCESS:
-        return {name: in_process(each, *IN_PROCESS[row]) for name, each in running.items()}
+        one_by_one = IN_PROCESS[row][2] == 1
+        return {
+            name: in_process(each, *IN_PROCESS[row])
+            for name, each in running.items()
+            if one_by_one or name != "run"
+        }
     return {name: in_processes(name, each, home / name) for name, each in running.items()}
 
 
 def shown(row: str, rounds: list[dict[str, float]]) -> str:
     """Return the line of a row: rates, and the ratios of fmq to each peer."""
     names = list(rounds[0])
-    rates = [f"{name} {statistics.median(each[name] for each in rounds):,.0f}/s" for name in names]
-    ratios = [
-        f"{statistics.median(each['fmq'] / each[name] for each in rounds):.2f} x {name}"
-        for name in names[1:]
-    ]
-    return f"{row:12} {', '.join(rates)}; fmq is {', '.join(ratios)}"
+    said = [f"{name} {statistics.median(each[name] for each in rounds):,.0f}/s" for name in names]
+    for own in (name for name in names if name in OWN):
+        ratios = [
+            f"{statistics.median(each[own] / each[name] for each in rounds):.2f} x {name}"
+            for name in names
+            if name not in OWN
+        ]
+        said.append(f"{own} is {', '.join(ratios)}")
+    return f"{row:12} {', '.join(said)}"
 
 
 def main() -> None:

@@ -53,4 +53,16 @@ OF_TRIES = (
         "        count = holds.count_of(first)\n",
         STORIES,
     ),
+    Mutant(
+        "an advance counts no attempt",
+        "            records.append(Tried(tried))\n",
+        "            pass\n",
+        STORIES,
+    ),
+    Mutant(
+        "an advance does not ack what was handled",
+        "            records.append(Acks((consumer._range(*handled),), 0))\n",
+        "            pass\n",
+        STORIES,
+    ),
 )

@@ -21,8 +21,9 @@ from fmq.testing.inside import inside
 
 OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
 KINDS = (
-    *("send", "poll", "poll", "poll", "poll", "ack", "ack", "release", "release", "delay"),
-    *("not counted", "expire", "fill", "fill", "checkpoint", "skip", "reopen", "seek"),
+    *("send", "poll", "poll", "poll", "poll", "ack", "ack", "advance", "advance", "release"),
+    *("release", "delay", "not counted", "expire", "fill", "fill", "checkpoint", "skip"),
+    *("reopen", "seek"),
 )
 STEPS = 26
 LEASE_SECONDS, LATER_SECONDS = 10, 5000
@@ -105,14 +106,37 @@ class Story:
         self._call(self.engine.checkpoint, lambda state: None, syncs=True)
 
     def _poll(self) -> None:
-        """The claim is not known before. So first any subset may have been tried once more."""
-        running = deepcopy(self.done)
-        self.running = [running]
-        for offset in range(running.sent):
-            if offset not in running.acked:
-                running.tried[offset] = (running.of(offset)[0] + 1, 0)
+        self._may_try(self.done)
         found = self.consumer.poll(limit=self.random.randint(1, 3))
-        after = deepcopy(self.done)
+        self._have_tried(found, self.done)
+        self.since.append(self.done)
+
+    def _advance(self) -> None:
+        """Ack what is in hand, and get the next, as `run` does."""
+        done = self._take()
+        if done is None:
+            return
+        acked = deepcopy(self.done)
+        acked.done(done.offset)
+        self._may_try(acked, self.done)  # the lease may be lost
+        found = self.consumer._advance(done)
+        self._have_tried([found] if found else [], acked if done.is_settled else self.done)
+        if done.is_settled or found:
+            self.since = [self.done]
+
+    def _may_try(self, *states: State) -> None:
+        """Begin a call after one of `states`, whose claim is not known before: any subset may have
+        been tried once more.
+        """
+        self.running = [deepcopy(each) for each in states]
+        for running in self.running:
+            for offset in range(running.sent):
+                if offset not in running.acked:
+                    running.tried[offset] = (running.of(offset)[0] + 1, 0)
+
+    def _have_tried(self, found: list[fmq.Delivery], before: State) -> None:
+        """Note what a call has returned, after the state `before`."""
+        after = deepcopy(before)
         now_us = self.clock.time_us()
         for delivery in found:
             count, due_us = after.of(delivery.offset)
@@ -123,7 +147,6 @@ class Story:
             after.tried[delivery.offset] = (count + 1, 0)
         self.hand += found
         self.done, self.running = after, []
-        self.since.append(after)
 
     def _take(self) -> fmq.Delivery | None:
         if not self.hand:
@@ -177,9 +200,10 @@ class Story:
             self._call(skip, lambda state: state.done(offset), syncs=True)
 
     def _seek(self) -> None:
-        """Go on with the last message: attempts are forgotten."""
-        if self.done.sent:
-            last = self.done.sent - 1
+        """Go on with the last message, if retention has left it: attempts are forgotten."""
+        last = self.done.sent - 1
+        queue = inside(self.engine).ledger.queue("t", 0)
+        if queue is not None and queue.first <= last:
 
             def effect(state: State) -> None:
                 state.acked = {*range(last)}

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, TypeVar
 from weakref import finalize
 
+from fmq.consume.advancing import advance
 from fmq.consume.burying import Burying
 from fmq.consume.by_priority import SpanWanted
 from fmq.consume.claim import Claim
@@ -221,6 +222,10 @@ class Consumer:
         """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
         return next_delivery(self, inf, done)
 
+    def _advance(self, done: Delivery) -> Delivery | None:
+        """Ack `done`, and return the next delivery if there is one now."""
+        return advance(self, done)
+
     def _fail(self, delivery: DeliveredRange, error: BaseException) -> None:
         fail(delivery, error)
 
@@ -274,9 +279,11 @@ class Consumer:
         read: Callable[[Queue, int, int], C],
         *,
         in_one_piece: bool = False,
+        tells: bool = True,
     ) -> tuple[Claim, list[C]] | None:
         """Claim messages, waiting up to `timeout` seconds. Return them as `read` gives each piece
-        of consecutive ones. Without a filter there is one piece.
+        of consecutive ones. Without a filter there is one piece. If the program is to be told of
+        other queues, and it must not be called now, `tells` is False: then there is nothing.
         """
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
@@ -297,7 +304,7 @@ class Consumer:
                 self._is_seen(now)
                 news = claim = None
                 if member.has_news:
-                    if self._on_change is None:
+                    if self._on_change is None or not tells:
                         return None  # `take_news` tells a client first
                     news = member.take_news()
                 else:

@@ -58,10 +58,9 @@ def next_delivery(consumer: Any, timeout: float, done: Delivery | None = None) -
     for `timeout` seconds.
     """
     if done is not None:
-        try:
-            done.ack()
-        except LeaseLost as error:
-            logger.warning("handled, and not acked: %s", error)
+        found_now: Delivery | None = consumer._advance(done)
+        if found_now is not None:
+            return found_now
     while not (consumer._draining.is_on or consumer._closed):
         try:
             found: list[Delivery] = consumer.poll(limit=1, timeout=timeout)

@@ -43,15 +43,19 @@ class Tries:
 
     def plan_count(self, what: tuple[Claim, list[TriedRange]]) -> list[Range]:
         """Plan the record of an attempt. Under the lock."""
-        claim, tried = what
+        claim, _ = what
         self._writer.release_dropped()
-        holds = claim.holds
-        left = [each for each in tried if holds.is_held_by(each.first, each.end, claim)]
+        holds, left = claim.holds, self.still_held(*what)
         if left:
             self._writer.send(Append([Tried(left)]))
             for each in left:
                 holds.count_try(each.first, each.end)
         return [(each.first, each.end) for each in left]
+
+    def still_held(self, claim: Claim, tried: list[TriedRange]) -> list[TriedRange]:
+        """Return those that `claim` holds. Under the lock."""
+        is_held = claim.holds.is_held_by
+        return [each for each in tried if is_held(each.first, each.end, claim)]
 
     def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> bool:
         """Hand the range out again after `delay` seconds; return False if `claim` does not hold

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import finalize
 
+from fmq.consume.advancing import note_handled
 from fmq.consume.backoff import Retry
 from fmq.consume.consumer import OnChange
 from fmq.consume.delivery import (
@@ -42,7 +43,16 @@ from fmq.store.commit_queue import waits
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_count, check_seconds
 from fmq.wire.batches import ReplayedRead, decode_batch
-from fmq.wire.claims import ACKS_MAX, CLAIM, NEWS, PIECE, AckAsked, encode_ack, encode_take
+from fmq.wire.claims import (
+    ACKS_MAX,
+    ADVANCED,
+    CLAIM,
+    NEWS,
+    PIECE,
+    AckAsked,
+    encode_ack,
+    encode_take,
+)
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 
@@ -260,6 +270,20 @@ class RemoteConsumer:
         """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
         return next_delivery(self, POLL_SECONDS, done)
 
+    def _advance(self, done: Delivery) -> Delivery | None:
+        """Ack `done`, and return the next delivery if there is one now: with one answer."""
+        self._check()
+        claim, (first, end) = done._claim, done._offsets()
+        said = encode_ack(AckAsked(claim.number, first, end, None, *claim.queue))
+        try:
+            answer = self._ask(Op.ADVANCE, said, claim, first, end)
+        except LeaseLost:
+            note_handled(done, is_acked=False)
+            return None
+        note_handled(done, is_acked=bool(answer[0]))
+        found = self._pieces(answer[ADVANCED.size :])
+        return self._deliveries(*found[0])[0] if found else None
+
     def _fail(self, delivery: DeliveredRange, error: BaseException) -> None:
         fail(delivery, error)
 
@@ -366,17 +390,18 @@ class RemoteConsumer:
         said = encode_values([claim.number, first, end, *claim.queue, reason])
         self._ask(Op.REJECT, said, claim, first, end)
 
-    def _ask(self, op: Op, payload: bytes, claim: RemoteClaim, first: int, end: int) -> None:
-        """Have the range acked or given back, once."""
+    def _ask(self, op: Op, payload: bytes, claim: RemoteClaim, first: int, end: int) -> bytes:
+        """Have the range acked or given back, once. Return the answer."""
         self._spend(claim, first, end)
         try:
-            self._link.ask(op, payload, handle=self._handle)
+            answer = self._link.ask(op, payload, handle=self._handle)
         except BaseException as error:
             better = self._unspend(claim, first, end, error)
             if better is not None:
                 raise better from error
             raise
         self._done(claim, first, end)
+        return answer
 
     def _unspend(
         self, claim: RemoteClaim, first: int, end: int, error: BaseException | None

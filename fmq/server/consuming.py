@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fmq.consume.backoff import retry_said
 from fmq.errors import LeaseLost
+from fmq.server.advancing import Advancing
 from fmq.server.load import check_held
 from fmq.server.long_polls import LongPolls
 from fmq.server.members import ServedMember
@@ -42,6 +43,7 @@ class Consuming:
             Op.HOLD: self._on_hold,
             Op.END_HOLD: self._on_end_hold,
             Op.TAKE: Taking(session, self).serve,
+            Op.ADVANCE: Advancing(session, self).serve,
         }
 
     def end(self) -> None:
@@ -102,7 +104,7 @@ class Consuming:
     def _on_ack(self, asked: Frame) -> None:
         ack = decode_ack(asked.payload)
         member = self.member(asked.handle)
-        if asked.flags & AGAIN and self._is_acked(member.group, ack):
+        if asked.flags & AGAIN and self.is_acked(member.group, ack):
             self._session.answer(asked)
             return
         plan = member.plan_ack(ack.claim, ack.first, ack.end)
@@ -113,14 +115,15 @@ class Consuming:
         sync = acks[0].sync
         member = self.member(asked.handle)
         if asked.flags & AGAIN:
-            acks = [each for each in acks if not self._is_acked(member.group, each)]
+            acks = [each for each in acks if not self.is_acked(member.group, each)]
             if not acks:
                 self._session.answer(asked)
                 return
         plan = member.plan_ack_all([(each.claim, each.first, each.end) for each in acks])
         self._session.order(asked, plan, partial(self._session.answer, asked), sync)
 
-    def _is_acked(self, group: str, ack: AckAsked) -> bool:
+    def is_acked(self, group: str, ack: AckAsked) -> bool:
+        """Return whether all that `ack` asks for is acked."""
         with self._parts.lock:
             acked = self._parts.ledger.acked.get((group, ack.topic, ack.queue))
             return acked is not None and acked.gap(ack.first, ack.end) is None

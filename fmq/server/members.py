@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from fmq.consume.advancing import Advance, Handled, keep
 from fmq.consume.backoff import check_delay
 from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer
@@ -18,7 +19,7 @@ from fmq.tx.dead_letters import check_taken
 from fmq.tx.names import check_seconds
 from fmq.tx.writer import Writer
 from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
-from fmq.wire.claims import CLAIM, NEWS, PIECE
+from fmq.wire.claims import ADVANCED, CLAIM, NEWS, PIECE
 from fmq.wire.values import encode_values, is_number
 
 
@@ -80,14 +81,27 @@ class ServedMember:
         if found is None:
             return None
         claim, batches = found
-        answer: list[bytes] = []
-        for batch in self._consumer._count(claim, self._fitting(claim, batches)):
-            said = encode_batch(batch, self._consumer._burying.shown_of(batch))
-            answer += (
-                PIECE.pack(self._number_of(claim, batch.next), claim.count + 1, len(said)),
-                said,
-            )
-        return b"".join(answer) or None
+        counted = self._consumer._count(claim, self._fitting(claim, batches))
+        return b"".join(self._piece(claim, batch) for batch in counted) or None
+
+    def _piece(self, claim: Claim, batch: Batch) -> bytes:
+        """Return a claim and its messages as bytes, which the client may ack from now on."""
+        said = encode_batch(batch, self._consumer._burying.shown_of(batch))
+        number = self._number_of(claim, batch.next)
+        return PIECE.pack(number, claim.count + 1, len(said)) + said
+
+    def advance(self, number: int, first: int, end: int) -> ServedAdvance | None:
+        """Claim the next message. Return what acks a range with its attempt, or None if there is no
+        message yet. Raises LeaseLost.
+        """
+        done = Handled(self._claim(number, first, end), first, end)
+        keep(self._consumer, done)
+        found = self._consumer._claim_batches(1, in_one_piece=True)
+        if found is None:
+            return None
+        claim, (batch,) = found
+        one = Advance(self._consumer, done, claim, [(batch.offset, batch.next)])
+        return ServedAdvance(self, one, claim, batch)
 
     def _fitting(self, claim: Claim, batches: list[Batch]) -> list[Batch]:
         """Return what one answer may hold, and give the rest back."""
@@ -128,6 +142,10 @@ class ServedMember:
         if batch.next < whole.next:
             self._consumer._try_give_back(claim, batch.next, whole.next)
         return claim, batch
+
+    def give_back(self, claim: Claim, batch: Batch) -> None:
+        """Give back what no client has seen."""
+        self._consumer._try_give_back(claim, batch.offset, batch.next)
 
     def plan_take(self, claim: Claim, batch: Batch, extension: bytes) -> Callable[[], None]:
         """Return the plan of the ack of a batch that was taken, with this extension."""
@@ -230,6 +248,25 @@ class ServedMember:
             self._consumer.close()
             for number, first, end in [*self._held]:
                 self.end_hold(number, first, end)
+
+
+class ServedAdvance:
+    """The ack of what a client has handled, and the next message for it."""
+
+    def __init__(self, member: ServedMember, advance: Advance, claim: Claim, batch: Batch) -> None:
+        self._member = member
+        self._claim = claim
+        self._batch = batch
+        self.advance = advance
+
+    def answer(self) -> bytes:
+        """Return the answer, once it is durable."""
+        said = ADVANCED.pack(self.advance.is_acked)
+        return said + self._member._piece(self._claim, self._batch) if self.advance.left else said
+
+    def undo(self) -> None:
+        """Give the message back: the plan was refused."""
+        self._member.give_back(self._claim, self._batch)
 
 
 def _holds(claim: Claim) -> bool:

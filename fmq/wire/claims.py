@@ -13,6 +13,7 @@ PIECE = Struct("<III")  # of a poll: the claim, which attempt it is, the size of
 NEWS = 0xFFFF_FFFF  # no claim: what follows are the queues that the member has lost and gained
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
 TAKE = Struct("<QHIB")  # sequence, requests that wait, how many messages, sync
+ADVANCED = Struct("<?")  # whether a ADVANCE has acked; pieces follow, as of a poll
 SYNCS = None, True, False
 """The argument `sync` of a call, by its number in a frame."""
 

@@ -53,6 +53,7 @@ class Op(IntEnum):
     DRAIN = 22  # hand a consumer nothing new
     EXTEND = 23
     ACK_ALL = 24  # several ranges of one consumer: all, or none
+    ADVANCE = 25  # an ACK, and one message of the same consumer if there is one
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

@@ -75,3 +75,23 @@ def test_the_attempt_of_a_client_that_is_killed_counts(tmp_path: Path) -> None:
         with engine.consumer("t", group="g") as consumer:
             (delivery,) = consumer.poll(timeout=20)
             assert delivery.attempt == 3
+
+
+def test_a_job_of_run_is_one_request(tmp_path: Path) -> None:
+    asked: list[int] = []
+    with (
+        fmq.open(tmp_path / "d") as engine,
+        engine.serve(),
+        fmq.connect(tmp_path / "d", start=False) as client,
+        client.consumer("t", group="g") as consumer,
+    ):
+
+        def handle(delivery: Delivery) -> None:
+            asked.append(client._link._requests._next_request)
+            if len(asked) == 5:
+                consumer._draining.is_on = True
+
+        client.send_many("t", [b"job"] * 5)
+        consumer.run(handle)
+        assert asked == [*range(asked[0], asked[0] + 5)]
+        assert not client.groups("g")[0].unread

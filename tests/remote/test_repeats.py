@@ -58,6 +58,18 @@ def consume_with_gaps(client: RemoteEngine) -> Any:
     return client.groups("g")
 
 
+def advance(client: RemoteEngine) -> Any:
+    """What `run` does in one of its threads."""
+    client.send_many("t", [b"1", b"2", b"3"])
+    with client.consumer("t", group="g") as consumer:
+        done = None
+        for _ in range(3):
+            done = consumer._next(done)
+        assert done is not None
+        done.ack()
+    return client.groups("g")
+
+
 def take(client: RemoteEngine) -> Any:
     client.send_many("t", [b"1", b"2", b"3"])
     with client.consumer("t", group="g") as consumer:
@@ -81,7 +93,7 @@ def change(client: RemoteEngine) -> Any:
     client.topic("y").delete()
 
 
-WORKS = [send, send_many, commit, two_phases, consume, consume_with_gaps, take, change]
+WORKS = [send, send_many, commit, two_phases, consume, consume_with_gaps, advance, take, change]
 
 
 def found_in(engine: Engine) -> dict[str, Any]:

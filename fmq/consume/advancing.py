@@ -1,0 +1,141 @@
+"""From a delivery that was handled to the next one, with one write.
+
+`run` acks a delivery when it asks for the next, so the ack and the attempt of the next message are
+one append. The next message is claimed before; it is not counted if there is none. Decision 57.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from fmq.consume.claim import Claim
+from fmq.consume.delivery import Delivery, lost
+from fmq.errors import FmqError, LeaseLost
+from fmq.store.journal import Append
+from fmq.store.kinds import Acks, Tried
+
+if TYPE_CHECKING:
+    from fmq.consume.consumer import Consumer
+
+logger = logging.getLogger("fmq.consumers")
+
+
+class Handled(NamedTuple):
+    """A range that was handled, and is to be acked."""
+
+    claim: Claim
+    first: int
+    end: int
+
+
+def keep(consumer: Consumer, handled: Handled) -> None:
+    """Extend the lease of what was handled. If it has ended, and no claim has redelivered it yet,
+    neither does the claim of the next message, and it can be acked.
+    """
+    claim, first, end = handled
+
+    def extend() -> None:
+        if claim.holds.is_held_by(first, end, claim):
+            claim.holds.extend(first, end, consumer._clock.monotonic() + consumer._lease_seconds)
+
+    consumer._writer.change(extend)
+
+
+class Advance:
+    """The ack of what was handled, and an attempt of what is claimed next, as one append."""
+
+    __slots__ = ("_consumer", "_handled", "_next", "_ranges", "is_acked", "left")
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        handled: Handled,
+        claim: Claim,
+        ranges: list[tuple[int, int]],
+    ) -> None:
+        """`ranges` are those of the next messages, which `claim` holds."""
+        self._consumer = consumer
+        self._handled = handled
+        self._next = claim
+        self._ranges = ranges
+        self.is_acked = False
+        """Whether the consumer still held what was handled, so that it is acked now."""
+        self.left: list[tuple[int, int]] = []
+        """The ranges that are counted: those that `claim` still holds."""
+
+    def plan(self, what: object = None) -> None:
+        """Plan it. Under the lock. It refuses all or nothing; a lost lease is no refusal."""
+        consumer, handled, tries = self._consumer, self._handled, self._consumer._tries
+        consumer._writer.release_dropped()
+        consumer._member.seen = consumer._clock.monotonic()
+        done, first, end = handled
+        self.is_acked = done.holds.is_held_by(first, end, done)
+        tried = tries.still_held(*tries.tried(self._next, self._ranges))
+        records: list[object] = []
+        if self.is_acked:
+            records.append(Acks((consumer._range(*handled),), 0))
+        if tried:
+            records.append(Tried(tried))
+        if not records:
+            return
+        append = Append(records)
+        consumer._writer.send(append)
+        if self.is_acked:
+            consumer._transfer(*handled, append)
+        for each in tried:
+            self._next.holds.count_try(each.first, each.end)
+        self.left = [(each.first, each.end) for each in tried]
+
+
+def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
+    """Ack `done`, which was handled, and return the next delivery; None if there is none yet.
+
+    A lease that was lost meanwhile is logged.
+    """
+    queue = consumer._writer.commit_queue
+    if not queue.waits(None):  # the ack is not synced, so there is nothing to save
+        end_handled(done)
+        return None
+    handled = Handled(done._claim, *done._offsets())
+    try:
+        keep(consumer, handled)
+        found = consumer._claim(1, 0.0, consumer._read_messages, tells=False)
+    except BaseException:
+        end_handled(done)  # what is wrong with the next message does not concern it
+        raise
+    if found is None:
+        end_handled(done)
+        return None
+    claim, pieces = found
+    try:
+        (delivery,) = consumer._deliveries(claim, pieces)
+        one = Advance(consumer, handled, claim, [delivery._offsets()])
+        queue.run(one.plan, None)
+    except BaseException as error:
+        consumer._give_back_pieces(claim, pieces)
+        if not isinstance(error, FmqError):
+            raise
+        end_handled(done)  # a full disk may have room for the ack alone
+        return None
+    note_handled(done, is_acked=one.is_acked)
+    consumer._draining.changed()
+    consumer._after()
+    return delivery if one.left else None
+
+
+def end_handled(done: Delivery) -> None:
+    """Ack a delivery that was handled, or log that its lease was lost."""
+    try:
+        done.ack()
+    except LeaseLost as error:
+        logger.warning("handled, and not acked: %s", error)
+
+
+def note_handled(done: Delivery, *, is_acked: bool) -> None:
+    """Note that a delivery was acked with the next one, or log that its lease was lost."""
+    if is_acked:
+        done._settled = True
+    else:
+        error = lost(done.topic, done.queue, done.offset, done._consumer._lease_seconds)
+        logger.warning("handled, and not acked: %s", error)
