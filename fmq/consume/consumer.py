@@ -13,7 +13,7 @@ from functools import partial
 from math import inf, isnan
 from threading import get_ident
 from types import TracebackType
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import TypeVar
 from weakref import finalize
 
 from fmq.consume.advancing import advance
@@ -25,8 +25,6 @@ from fmq.consume.delivery import (
     Deliveries,
     Delivery,
     DeliveryBatch,
-    lost,
-    of_another_engine,
 )
 from fmq.consume.groups import Groups
 from fmq.consume.handling import (
@@ -34,17 +32,16 @@ from fmq.consume.handling import (
     batches,
     each_delivery,
     fail,
-    found_twice,
     next_delivery,
     run,
     used_up,
 )
-from fmq.consume.in_hand import Draining
 from fmq.consume.membership import Member, OwnedQueue
 from fmq.consume.read_ahead import ReadAhead, read_priorities
+from fmq.consume.settling import Settler
 from fmq.consume.sieve import Sieve
 from fmq.consume.taking import take
-from fmq.consume.tries import Range, Tries
+from fmq.consume.tries import Range
 from fmq.errors import (
     Closed,
     Damaged,
@@ -56,8 +53,6 @@ from fmq.errors import (
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.internal import is_internal
-from fmq.store.journal import Append
-from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_seconds
@@ -68,16 +63,7 @@ C = TypeVar("C", Batch, list[Message])
 OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
 
 
-class Acking(NamedTuple):
-    """An ack of messages that `claim` holds, and its append."""
-
-    claim: Claim
-    first: int
-    end: int
-    append: Append
-
-
-class Consumer:
+class Consumer(Settler):
     """A member of a group. Safe for threads."""
 
     def __init__(
@@ -97,26 +83,16 @@ class Consumer:
 
         `member`, as the group knows it, is not in the group yet.
         """
-        self._messages = messages
+        super().__init__(messages, writer, check, member, group, lease_seconds, after, burying)
         self._groups = groups
-        self._writer = writer
-        self._check_engine = check
         self._topics = member.topics
-        self._group = group
-        self._lease_seconds = lease_seconds
-        self._after = after
-        self._burying = burying
         self._turn = 0  # the queue that a poll begins with
         self._ahead = ahead = ReadAhead(messages, check)
         self._read_messages, self._read_batch = ahead.take_messages, ahead.take_batch
-        self._closed = False
         self._sieve = Sieve(messages, writer, group)
-        self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
         self._named = ""  # the group as the caller has named it, if it is another one
         self._left: Callable[[], object] = lambda: None  # called when it is closed
-        self._clock, self._retry = messages.clock, member.retry
-        self._draining = Draining(messages.clock)
-        self._member = member  # stands for the consumer in its claims, which outlive it
+        self._retry = member.retry
         self._on_change = on_change
         now = messages.clock.monotonic()
         writer.change(partial(_enter, messages, groups, group, member, now))
@@ -461,162 +437,6 @@ class Consumer:
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"
                 logger.warning("%s is no dead letter, and is tried again: %s", where, error)
 
-    # --- what deliveries ask for ----------------------------------------------------------------
-
-    def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
-        acking = self._acking(claim, first, end)
-        self._writer.commit_queue.run(self._plan_ack, acking, sync)
-        self._draining.changed()
-        self._after()
-
-    def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
-        """Ack deliveries of this consumer, in one append."""
-        held = [(each._claim, *each._offsets()) for each in deliveries]
-        self._writer.commit_queue.run(self._plan_ack_all, self._acking_all(held), sync)
-        self._draining.changed()
-        self._after()
-
-    def _acking_all(
-        self, held: list[tuple[Claim, int, int]]
-    ) -> tuple[list[tuple[Claim, int, int]], Append]:
-        """Return what `_plan_ack_all` takes; raise LeaseLost if a message is there twice."""
-        self._check()
-        if (twice := found_twice(held)) is not None:
-            self._refuse(*twice)
-        return held, Append([Acks([self._range(*each) for each in held], 0)])
-
-    def _plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
-        """Plan the ack of several ranges. Under the lock."""
-        held, append = what
-        self._writer.release_dropped()
-        self._member.seen = self._clock.monotonic()
-        for claim, first, end in held:
-            if not claim.holds.is_held_by(first, end, claim):
-                self._refuse(claim, first)
-        self._writer.send(append)
-        for claim, first, end in held:
-            self._transfer(claim, first, end, append)
-
-    def _extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
-        self._check()
-
-        def extend() -> None:
-            now = self._clock.monotonic()
-            self._member.seen = now
-            if not claim.holds.is_held_by(first, end, claim):
-                self._refuse(claim, first)
-            claim.holds.extend(first, end, now + seconds)
-
-        self._writer.change(extend)
-
-    def _reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
-        """Move a range to the dead letters of the group, in one append with its ack."""
-        self._check()
-        if not claim.holds.is_held_by(first, end, claim):
-            self._refuse(claim, first)
-        for at, stop, append in self._burying.appends_of(
-            self._group, claim.queue, first, end, reason, self._attempts_of(claim)
-        ):
-            self._writer.commit_queue.run(self._plan_reject, Acking(claim, at, stop, append), True)
-        self._draining.changed()
-        self._after()
-
-    def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
-        return claim.holds.count_of
-
-    def _plan_reject(self, acking: Acking) -> None:
-        """Plan a rejection. Under the lock."""
-        self._plan_ack(acking)
-        self._burying.planned(acking.append)
-
-    def _acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
-        """Return what `_plan_ack` takes."""
-        self._check()
-        acks = Acks((self._range(claim, first, end),), 0)
-        acks.extension = extension
-        return Acking(claim, first, end, Append([acks]))
-
-    def _plan_ack(self, acking: Acking) -> None:
-        """Plan an ack. Under the lock."""
-        claim, first, end, append = acking
-        self._writer.release_dropped()
-        self._member.seen = self._messages.clock.monotonic()
-        if not claim.holds.is_held_by(first, end, claim):
-            self._refuse(claim, first)
-        self._writer.send(append)
-        # Until the ack is durable, it holds the range itself. So neither the end of the lease nor
-        # that of the consumer redelivers it.
-        self._transfer(claim, first, end, append)
-
-    def _range(self, claim: Claim, first: int, end: int) -> AckRange:
-        return AckRange(self._group, claim.queue.topic, claim.queue.number, first, end)
-
-    def _give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
-        self._check()
-        if not self._tries.give_back(claim, first, end, delay, count=count):
-            self._refuse(claim, first)
-        self._draining.changed()
-
-    def _try_give_back(self, claim: Claim, first: int, end: int) -> bool:
-        """Hand the range out again: it was not tried. Return False if `claim` does not hold all of
-        it any more.
-        """
-
-        def give_back() -> bool:
-            if not claim.holds.is_held_by(first, end, claim):
-                return False
-            claim.holds.give_back(first, end)
-            self._wake(claim.queue)
-            return True
-
-        return self._writer.change(give_back)
-
-    def _hold_for_transaction(
-        self, claim: Claim, first: int, end: int, keeper: object, holder: object
-    ) -> AckRange:
-        self._check()
-        if keeper is not self._writer:
-            raise of_another_engine(claim.queue.topic, claim.queue.number, first)
-        self._writer.change(partial(self._transfer, claim, first, end, holder))
-        self._draining.changed()
-        return self._range(claim, first, end)
-
-    def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        """Pass the range from `claim` to `holder`, without a deadline. Under the lock."""
-        if not claim.holds.transfer(first, end, claim, holder):
-            self._refuse(claim, first)
-
-    def _check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        if not claim.holds.is_held_by(first, end, holder):
-            self._refuse(claim, first)
-
-    def _take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        """Pass the range from `holder`, which does not ack it, back to `claim`.
-
-        If the consumer has closed, redeliver it instead. Under the lock.
-        """
-        holds = claim.holds
-        if not holds.is_held_by(first, end, holder):
-            return
-        if self._closed:
-            holds.give_back(first, end)
-        else:
-            deadline = self._messages.clock.monotonic() + self._lease_seconds
-            holds.transfer_back(first, end, claim, deadline)
-        self._wake(claim.queue)
-
-    def _wake(self, queue: Queue) -> None:
-        """Wake the polls that wait for `queue`, to look again. Under the lock."""
-        _wake(self._messages, queue)
-
-    def _refuse(self, claim: Claim, first: int) -> NoReturn:
-        raise lost(claim.queue.topic, claim.queue.number, first, self._lease_seconds)
-
-    def _check(self) -> None:
-        self._check_engine()
-        if self._closed:
-            raise Closed("the consumer is closed; make another one with engine.consumer(...)")
-
     def close(self) -> None:
         """Leave the group. What is not acked is redelivered to the other members."""
         self._closed = True
@@ -646,12 +466,6 @@ def _range_of(piece: Batch | list[Message]) -> Range:
     first = piece[0].offset
     assert first is not None, "the message was read"
     return first, first + len(piece)
-
-
-def _wake(messages: Messages, queue: Queue) -> None:
-    """Wake the polls that wait for `queue`, to look again. Under the lock."""
-    messages.ledger.arrived.add(queue.topic)
-    messages.wake()
 
 
 def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:
