@@ -35,9 +35,18 @@ def test_stories_have_steps_of_all_kinds() -> None:
     }
     for number in range(20):
         assert Story(draw(number)).tell().died_at < 0
+    awaited = {step.kind for number in range(60) for step in draw(number) if step.awaits}
+    assert awaited == kinds
 
 
-@pytest.mark.parametrize("name", ["a reply before the sync", "a sequence is lost over a restart"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a reply before the sync",
+        "a sequence is lost over a restart",
+        "a loop forgets what it would have to wait to send",
+    ],
+)
 def test_a_planted_bug_between_processes_is_caught(name: str) -> None:
     (mutant,) = [each for each in BETWEEN_PROCESSES if each.name == name]
     assert caught(mutant)

@@ -50,6 +50,12 @@ BETWEEN_PROCESSES = (
         STORIES,
     ),
     Mutant(
+        "a loop forgets what it would have to wait to send",
+        "        self._backlog += requests\n",
+        "",
+        "--tier transport --rounds 1 --seed 2",
+    ),
+    Mutant(
         "a client does not say again what it consumes",
         "            again = [frame(Op.JOIN, 0, said, handle=handle)"
         " for handle, said in self._joined()]\n",

@@ -7,6 +7,7 @@ from itertools import islice
 
 import fmq
 from crash_tests.engines import PATH, let_go
+from crash_tests.transport.awaited import AwaitedClient, Bell
 from crash_tests.transport.blow import Blow, part_of
 from fmq.engine import Engine
 from fmq.options import Options
@@ -31,6 +32,11 @@ class Client:
 
     is_dead = False
 
+    def check(self) -> None:
+        """Raise ClientDied if it is dead."""
+        if self.is_dead:
+            raise ClientDied
+
 
 class BreakingLoop(FakeLoop):
     """A loop whose process may die in each call."""
@@ -53,8 +59,8 @@ class BreakingWire(MemoryWire):
     """A connection over which nothing comes from a process that is dead."""
 
     def __init__(self, server: BreakingServer, client: Client) -> None:
-        if client.is_dead:
-            raise ClientDied
+        client.check()
+        self._bell = Bell()
         super().__init__(server)
         self.client = client
         self._breaking = server
@@ -64,6 +70,7 @@ class BreakingWire(MemoryWire):
         """Take bytes of the session, or what comes through of them."""
         if not self._breaking.has_power():
             return
+        self._bell.ring()
         part, self._breaking.answer_part = self._breaking.answer_part, ""
         if not part:
             super().arrive(data)
@@ -71,6 +78,25 @@ class BreakingWire(MemoryWire):
         super().arrive(part_of(data, part))
         self.cut()
         self.session.ended()
+
+    # For a loop that reads it.
+
+    def cut(self) -> None:
+        super().cut()
+        self._bell.ring()
+
+    def receive_now(self) -> bytes | None:
+        found = super().receive_now()
+        if found is None:
+            self._bell.calm()
+        return found
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def close(self) -> None:
+        super().close()
+        self._bell.close()
 
 
 class BreakingServer(MemoryServer):
@@ -93,11 +119,12 @@ class BreakingServer(MemoryServer):
         self._times = clock
         return fmq.open(PATH, OPTIONS, disk=self.disk, clock=clock, background=False)
 
-    def begin_client(self) -> RemoteEngine:
-        """Return a client that may die."""
+    def begin_client(self, *, awaits: bool = False) -> RemoteEngine | AwaitedClient:
+        """Return a client that may die. One that `awaits` uses fmq.aio."""
         client = Client()
         dial = partial(BreakingWire, self, client)
-        return RemoteEngine("memory", dial, self.draw, self._times, RETRY_FOR, background=False)
+        engine = RemoteEngine("memory", dial, self.draw, self._times, RETRY_FOR, background=False)
+        return AwaitedClient(self, client, engine) if awaits else engine
 
     def has_power(self) -> bool:
         """Return whether the disk works."""

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
+from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import AT_PIECES, Blow
 from crash_tests.transport.server import OPTIONS, BreakingServer, ClientDied
 from fmq.consume.delivery import Delivery, ReplayedDelivery
 from fmq.message import Receipt
-from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing import CrashDisk, FakeClock
 
@@ -58,6 +58,8 @@ class Step(NamedTuple):
     name: int
     client: int
     kind: str
+    awaits: bool = False
+    """Whether its client uses fmq.aio."""
 
 
 class End(NamedTuple):
@@ -72,7 +74,12 @@ def draw(seed: int) -> tuple[Step, ...]:
     """Return a story."""
     random = Random(seed)
     kinds = ["many", *random.choices(KINDS, k=STEPS)]  # so that there is something to consume
-    return tuple(Step(name, random.randrange(CLIENTS), kind) for name, kind in enumerate(kinds))
+    clients = [random.randrange(CLIENTS) for _ in kinds]
+    awaiting = CLIENTS - 1 if seed % 3 == 2 else -1
+    return tuple(
+        Step(name, client, kind, client == awaiting)
+        for name, (client, kind) in enumerate(zip(clients, kinds, strict=True))
+    )
 
 
 @cache
@@ -95,20 +102,31 @@ class Story:
         )
         disk = _empty().after_kill(crash_at=at)
         self.server = BreakingServer(disk, self._clock, blow)
-        self._clients = [self.server.begin_client() for _ in range(CLIENTS)]
+        awaiting = {step.client for step in steps if step.awaits}
+        self._clients: list[Any] = [
+            self.server.begin_client(awaits=number in awaiting) for number in range(CLIENTS)
+        ]
         self.begun = self.server.pieces, self.server.disk.operations
-        self._consumers: dict[int, RemoteConsumer] = {}
+        self._consumers: dict[int, Any] = {}
         self._taken: list[list[Any]] = [[] for _ in range(CLIENTS)]  # for good, by client
         self._receipts: list[tuple[Receipt, list[bytes]]] = []
 
     def tell(self) -> End:
         """Tell it to its end, and return what is there. Raises Violation."""
+        try:
+            return self._tell()
+        finally:
+            for client in self._clients:
+                if isinstance(client, AwaitedClient):
+                    client.let_go()
+
+    def _tell(self) -> End:
         died_at, dead = -1, -1
         for at, step in enumerate(self._steps):
             if step.client == dead:
                 continue
             try:
-                self._perform(*step)
+                self._perform(step.name, step.client, step.kind)
             except ClientDied:
                 died_at, dead = at, step.client
         self.told = self.server.pieces, self.server.disk.operations
@@ -140,7 +158,7 @@ class Story:
             case _:
                 self._consume(at, number, kind, client)
 
-    def _consume(self, at: int, number: int, kind: str, client: RemoteEngine) -> None:
+    def _consume(self, at: int, number: int, kind: str, client: Any) -> None:
         consumer = self._consumers.get(number)
         if consumer is None:
             consumer = client.consumer(["a", "b"], group=f"g{number}")
@@ -172,7 +190,7 @@ class Story:
                 delivery.release()
 
     @staticmethod
-    def _replay(client: RemoteEngine, group: str, *, of_one_topic: bool) -> None:
+    def _replay(client: Any, group: str, *, of_one_topic: bool) -> None:
         dead = client.dead_letters(group)
         if of_one_topic:
             letters = dead.list()
@@ -180,7 +198,7 @@ class Story:
         else:
             dead.replay()
 
-    def _take(self, number: int, consumer: RemoteConsumer, wanted: int) -> None:
+    def _take(self, number: int, consumer: Any, wanted: int) -> None:
         """Take messages for good. None may be lost, or come twice, if an answer is lost."""
         before = len(self._taken[number])
         while wanted and (found := consumer.take(limit=wanted)):

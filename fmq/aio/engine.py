@@ -66,7 +66,7 @@ class AsyncEngine:
                 "changed; fmq.aio.of(...) gives each loop its own, of the same engine."
             )
         is_remote = isinstance(self._engine, RemoteEngine)
-        self._made = (RemoteSide if is_remote else LocalSide)(self._engine, loop)
+        self._made = (RemoteSide if is_remote else LocalSide)(self._engine, loop, Threads(loop))
         self._loop = loop
         _faces.add(self)
 

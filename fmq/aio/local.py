@@ -47,13 +47,13 @@ class Drained(Exception):
 class LocalSide:
     """One engine, on one loop."""
 
-    def __init__(self, engine: Engine, loop: AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, loop: AbstractEventLoop, threads: Threads) -> None:
         self.engine = engine
         self.loop = loop
         self._parts = parts = engine._parts
         self._sender, self._queue = parts.sender, parts.commit_queue
         self._writer = parts.writer
-        self.threads = Threads(loop)
+        self.threads = threads
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, engine._after)
         self._waits: dict[tuple[str, tuple[str, ...]], GroupWaits] = {}
         self.joining = Lock()  # held by a thread while a consumer joins its group

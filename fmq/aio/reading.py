@@ -8,9 +8,9 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, TimerHandle
 from contextlib import suppress
 from functools import partial
-from threading import Thread, get_ident
+from threading import get_ident
 
-from fmq.aio.threads import NAME
+from fmq.aio.threads import Threads
 from fmq.errors import FmqError
 from fmq.remote.link import Link
 from fmq.remote.wires import Line
@@ -21,8 +21,9 @@ LOOK_SECONDS = 0.5  # after which a loop checks that another one still reads for
 class LoopReader:
     """Implements LoopReads with an event loop."""
 
-    def __init__(self, link: Link, loop: AbstractEventLoop) -> None:
+    def __init__(self, link: Link, loop: AbstractEventLoop, threads: Threads) -> None:
         self._link = link
+        self._threads = threads
         self._loop = loop
         self._thread = get_ident()
         self._line: Line | None = None  # that is watched
@@ -110,8 +111,7 @@ class LoopReader:
         silence, now = self._link.silence, self._loop.time()
         if now - self._heard >= silence:
             self._heard = now
-            look = partial(self._link.look_for_server, line)
-            Thread(target=look, name=NAME, daemon=True).start()
+            self._threads.alone(partial(self._link.look_for_server, line))
         self._timer = self._loop.call_later(silence, self._listen, line)
 
     def _unwatch(self) -> None:
@@ -136,7 +136,7 @@ class LoopReader:
         """Connect again if requests wait for that."""
         if self._link.waits and not self._is_connecting:
             self._is_connecting = True
-            Thread(target=self._connect, name=NAME, daemon=True).start()
+            self._threads.alone(self._connect)
 
     def _connect(self) -> None:
         with suppress(FmqError):  # each request has the error

@@ -47,12 +47,12 @@ GIVE_BACK_SECONDS = 1.0  # that a cancelled poll waits for the engine process to
 class RemoteSide:
     """One connection, on one loop."""
 
-    def __init__(self, engine: RemoteEngine, loop: AbstractEventLoop) -> None:
+    def __init__(self, engine: RemoteEngine, loop: AbstractEventLoop, threads: Threads) -> None:
         self.engine = engine
         self.loop = loop
         self._link, self._sender, self._topics = engine._link, engine._sender, engine._topics
-        self.threads = threads = Threads(loop)
-        self._reader = LoopReader(self._link, loop)
+        self.threads = threads
+        self._reader = LoopReader(self._link, loop, threads)
         self._asking = Asking(loop, self._link, self._reader, self._sender, threads)
         self._router: Any = LateRouter(engine._router)
         self.joining = Lock()  # held by a thread while a consumer joins its group

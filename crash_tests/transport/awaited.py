@@ -1,0 +1,171 @@
+"""A client of asyncio in memory: its loop, and a face whose calls a story makes like any others.
+
+Nothing runs beside anything else here. Where the loop would wait, the server runs, and what is
+meant for a thread is done at once. So a story is told in the same way each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from inspect import iscoroutine
+from selectors import DefaultSelector, SelectorKey
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+from fmq.aio.calls import Call
+from fmq.aio.engine import AsyncEngine
+from fmq.aio.remote import RemoteSide
+from fmq.aio.threads import Threads
+from fmq.remote.remote_engine import RemoteEngine
+
+if TYPE_CHECKING:
+    from crash_tests.transport.server import BreakingServer, Client
+
+
+class Bell:
+    """A descriptor that can be read while something has arrived. It is made when a loop asks for
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._rings = False
+        self._descriptor = -1
+        self._close: Callable[[], object] = lambda: None
+
+    def ring(self) -> None:
+        """Let it be read."""
+        self._rings = True
+        if self._descriptor >= 0:
+            os.eventfd_write(self._descriptor, 1)
+
+    def calm(self) -> None:
+        """Let it not be read, until it rings again."""
+        self._rings = False
+        if self._descriptor >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        if self._descriptor < 0:
+            self._descriptor = os.eventfd(int(self._rings), os.EFD_NONBLOCK)
+            self._close = finalize(self, os.close, self._descriptor)
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close it."""
+        self._close()
+        self._descriptor = -1
+
+
+class ServerRuns(DefaultSelector):
+    """A selector that lets the server run where the loop of a client would wait."""
+
+    def __init__(self, server: BreakingServer, client: Client) -> None:
+        super().__init__()
+        self._server = server
+        self._client = client
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """Return what can be read."""
+        self._client.check()  # the loop would log that it is dead, and go on
+        while not (found := super().select(0)) and timeout != 0:
+            assert self._server.loop.step(), "no answer will ever come"
+        return found
+
+
+class AtOnce(Threads):
+    """Threads that do what they are given before they go on."""
+
+    def alone(self, function: Callable[[], object]) -> None:
+        function()
+
+    def begin(self, function: Callable[[], Any]) -> Call:
+        call = Call(self._loop)
+        call.has_begun = True
+        self._job(call, function)()
+        return call
+
+    def soon(self, function: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon(partial(self.begin, function))
+
+
+class Awaited:
+    """An object of fmq.aio. Its calls are run to their end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: Client, what: Any) -> None:
+        self._loop = loop
+        self._client = client
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._what, name)
+        return partial(self._call, found) if callable(found) else found
+
+    def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        async def made() -> Any:
+            given = [each._what if isinstance(each, Awaited) else each for each in args]
+            found = call(*given, **named)
+            return await found if iscoroutine(found) else found
+
+        try:
+            return self._wrapped(self._loop.run_until_complete(made()))
+        finally:
+            self._client.check()
+
+    def _wrapped(self, found: Any) -> Any:
+        if type(found) is list:
+            return [self._wrapped(each) for each in found]
+        is_aio = type(found).__module__.startswith("fmq.aio.")
+        return Awaited(self._loop, self._client, found) if is_aio else found
+
+    def __enter__(self) -> Any:
+        return self._call(self._what.__aenter__)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any:
+        return self._call(self._what.__aexit__, kind, error, traceback)
+
+
+class AwaitedClient(Awaited):
+    """A connection of fmq.aio."""
+
+    def __init__(self, server: BreakingServer, client: Client, engine: RemoteEngine) -> None:
+        loop = asyncio.SelectorEventLoop(ServerRuns(server, client))
+        loop.set_exception_handler(self._note)
+        face = AsyncEngine(engine)
+        super().__init__(loop, client, face)
+        self._noted: list[dict[str, Any]] = []
+        self._call(self._meet, face, engine, loop)
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._client.is_dead:
+            self._noted.append(context)
+
+    @staticmethod
+    async def _meet(face: AsyncEngine, engine: RemoteEngine, loop: Any) -> None:
+        face._loop, face._made = loop, RemoteSide(engine, loop, AtOnce(loop))
+
+    def consumer(self, *args: Any, **named: Any) -> Any:
+        """Return a consumer that has joined its group, as that of a blocking client has."""
+        return self._call(self._what.consumer, *args, **named).__enter__()
+
+    def close(self) -> None:
+        """Close the connection and the loop."""
+        self._call(self._what.close)
+        self.let_go()
+        assert not self._noted, f"the loop has met {self._noted}"
+
+    def let_go(self) -> None:
+        """Close the loop of a client that is dead, or has closed its connection."""
+        self._loop.close()
