@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,9 +28,7 @@ from fmq.errors import (
 )
 from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, content, fill, flip, opened, remove, segments
-from tests.store.lines import at_each_line
 
 
 def in_trouble(engine: Engine, word: str) -> None:
@@ -240,24 +237,6 @@ def test_an_unreadable_derived_file_does_not_prevent_opening(
     disk.heal()
     with opened(disk) as engine:
         assert bodies(engine, "t") == [*expected, b"next"]
-
-
-def test_a_close_that_was_interrupted_anywhere_can_be_repeated(tmp_path: Path) -> None:
-    """Interrupt at any line. The second call releases everything, and no file of another owner."""
-    directory = tmp_path / "d"
-    for interrupt in at_each_line(Interrupt):
-        engine = fmq.open(directory, Options(segment_bytes=4096))
-        engine.send("t", b"1")
-        try:
-            interrupt.run(engine.close)
-        except KeyboardInterrupt:
-            with (tmp_path / "another file").open("w") as another:
-                in_thread(engine.close, interrupt.met)
-                another.write("is left alone")
-        with fmq.open(directory, background=False) as engine:
-            assert bodies(engine, "t") == [b"1"], interrupt.met
-        shutil.rmtree(directory)
-    assert interrupt.count > 50
 
 
 def test_a_second_close_returns_only_when_the_first_is_done(tmp_path: Path) -> None:
