@@ -1,7 +1,7 @@
 """From a delivery that was handled to the next one, with one write.
 
 `run` acks a delivery when it asks for the next, so the ack and the attempt of the next message are
-one append. The next message is claimed before; it is not counted if there is none. Decision 57.
+one append. The next message is claimed before; it is not counted if there is none. Decision 58.
 """
 
 from __future__ import annotations
