@@ -24,7 +24,7 @@ from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange
 from fmq.consume.dead_letter import DeadLetters, EngineDeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import check_member, check_membership
+from fmq.consume.membership import COUNT, check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of
@@ -401,6 +401,7 @@ class Engine:
         filter: Filter | None = None,
         broadcast: bool = False,
         retry: Retry | None = None,
+        expired: str = COUNT,
     ) -> Consumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -414,6 +415,7 @@ class Engine:
         `strict` one is in no group with others that read other topics. With `broadcast` it gets
         every message from now on, whatever others get, and leaves nothing behind when it goes.
         `retry` says how often a message is tried, and how long it waits after a failed attempt.
+        `expired` messages are passed over: they "count", or each becomes a "dead_letter", too.
         """
         name = new_member() if member is None else member
         is_told = on_change is not None
@@ -427,6 +429,7 @@ class Engine:
             on_change=on_change,
             broadcast=broadcast,
             retry=retry,
+            expired=expired,
         )
 
     def _consumer(
@@ -444,12 +447,13 @@ class Engine:
         on_change: OnChange | None,
         broadcast: bool = False,
         retry: Retry | None = None,
+        expired: str = COUNT,
     ) -> Consumer:
         """Return a consumer. One that `is_told` without `on_change` serves a client."""
         self._check()
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
         how = {"ordered": ordered, "strict": strict, "is_told": is_told}
-        who = check_member(member, names, strategy, **how, retry=retry)
+        who = check_member(member, names, strategy, **how, retry=retry, expired=expired)
         parts = self._parts
         what = parts.messages, parts.groups, self._writer, self._check, who
         rest = lease, self._after, parts.burying, on_change

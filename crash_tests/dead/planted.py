@@ -9,14 +9,14 @@ STORIES = "--tier dead --rounds 12"
 OF_DEAD_LETTERS = (
     Mutant(
         "a dead letter without its ack",
-        "            records: list[object] = [Acks((ack,), 0), run]\n",
+        "            records: list[object] = [acked, run]\n",
         "            records: list[object] = [run]\n",
         STORIES,
     ),
     Mutant(
         "an ack without its dead letter",
-        "            records: list[object] = [Acks((ack,), 0), run]\n",
-        "            records: list[object] = [Acks((ack,), 0)]\n",
+        "            records: list[object] = [acked, run]\n",
+        "            records: list[object] = [acked]\n",
         STORIES,
     ),
     Mutant(
@@ -68,5 +68,18 @@ OF_DEAD_LETTERS = (
         "            return [*own, Changed(ChangeKind.DELETE_GROUP",
         "            return [Changed(ChangeKind.DELETE_GROUP",
         "--tier dead --rounds 60",
+    ),
+    Mutant(
+        "what has expired is counted where it should be buried",
+        "            counted = bury_expired(self._burying, self._writer, self._group, claim, counted)"
+        "\n",
+        "            pass\n",
+        STORIES,
+    ),
+    Mutant(
+        "a dead letter that was replayed expires again",
+        "not is_internal(self.queue.topic) and any(",
+        "any(",
+        STORIES,
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from fmq.clock import as_datetime
+from fmq.consume.expiring import REASON
 from fmq.errors import LeaseLost, UnknownGroup, UsageError
 from fmq.store.internal import replay_topic
 from fmq.testing import CrashDisk, FakeClock
@@ -24,10 +26,12 @@ from fmq.tx.acks import AckSet
 
 OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
 TOPICS, GROUPS = ("s", "t"), ("g", "h")
+BURYING, EXPIRING = "x", "e"  # a group of its own, and its topic, whose messages expire
 KINDS = (
     *("send", "send", "ack", "reject", "reject", "reject", "reject many", "release"),
     *("replay", "replay", "replay all", "purge", "purge old", "purge all"),
     *("fill", "fill", "fill", "fill", "checkpoint", "reopen", "delete group", "delete topic"),
+    *("expire", "expire"),
 )
 STEPS = 24
 
@@ -110,14 +114,40 @@ class Story:
     # --- the steps ------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        topic = self._usual(TOPICS)
+        self._send_to(self._usual(TOPICS))
+
+    def _send_to(self, topic: str, **more: Any) -> None:
         self.sent += 1
         body = b"%d:" % self.sent + bytes(self.random.choice((10, 300)))
 
         def effect(state: State) -> None:
             state.messages.setdefault(topic, []).append(body)
 
-        self._call(lambda: self.engine.send(topic, body, key="k", headers={"h": "v"}), effect)
+        said = {"key": "k", "headers": {"h": "v"}, **more}
+        self._call(lambda: self.engine.send(topic, body, **said), effect)
+
+    def _expire(self) -> None:
+        """Send what expires, and let a group bury it in its polls."""
+        soon = as_datetime(self.clock.time_us() + 1_000_000)
+        for _ in range(self.random.randint(1, 2)):
+            self._send_to(EXPIRING, expires_at=soon)
+        self.clock.advance(2)
+        consumer, now, found = self._consumer(BURYING, EXPIRING), self.clock.time_us(), []
+        sent, acked = self.done.messages[EXPIRING], self.done.acked[BURYING, EXPIRING]
+
+        def poll() -> None:
+            while more := consumer.poll():
+                found.extend(more)
+            self.engine.sync()
+
+        def effect(state: State, offset: int) -> None:
+            state.acked[BURYING, EXPIRING].add(offset)
+            state.bury(BURYING, Dead(EXPIRING, offset, sent[offset], REASON, now))
+
+        left = [offset for offset in range(len(sent)) if offset not in acked]
+        self._call(poll, *(partial(effect, offset=offset) for offset in left))
+        self._learn(BURYING)
+        self._note(BURYING, EXPIRING, found)
 
     def _fill(self) -> None:
         """Send what retention drops old segments for."""
@@ -134,7 +164,8 @@ class Story:
                     state.groups[group].add(topic)
                     state.acked[group, topic] = set(range(first))
 
-            made = lambda: self.engine.consumer(topic, group=group)  # noqa: E731
+            how: dict[str, Any] = {"group": group, "expired": "dead_letter"}
+            made = lambda: self.engine.consumer(topic, **how)  # noqa: E731
             found = self.consumers[group, topic] = self._call(made, effect)
         return found
 
@@ -145,6 +176,10 @@ class Story:
         except UsageError:
             del self.consumers[group, topic]  # the group was deleted
             return
+        self._note(group, topic, found)
+
+    def _note(self, group: str, topic: str, found: list[fmq.Delivery]) -> None:
+        """Take what a poll has returned in hand."""
         for each in found:
             place, end = each._offsets()
             assert end == place + 1
@@ -418,12 +453,15 @@ class Story:
             for topic in topics:
                 sent = state.messages.get(topic, [])
                 left = set(range(len(sent))) - state.acked[group, topic]
-                want = sorted([(offset, sent[offset]) for offset in left])
+                new = sorted([(offset, sent[offset]) for offset in left])
+                want = new if topic != EXPIRING else []
                 want += [(dead.offset, dead.body) for dead in state.again.get((group, topic), ())]
                 got = []
                 with engine.consumer(topic, group=group) as consumer:
                     while deliveries := consumer.poll():
                         got += [(each.offset, each.body) for each in deliveries]
+                if topic == EXPIRING:  # some may not have expired yet
+                    got = [each for each in got if each not in new]
                 if sorted(got) != sorted(want):
                     raise Violation("I7", f"{group} gets {_all(got)} of {topic}, not {_all(want)}")
 

@@ -23,7 +23,7 @@ from fmq.allocation import Strategy
 from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange
-from fmq.consume.membership import check_member, check_membership
+from fmq.consume.membership import COUNT, check_member, check_membership
 from fmq.errors import WrongState
 from fmq.filters import Filter
 from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
@@ -295,6 +295,7 @@ class AsyncEngine:
         filter: Filter | None = None,
         broadcast: bool = False,
         retry: Retry | None = None,
+        expired: str = COUNT,
     ) -> AsyncConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -304,7 +305,8 @@ class AsyncEngine:
         side.check()
         names, group, lease = check_membership(topics, group, lease_seconds, engine.options)
         name = new_member() if member is None else member
-        check_member(name, names, strategy, ordered=ordered, strict=strict, is_told=False)
+        how = {"ordered": ordered, "strict": strict, "is_told": False}
+        check_member(name, names, strategy, **how, retry=retry, expired=expired)
         join = partial(
             engine.consumer,
             names,
@@ -318,6 +320,7 @@ class AsyncEngine:
             filter=filter,
             broadcast=broadcast,
             retry=retry,
+            expired=expired,
         )
         return AsyncConsumer(side, join, names, group, name)
 

@@ -64,9 +64,11 @@ class Burying:
         end: int,
         reason: str,
         attempts: Callable[[int], int],
+        extension: bytes = b"",
     ) -> Iterator[tuple[int, int, Append]]:
         """Yield first, end and append of parts of a range. Each append acks its part for `group`,
-        and makes dead letters of it. Raises TooLarge, or what reading raises.
+        and makes dead letters of it; its ACK has the `extension`. Raises TooLarge, or what reading
+        raises.
         """
         at, now = first, self._writer.clock.time_us()
         said = short_reason(reason)
@@ -86,8 +88,9 @@ class Burying:
                 assert origin is not None, "the message was read"
                 failures.append(Failure(None, now, attempts(offset), place, origin, said))
             run = self._run_of(dead_topic(group), messages, failures)
-            ack = AckRange(group, queue.topic, queue.number, at, stop)
-            records: list[object] = [Acks((ack,), 0), run]
+            acked = Acks((AckRange(group, queue.topic, queue.number, at, stop),), 0)
+            acked.extension = extension
+            records: list[object] = [acked, run]
             if group not in self._ledger.dead:
                 records.append(Changed(ChangeKind.BEGIN_DEAD, group, ""))
             yield at, stop, self._fitting(records, queue, at)

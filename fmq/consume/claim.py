@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from fmq.consume.backoff import Retry
+from fmq.store.internal import is_internal
 from fmq.tx.ledger import Queue
 
 if TYPE_CHECKING:
@@ -54,8 +55,12 @@ class Claim:
         self.first, self.end = min(self.first, first), max(self.end, end)
 
     def may_have_expired(self, now_us: int) -> bool:
-        """Return whether a message of it may have expired by now."""
+        """Return whether a message of it may have expired by now. A dead letter that was replayed
+        does not expire.
+        """
         spans = self.queue.spans
-        return spans is not None and any(
-            spans.may_have_expired(*each, now_us) for each in self.ranges
+        return (
+            spans is not None
+            and not is_internal(self.queue.topic)
+            and any(spans.may_have_expired(*each, now_us) for each in self.ranges)
         )

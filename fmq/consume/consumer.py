@@ -89,7 +89,8 @@ class Consumer(Settler):
         self._turn = 0  # the queue that a poll begins with
         self._ahead = ahead = ReadAhead(messages, check)
         self._read_messages, self._read_batch = ahead.take_messages, ahead.take_batch
-        self._sieve = Sieve(messages, writer, group)
+        buries = burying if member.buries_expired else None
+        self._sieve = Sieve(messages, writer, group, buries)
         self._named = ""  # the group as the caller has named it, if it is another one
         self._left: Callable[[], object] = lambda: None  # called when it is closed
         self._retry = member.retry
@@ -388,12 +389,10 @@ class Consumer(Settler):
 
         Of what cannot be read the rest is given back. Raises only if that begins with it.
         """
-        ranges = claim.ranges
-        if claim.filter or claim.holds.order is not None or claim.now_us:
-            try:
-                ranges = self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
-            except OffsetGone:
-                return []
+        try:
+            ranges = self._sifted(claim, limit, in_one_piece=in_one_piece)
+        except OffsetGone:
+            return []
         pieces: list[C] = []
         for number, (first, end) in enumerate(ranges):
             try:
@@ -405,6 +404,12 @@ class Consumer(Settler):
                     break  # retention dropped the messages after the claim, or a poll begins here
                 raise
         return pieces
+
+    def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
+        """Return the ranges of `claim` that are wanted now."""
+        if claim.filter or claim.holds.order is not None or claim.now_us:
+            return self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
+        return claim.ranges
 
     def _read(self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]) -> C:
         """Read a range. Give back what `read` does not return, or all if it raises."""
@@ -424,8 +429,14 @@ class Consumer(Settler):
         return taken
 
     def _use_up(self, claim: Claim) -> None:
-        """Move to the dead letters what was tried as often as it may be, and not acked."""
-        for first, end in claim.ranges:
+        """Move to the dead letters what was tried as often as it may be, and not acked. What the
+        group does not want, or not yet, is passed over or waits, as if there were a next attempt.
+        """
+        try:
+            ranges = self._sifted(claim, claim.end - claim.first, in_one_piece=False)
+        except OffsetGone:
+            return
+        for first, end in ranges:
             try:
                 self._reject(claim, first, end, used_up(claim.count))
             except LeaseLost:

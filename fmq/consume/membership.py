@@ -21,6 +21,10 @@ from fmq.tx.names import check_name, check_names, check_seconds
 logger = logging.getLogger("fmq.groups")
 
 
+COUNT, DEAD_LETTER = "count", "dead_letter"
+"""What a consumer does with messages that have expired."""
+
+
 class OwnedQueue(NamedTuple):
     """A queue that a member gets or loses."""
 
@@ -33,6 +37,7 @@ class Member:
 
     __slots__ = (
         *(
+            "buries_expired",
             "gained",
             "is_ordered",
             "is_told",
@@ -57,11 +62,14 @@ class Member:
         strict: bool = False,
         is_told: bool = False,
         retry: Retry = DEFAULT,
+        buries_expired: bool = False,
     ) -> None:
         """An `ordered` one gets the messages of each key in their order. A `strict` one is in no
         group with others that read other topics. One that `is_told` of the queues that it gets and
-        loses is so in its next poll.
+        loses is so in its next poll. One that `buries_expired` makes dead letters of messages that
+        have expired.
         """
+        self.buries_expired = buries_expired
         self.name = name
         self.topics = topics
         self.strategy = strategy
@@ -127,6 +135,7 @@ def check_member(
     strict: bool,
     is_told: bool,
     retry: Retry | None = None,
+    expired: str = COUNT,
 ) -> Member:
     """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
     name = check_name("member", name)
@@ -143,8 +152,20 @@ def check_member(
         raise TypeError(
             f"retry={retry!r}: is an fmq.Retry, as in Retry(5, backoff=10). Nothing was changed."
         )
+    buries_expired = check_expired(expired) == DEAD_LETTER
     how = {"ordered": ordered, "strict": strict, "is_told": is_told}
+    how["buries_expired"] = buries_expired
     return Member(name, topics, strategy, **how, retry=DEFAULT if retry is None else retry)
+
+
+def check_expired(expired: str) -> str:
+    """Return what becomes of expired messages; raise BadOption."""
+    if expired not in (COUNT, DEAD_LETTER):
+        raise BadOption(
+            f"expired={expired!r}: is {COUNT!r} or {DEAD_LETTER!r}, which says what becomes of "
+            "messages that have expired. Nothing was changed."
+        )
+    return expired
 
 
 class GroupRoom:

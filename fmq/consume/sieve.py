@@ -2,8 +2,8 @@
 
 They are read from the heads of records, without the bodies. What a filter does not let through is
 passed over by an ack, so that a group does not keep the journal for it. So is what has expired: the
-ack says so, and it is counted. What must wait for an
-earlier message of its key is held until that one is acked.
+ack says so, and it is counted, or becomes a dead letter, too. What must wait for an earlier message
+of its key is held until that one is acked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import repeat
 
+from fmq.consume.burying import Burying
 from fmq.consume.claim import Claim
+from fmq.consume.expiring import bury_expired
 from fmq.consume.holds import LATER
 from fmq.consume.key_order import Key
 from fmq.consume.ranges import Ranges, gaps_between, ranges_of
@@ -67,7 +69,11 @@ def check_filter(group: str, topic: str, has: str, brings: str | None) -> None:
 class Sieve:
     """Sifts what one consumer has claimed."""
 
-    def __init__(self, messages: Messages, writer: Writer, group: str) -> None:
+    def __init__(
+        self, messages: Messages, writer: Writer, group: str, burying: Burying | None
+    ) -> None:
+        """With `burying` what has expired becomes a dead letter."""
+        self._burying = burying
         self._messages = messages
         self._writer = writer
         self._group = group
@@ -129,8 +135,11 @@ class Sieve:
                 taken.append((offset, offset + 1))
         expired = expired[: bisect_left(expired, upto)]
         passed = gaps_between(sorted((*matching, *expired)), first, upto)
-        if passed or expired:
-            self._pass_over(claim, passed, ranges_of(expired))
+        counted = ranges_of(expired)
+        if counted and self._burying is not None:
+            counted = bury_expired(self._burying, self._writer, self._group, claim, counted)
+        if passed or counted:
+            self._pass_over(claim, passed, counted)
 
         def hold_the_rest() -> None:
             for offset in later:

@@ -29,7 +29,7 @@ from fmq.consume.handling import (
     next_delivery,
     run,
 )
-from fmq.consume.membership import OwnedQueue
+from fmq.consume.membership import COUNT, OwnedQueue
 from fmq.errors import FmqError, LeaseLost
 from fmq.message import Message
 from fmq.remote.link import Link
@@ -96,6 +96,7 @@ class Membership:
         strict: bool,
         on_change: OnChange | None,
         broadcast: bool = False,
+        expired: str = COUNT,
     ) -> None:
         self.topics = topics
         self.group = group
@@ -104,7 +105,7 @@ class Membership:
         self.on_change = on_change
         self.retry = retry
         told = on_change is not None
-        self._how = strategy, wanted, retry.said(), ordered, strict, told, broadcast
+        self._how = strategy, wanted, retry.said(), ordered, strict, told, broadcast, expired
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:

@@ -18,7 +18,7 @@ from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange
 from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import check_member, check_membership
+from fmq.consume.membership import COUNT, check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of
@@ -339,6 +339,7 @@ class RemoteEngine:
         filter: Filter | None = None,
         broadcast: bool = False,
         retry: Retry | None = None,
+        expired: str = COUNT,
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -350,7 +351,7 @@ class RemoteEngine:
         )
         name = new_member() if member is None else member
         how = {"ordered": ordered, "strict": strict, "is_told": False}
-        who = check_member(name, names, strategy, **how, retry=retry)
+        who = check_member(name, names, strategy, **how, retry=retry, expired=expired)
         if broadcast:
             check_broadcast(strategy, ordered=ordered, strict=strict)
         if callable(strategy):
@@ -362,7 +363,7 @@ class RemoteEngine:
         asked = names, group, lease, name, strategy, wanted, who.retry, ordered, strict
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
-        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast))
+        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast, expired))
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

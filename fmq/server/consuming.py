@@ -69,7 +69,8 @@ class Consuming:
     def _on_join(self, asked: Frame) -> None:
         said = decode_values(asked.payload)
         topics, group, lease, claims, member, strategy, wanted, retry, *how = said
-        ordered, strict, is_told, *more = map(bool, how)
+        *flags, expired = how
+        ordered, strict, is_told, broadcast = map(bool, flags)
         if not all(each is None or type(each) is str for each in (strategy, wanted)):
             raise TypeError("a strategy and a filter are text. Nothing was changed.")
         if asked.handle not in self._members:
@@ -84,8 +85,9 @@ class Consuming:
             strict=strict,
             is_told=is_told,
             on_change=None,
-            broadcast=any(more),
+            broadcast=broadcast,
             retry=retry_said(retry),
+            expired=expired,
         )
         self._members[asked.handle] = served = ServedMember(
             consumer, self._parts.writer, self._host.handed_out

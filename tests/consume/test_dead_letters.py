@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from fmq import Engine
+from fmq import Engine, Message, Retry, filters
 from fmq.clock import as_datetime
 from fmq.errors import (
     BadName,
@@ -389,3 +389,40 @@ def test_a_transaction_acks_what_was_replayed(engine: Engine, disk: CrashDisk) -
     engine.close()
     with opened(disk) as again, again.consumer("t", group="g") as consumer:
         assert consumer.poll() == []
+
+
+def test_a_message_that_the_filter_excludes_by_now_is_no_dead_letter(disk: CrashDisk) -> None:
+    """Its attempts are used up, but the group does not want it any more."""
+    clock, one = FakeClock(), {"group": "g", "lease_seconds": 5, "retry": Retry(1)}
+    with opened(disk, clock) as engine:
+        engine.send("t", b"x", tag="a")
+        with engine.consumer("t", filter=filters.tags("a"), **one) as consumer:
+            assert consumer.poll()
+            clock.advance(6)
+        engine.group("g").set_filter("t", filters.tags("b"))
+        with engine.consumer("t", **one) as consumer:
+            assert consumer.poll() == []
+        engine.sync()
+        assert engine.dead_letters("g").count() == 0
+        assert engine.groups("g")[0].unread == 0
+
+
+def test_a_used_up_message_of_an_ordered_group_waits_for_those_before_it(disk: CrashDisk) -> None:
+    """They are given back at a restart, which forgets who waits for whom."""
+    clock = FakeClock()
+    one = {"group": "g", "lease_seconds": 5, "retry": Retry(1), "ordered": True}
+    with opened(disk, clock) as engine:
+        engine.send_many("t", [Message(b"1", key="k"), Message(b"2", key="k")], queue=0)
+        with engine.consumer("t", **one) as consumer:
+            first, _ = consumer.poll()
+            first.release(delay=60, count=False)
+    with opened(disk, clock) as engine, engine.consumer("t", **one) as consumer:
+        clock.advance(30)
+        assert consumer.poll() == []
+        assert engine.dead_letters("g").count() == 0
+        clock.advance(31)
+        (first,) = consumer.poll()
+        assert first.body == b"1"
+        first.ack()
+        assert consumer.poll() == []
+        assert [each.body for each in engine.dead_letters("g")] == [b"2"]

@@ -216,3 +216,103 @@ def test_the_command_shows_the_count(engine: Engine, clock: FakeClock, send: Sen
     engine.sync()
     assert "1 expired" in engine.group("g").explain()
     assert isinstance(engine.groups("g")[0], fmq.GroupInfo)
+
+
+BURIES: dict[str, Any] = {"group": "g", "expired": "dead_letter"}
+
+
+def test_expired_messages_become_dead_letters_where_that_is_asked(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
+    send.many(5, None, 5, 60, 5)
+    send(5, key="k", tag="x")
+    clock.advance(10)
+    with engine.consumer("t", **BURIES) as consumer:
+        assert polled(consumer) == [1, 3]
+    assert counted(engine) == (4, 0)
+    letters = engine.dead_letters("g").list()
+    assert [each.offset for each in letters] == [0, 2, 4, 5]
+    assert {(each.attempts, each.reason) for each in letters} == {
+        (0, "it had expired before the group got it")
+    }
+    assert (letters[3].key, letters[3].tag) == ("k", "x")
+    assert letters[0].expires_at is not None
+
+
+def test_one_poll_buries_thousands_with_one_sync_at_most(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
+    send.many(*[5] * 4000)
+    send(None)
+    clock.advance(10)
+    with engine.consumer("t", **BURIES) as consumer:
+        syncs = inside(engine).commit_queue.syncs
+        (delivery,) = consumer.poll(limit=1)
+        assert delivery.offset == 4000
+        assert inside(engine).commit_queue.syncs <= syncs + 1
+    engine.sync()
+    assert engine.dead_letters("g").count() == 4000
+
+
+def test_a_replayed_dead_letter_does_not_expire(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
+    send(5, priority=3)
+    clock.advance(10)
+    with engine.consumer("t", **BURIES) as consumer:
+        assert consumer.poll() == []
+        engine.sync()
+        assert engine.dead_letters("g").replay() == 1
+        (delivery,) = consumer.poll()
+        assert (delivery.topic, delivery.offset, delivery.attempt) == ("t", 0, 1)
+        delivery.ack()
+    assert counted(engine) == (1, 0)
+
+
+def test_an_expired_message_that_was_tried_keeps_its_attempts(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
+    send(5)
+    with engine.consumer("t", **BURIES) as consumer:
+        (delivery,) = consumer.poll()
+        delivery.release()
+        clock.advance(6)
+        assert consumer.poll() == []
+    engine.sync()
+    (dead,) = engine.dead_letters("g").list()
+    assert dead.attempts == 1
+
+
+def test_what_a_filter_excludes_is_not_buried(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
+    send(5, tag="a")
+    send(5, tag="b")
+    clock.advance(10)
+    with engine.consumer("t", **BURIES, filter=filters.tags("a")) as consumer:
+        assert consumer.poll() == []
+    engine.sync()
+    assert [each.tag for each in engine.dead_letters("g")] == ["a"]
+
+
+def test_a_message_that_cannot_be_copied_is_counted(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a segment that it fills so far that nothing can be added."""
+    disk = CrashDisk()
+    with opened(disk, clock, segment_bytes=4096, compress_bytes_min=1 << 20) as engine:
+        send = Sending(engine, clock)
+        most = inside(engine).journal.append_bytes_max
+        engine.send_many("t", [send.message(5), send.message(5)._replace(body=bytes(most - 200))])
+        clock.advance(10)
+        with engine.consumer("t", **BURIES) as consumer:
+            assert consumer.poll() == []
+        assert counted(engine) == (2, 0)
+        assert engine.dead_letters("g").count() == 1
+    assert "is no dead letter" in caplog.text
+    check(disk)
+
+
+def test_what_becomes_of_expired_messages_is_one_of_two_words(engine: Engine) -> None:
+    with pytest.raises(fmq.errors.BadOption, match="'dead_letter'"):
+        engine.consumer("t", group="g", expired="drop")

@@ -92,7 +92,7 @@ def test_a_request_with_any_other_values_is_answered_or_its_connection_closed(op
 
 def said_of(claims: list[list[object]], member: str = "m") -> list[object]:
     """What a JOIN says of a member that has these claims."""
-    return [["t"], "g", 30.0, claims, member, None, None, None, False, False, False]
+    return [["t"], "g", 30.0, claims, member, None, None, None, *[False] * 4, "count"]
 
 
 JOINING = encode_values(said_of([]))
