@@ -363,7 +363,7 @@ class Ledger:
                     said = queue.spans.carried(first)
                     if any(said):
                         carried.append([topic.name, queue.number, *said])
-        return carried
+        return sorted(carried)  # topics have another order after a checkpoint
 
     def carry(self, state: dict[str, Any]) -> None:
         """Take over what `carried` returned at an earlier time."""

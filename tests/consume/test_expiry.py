@@ -12,7 +12,7 @@ import fmq
 from fmq import Engine, Message, filters
 from fmq.clock import as_datetime
 from fmq.testing.inside import inside
-from tests.small import CrashDisk, FakeClock, check, opened
+from tests.small import CrashDisk, FakeClock, check, fill, opened
 
 LARGE: dict[str, Any] = {"segment_bytes": 1 << 20}
 
@@ -316,3 +316,17 @@ def test_a_message_that_cannot_be_copied_is_counted(
 def test_what_becomes_of_expired_messages_is_one_of_two_words(engine: Engine) -> None:
     with pytest.raises(fmq.errors.BadOption, match="'dead_letter'"):
         engine.consumer("t", group="g", expired="drop")
+
+
+def test_a_check_finds_the_same_spans_in_a_checkpoint_as_in_the_journal(clock: FakeClock) -> None:
+    """Topics have another order where their journal begins with a STATE."""
+    disk = CrashDisk()
+    for _ in range(6):
+        with opened(disk, clock, retain_bytes=4096) as engine:
+            Sending(engine, clock)(5)
+            clock.advance(10)
+            with engine.consumer("t", **BURIES) as consumer:
+                assert consumer.poll() == []
+            fill(engine)
+            engine.checkpoint()
+        check(disk)
