@@ -4,8 +4,8 @@ Durable sends of 100 bytes by 1, 8 and 64 coroutines, transactions of ten messag
 by 64, and `asyncio.to_thread` and blocking sends beside them. The subjects take turns in each
 round, so a machine that is busy for a while slows all of them. A raw sync is measured as well.
 `--sync-us N` puts a sync that sleeps so long in the place of the disk's, in a directory of
-/dev/shm: it shows what the code takes where the disk is not to be measured. On a machine that does other
-things as well, `chrt -f 1` before the command keeps them from interrupting it.
+/dev/shm: it shows what the code takes where the disk is not to be measured. On a machine that does
+other things as well, `chrt -f 1` before the command keeps them from interrupting it.
 """
 
 from __future__ import annotations
