@@ -202,10 +202,10 @@ class Engine:
         return in_time
 
     def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
-        """Return the receipts of up to `limit` records that wait, of all topics or of one, those
-        that are due first first.
+        """Return the receipts of up to `limit` records that wait, of all topics or of one, in the
+        order in which they are due.
 
-        Their heads are read, until there are enough of the topic.
+        It reads their heads until it has enough of the topic.
         """
         self._enter()
         if topic is not None:

@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
     @property
     def time(self) -> datetime:
-        """When the record that published the run was written."""
+        """The time when the record that published the run was written."""
         return as_datetime(self.time_us)
 
 
@@ -90,7 +90,7 @@ class Message(_MessageFields):
 
     @property
     def time(self) -> datetime | None:
-        """When the record that published it was written. It never decreases within a queue."""
+        """The time of the record that published it. It never decreases within a queue."""
         return self.origin.time if self.origin else None
 
     @property
@@ -159,12 +159,12 @@ class DelayedReceipt(Receipt):
 
     @property
     def due_us(self) -> int:
-        """When they are due, in microseconds since 1970."""
+        """The time when they are due, in microseconds since 1970."""
         return tuple.__getitem__(self, 5)  # type: ignore[return-value]
 
     @property
     def due(self) -> datetime:
-        """When they are due."""
+        """The time when they are due."""
         return as_datetime(self.due_us)
 
     def __repr__(self) -> str:

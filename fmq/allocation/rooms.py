@@ -101,7 +101,7 @@ class Nearby:
 
     @property
     def wants_before(self) -> bool:
-        """Whether `inner` takes the former result."""
+        """True if `inner` takes the former result."""
         return wants_before(self.inner)
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ class StrategyWithBefore(Protocol):
 
     @property
     def wants_before(self) -> bool:
-        """Whether to pass the former result."""
+        """True if it takes the former result."""
 
     def __call__(
         self,

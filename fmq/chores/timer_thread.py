@@ -33,7 +33,7 @@ class TimerThread:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether something waits and the thread has not begun."""
+        """True if something waits and the thread has not begun."""
         return self._thread is None and self._delays.are_waiting and not self._stopping.is_set()
 
     def start(self) -> None:

@@ -36,8 +36,8 @@ def served(path: str) -> fmq.RemoteEngine | None:
 
 
 def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
-    """Return an engine to ask: that of the process that serves the directory, which knows the last
-    word, or one that reads the files, beside whoever writes them.
+    """Return an engine to ask: a client of the process that serves the directory, which has the
+    newest state, or an engine that reads the files, beside a process that may write them.
     """
     with visit(path):
         return served(path) or fmq.open(path, read_only=True)
@@ -59,7 +59,7 @@ def no_journal(path: str) -> NotAStore:
 
 
 def writer_of(directory: Directory) -> str | None:
-    """Who has the directory open for writing, as far as this machine tells.
+    """Return who has the directory open for writing, as far as this machine says.
 
     Trying the lock would tell, too, and for that moment refuse an engine that is opening.
     """

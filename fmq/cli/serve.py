@@ -19,7 +19,7 @@ from fmq.errors import BadOption
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-LET_GO_SECONDS = 10.0  # how long another process may take to let go of the directory
+LET_GO_SECONDS = 10.0  # how long another process may take to release the directory
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 

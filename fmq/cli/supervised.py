@@ -1,5 +1,5 @@
-"""What a supervisor such as systemd hands to a process, and what it is told: sd_listen_fds(3) and
-sd_notify(3), without its library.
+"""What a supervisor such as systemd hands to a process, and what the process reports to it:
+sd_listen_fds(3) and sd_notify(3), without its library.
 """
 
 from __future__ import annotations

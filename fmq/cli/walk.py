@@ -79,7 +79,7 @@ class Walk:
             if sealed and trouble is None:
                 yield from self._appends(file, segment, segment.end, durable_to=segment.limit)
             elif sealed:
-                # Where it ends nobody tells, so its own bytes must; what follows is worse anyway.
+                # No other segment says where this one ends, so its bytes do. Damage follows anyway.
                 yield from self._appends(file, segment, segment.limit, durable_to=0)
             else:
                 yield from self._tail(file, segment)
@@ -89,9 +89,9 @@ class Walk:
             raise trouble
 
     def _tail(self, file: File, segment: Segment) -> Iterator[Append]:
-        """The last segment, where a writer may be at work.
+        """Yield the appends of the last segment, which another process may be writing.
 
-        So what looks wrong counts only if it is still so when looked at again.
+        So damage counts only if the segment is still damaged when it is read again.
         """
         for attempt in range(ATTEMPTS):
             self.unfinished = None
@@ -107,7 +107,10 @@ class Walk:
     def _appends(
         self, file: File, segment: Segment, limit: int, *, durable_to: int | None
     ) -> Iterator[Append]:
-        """What lies in `file` up to `limit`; None: how much of it is durable is to be found out."""
+        """Yield the appends in `file` up to `limit`.
+
+        If `durable_to` is None, find out how far they are durable.
+        """
         scan = Scan(file, segment.base, limit, self.position, self._seed)
         for append in scan:
             self.position = end_of(append)

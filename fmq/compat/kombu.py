@@ -270,7 +270,7 @@ class FmqChannel(virtual.Channel):
 
     @property
     def is_volatile(self) -> bool:
-        """Whether only this process consumes its queues. The tasks are in another channel."""
+        """True if only this process consumes its queues. The tasks are in another channel."""
         return all(queue in self.connection.volatile for queue in self._active_queues)
 
     def drain(self, timeout: float) -> bool:

@@ -113,7 +113,7 @@ class Consumer(Settler):
 
     @property
     def member(self) -> str:
-        """Its name in the group."""
+        """The name of this member in its group."""
         return self._member.name
 
     # --- polling --------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Consumer(Settler):
         return _still_held(pieces, left)
 
     def _give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
-        """Hand what was claimed out again: nobody has seen it."""
+        """Hand out again what was claimed: the program has not seen it."""
         for piece in pieces:
             self._try_give_back(claim, *_range_of(piece))
 
@@ -259,8 +259,8 @@ class Consumer(Settler):
         tells: bool = True,
     ) -> tuple[Claim, list[C]] | None:
         """Claim messages, waiting up to `timeout` seconds. Return them as `read` gives each piece
-        of consecutive ones. Without a filter there is one piece. If the program is to be told of
-        other queues, and it must not be called now, `tells` is False: then there is nothing.
+        of consecutive ones. Without a filter there is one piece. Without `tells` the
+        program is not called now, and if its queues have changed, nothing is claimed.
         """
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)

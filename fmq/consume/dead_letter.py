@@ -16,7 +16,7 @@ PAGE_BYTES = 1 << 20
 
 
 class DeadLetterCalls(Protocol):
-    """The calls behind the handle, of an engine here or in another process."""
+    """The calls that the handle makes, of an engine here or in another process."""
 
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
         """Return dead letters with numbers above `after`, as many as may be read at once."""

@@ -55,7 +55,7 @@ class DeliveredRange:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was acked, given back or rejected, or belongs to a transaction."""
+        """True once it was acked, given back or rejected, or belongs to a transaction."""
         return getattr(self, "_settled", False)
 
     def extend(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class DeliveredRange:
 
     @property
     def attempt(self) -> int:
-        """How often the group has tried it, this time included: 1 for the first time."""
+        """The number of times that the group has tried it, this one included: 1 is the first."""
         return self._attempt
 
     def release(self, *, delay: float = 0.0, count: bool = True) -> None:

@@ -65,8 +65,8 @@ class Member:
         buries_expired: bool = False,
     ) -> None:
         """An `ordered` one gets the messages of each key in their order. A `strict` one is in no
-        group with others that read other topics. One that `is_told` of the queues that it gets and
-        loses is so in its next poll. One that `buries_expired` makes dead letters of messages that
+        group with others that read other topics. One that `is_told` learns in its next poll which
+        queues it has gained and lost. One that `buries_expired` makes dead letters of messages that
         have expired.
         """
         self.buries_expired = buries_expired
@@ -85,11 +85,11 @@ class Member:
 
     @property
     def has_news(self) -> bool:
-        """Return whether its queues have changed since it was told."""
+        """Return whether its queues have changed since `take_news`."""
         return bool(self.lost or self.gained)
 
     def take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]]:
-        """Return what it has lost and gained since it was told, and note that it is told now."""
+        """Return what it has lost and gained since the last call, and note that it knows now."""
         news = self.lost, self.gained
         self.lost, self.gained = [], []
         return news

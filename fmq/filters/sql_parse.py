@@ -63,18 +63,18 @@ class _Parser:
         return self._tokens[self._at]
 
     def _step(self) -> Token:
-        """Return the current token and go on behind it."""
+        """Return the current token and go on after it."""
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _take(self, kind: str) -> bool:
-        """Go on behind the current token if it is of this kind."""
+        """Go on after the current token if it is of this kind."""
         taken = self._token.kind == kind
         self._at += taken
         return taken
 
     def _expect(self, kind: str, what: str) -> Token:
-        """Return the current token, which must be of this kind, and go on behind it."""
+        """Return the current token, which must be of this kind, and go on after it."""
         if self._token.kind != kind:
             raise self._refused(self._token, f"{what} is expected")
         return self._step()

@@ -156,7 +156,7 @@ class Dialer:
                 return self._connect()
             locked = self.explain()
             if locked is not None:
-                raise ConnectionRefusedError(str(locked))  # it may serve soon, or let go
+                raise ConnectionRefusedError(str(locked))  # it may serve soon, or end
             return self._start(deadline)
 
     def _connect(self) -> SocketWire:

@@ -154,7 +154,7 @@ class RemoteConsumer(RemoteSettler):
 
     @property
     def member(self) -> str:
-        """Its name in the group."""
+        """The name of this member in its group."""
         return self._membership.name
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
@@ -296,7 +296,7 @@ class RemoteConsumer(RemoteSettler):
         return []
 
     def _answered(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]] | None:
-        """Return what a poll has brought; None if it was news, and the program is told."""
+        """Return what a poll has brought; None if it was news, of which the program learns here."""
         if not answer or CLAIM.unpack_from(answer) != (NEWS,):
             return self._pieces(answer)
         self._tell(*decode_values(answer[CLAIM.size :]))

@@ -8,7 +8,7 @@ from fmq.wire.frames import Splitter
 
 
 def silence_of(retry_for: float) -> float:
-    """Return after how many seconds without an answer a client asks whether there is anybody."""
+    """Return after how many seconds without an answer a client looks for the engine process."""
     return max(retry_for / 4, 1.0)
 
 

@@ -133,7 +133,7 @@ class SocketListener:
 
     @property
     def addresses(self) -> list[object]:
-        """Where it listens, as the sockets name it."""
+        """The addresses at which it listens, as the sockets name them."""
         return [door.socket.getsockname() for door in self._doors]
 
     def refusal_of(self, client: socket.socket) -> NotAllowed | NotServed | None:

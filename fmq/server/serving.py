@@ -20,12 +20,12 @@ class Serving:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it serves no more: it was closed, or the engine has failed."""
+        """True if it serves no more: it was closed, or the engine has failed."""
         return self._listener.has_ended.is_set()
 
     @property
     def addresses(self) -> list[object]:
-        """Where it listens, each as `socket.getsockname` returns it."""
+        """The addresses at which it listens, each as `socket.getsockname` returns it."""
         return self._listener.addresses
 
     def wait(self, seconds: float) -> bool:

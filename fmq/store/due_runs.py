@@ -166,7 +166,7 @@ class DueRun:
 
     @property
     def is_saved(self) -> bool:
-        """Whether it is in a file."""
+        """True if it is in a file."""
         return self._file is not None
 
     def bytes_in_memory(self) -> int:

@@ -89,7 +89,7 @@ class Spares:
 
     @property
     def lacks(self) -> bool:
-        """Whether there are fewer spares than are set aside. What took them has left room for
+        """True if there are fewer spares than are set aside. What took them has left room for
         more.
         """
         return len(self._ready) < self.needed + self.aside

@@ -185,9 +185,9 @@ class CrashDisk:
             return self._fingerprint
 
     def files(self, path: str) -> dict[str, Image]:
-        """What is seen now of the files in the directory at `path`; none if it is not there.
+        """Return the files in the directory at `path` as they are seen now; none without one.
 
-        Whatever happens to the disk from now on, and whether it has power or not.
+        What happens to the disk later does not change them. The disk may be without power.
         """
         with self._power.lock:
             folder = self._find(path.split("/"))
@@ -203,14 +203,14 @@ class CrashDisk:
             return self._root.situation(but).hex()
 
     def _copy(self, crash_at: int | None) -> tuple[CrashDisk, dict[Node, Node]]:
-        """All of this disk, what is pending too, and which node became which."""
+        """Return a copy of this disk, with what is pending, and the copy of each node."""
         with self._power.lock:
             twins = self._twins()
             number = self._power.number + 1
             return self._successor(self._root.copy(twins), crash_at, number), twins
 
     def _twins(self) -> dict[Node, Node]:
-        """What became of which node: of that which was being written one that can be changed."""
+        """Return the node that was being written, if any, with a copy that can be changed."""
         if self._power.interrupted is None:
             return {}
         inode, _ = self._power.interrupted

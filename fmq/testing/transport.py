@@ -124,7 +124,7 @@ class MemoryWire:
         return -1
 
     def forget(self) -> None:
-        """Do nothing: nobody forks here."""
+        """Do nothing: no test forks here."""
 
     def close(self) -> None:
         """End the connection, as the death of the client would."""

@@ -54,7 +54,7 @@ class Keeper(Protocol):
 
     @property
     def moves(self) -> int:
-        """How many times a group was moved or deleted, with what its members hold."""
+        """The number of times that a group was moved or deleted, with what its members hold."""
 
     def change(self, change: Callable[[], None]) -> None:
         """Call `change` under the engine's lock."""
@@ -127,7 +127,7 @@ class TransactionBuffer:
 
     @property
     def size(self) -> int:
-        """How many bytes its append takes at most, without PREPARE or COMMIT."""
+        """The bytes that its append takes at most, without PREPARE or COMMIT."""
         return self._bytes
 
     # --- messages -----------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Delays:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether a timer waits."""
+        """True if a timer waits."""
         return self._timers.waiting > 0
 
     def next_due_us(self) -> int | None:

@@ -65,7 +65,7 @@ class View(NamedTuple):
     gone: frozenset[bytes]
 
     def entries(self) -> Iterator[bytes]:
-        """Yield the entries, those that are due first first."""
+        """Yield the entries in the order in which they are due."""
         runs = zip(self.runs, self.starts, strict=True)
         return merged([*(run.entries(at) for run, at in runs), sorted(self.near)], self.gone)
 
@@ -248,7 +248,7 @@ class Timers:
         )
 
     def after(self, key: bytes, limit: int) -> list[Due]:
-        """Return up to `limit` timers after the one with `key`, those that are due first first."""
+        """Return up to `limit` timers after the one with `key`, in their order."""
         runs = [run.entries(run.place_after(key)) for run in self._runs if run.head is not None]
         near = [*self._near.values(), *self._taken.values()]
         rest = sorted(entry for entry in near if entry[KEY] > key)
