@@ -1,8 +1,9 @@
 """huey with 8 workers on fmq beside its SQLite storage: `python -m benchmarks.huey`.
 
 The same tasks, with and without a result, done by huey's own consumer, whose workers are threads or
-processes. SQLite syncs each commit (`fsync=True`), as fmq does. The storages take turns in each
-round; a rate is the median of the rounds, and a ratio the median of the rounds' ratios.
+processes. SQLite syncs each commit (`fsync=True`), as fmq does. Beside processes there is RQ on
+Redis (`appendfsync always`), where both are. The storages take turns in each round; a rate is the
+median of the rounds, and a ratio the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import fmq
+from benchmarks.peers.programs import find_program
 
 WORKERS = 8
 STORAGES = "fmq", "sqlite"
+HAS_RQ = find_spec("rq") is not None and find_program("redis-server") is not None
 
 
 def huey_of(storage: str, directory: Path, kind: str) -> Any:
@@ -39,6 +43,11 @@ def huey_of(storage: str, directory: Path, kind: str) -> Any:
 
 def work(storage: str, directory: Path, kind: str, tasks: int, result: int | None) -> None:
     """Enqueue tasks and do them. Print the seconds for one of each."""
+    if storage == "rq":
+        from benchmarks.peers import rq_jobs
+
+        print(*rq_jobs.work(directory, WORKERS, tasks, result), flush=True)
+        return
     huey = huey_of(storage, directory, kind)
     done = multiprocessing.get_context("fork").Value("q", 0)
     times = multiprocessing.get_context("fork").Array("d", 2)
@@ -80,12 +89,13 @@ def measure(storage: str, kind: str, tasks: int, result: str) -> tuple[float, fl
 
 
 def show(what: str, found: dict[str, list[float]]) -> None:
-    ours, theirs = (found[storage] for storage in STORAGES)
-    ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-    rates = [1 / statistics.median(each) for each in (ours, theirs)]
-    print(
-        f"{what:40} {ratio:5.2f} x  (fmq {rates[0]:,.0f}/s, SQLite {rates[1]:,.0f}/s)", flush=True
-    )
+    ours = found["fmq"]
+    for storage, theirs in found.items():
+        if storage != "fmq" and theirs:
+            ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+            rates = [1 / statistics.median(each) for each in (ours, theirs)]
+            said = f"(fmq {rates[0]:,.0f}/s, {storage} {rates[1]:,.0f}/s)"
+            print(f"{what:40} {ratio:5.2f} x {storage:6} {said}", flush=True)
 
 
 def main() -> None:
@@ -98,13 +108,14 @@ def main() -> None:
         storage, folder, kind, result = asked.work
         work(storage, Path(folder), kind, asked.tasks, None if result == "none" else 7)
         return
-    enqueued: dict[str, list[float]] = {storage: [] for storage in STORAGES}
+    beside = {"thread": STORAGES, "process": (*STORAGES, *(["rq"] if HAS_RQ else []))}
+    enqueued: dict[str, list[float]] = {storage: [] for storage in beside["process"]}
     pick: Callable[[str], str] = {"none": "no result", "some": "a result"}.__getitem__
     for kind in ("thread", "process"):
         for result in ("none", "some"):
-            found: dict[str, list[float]] = {storage: [] for storage in STORAGES}
+            found: dict[str, list[float]] = {storage: [] for storage in beside[kind]}
             for _ in range(asked.rounds):
-                for storage in STORAGES:
+                for storage in beside[kind]:
                     first, second = measure(storage, kind, asked.tasks, result)
                     found[storage].append(second)
                     if kind == "process":
