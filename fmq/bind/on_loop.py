@@ -1,8 +1,9 @@
 """Run the steps of a bound transaction for a loop, and its calls of the connection on the loop.
 
 This serves the connections of psycopg's AsyncConnection, aiosqlite and SQLAlchemy's asyncio. The
-steps are those of fmq/bind/transaction.py, which block. They run on the loop and are suspended
-where they wait (suspending.py), or else in a thread. A step that has begun always runs to its end:
+steps are those of fmq/bind/transaction.py, which block. With aiosqlite they run in the thread of
+its connection: a step is one visit. Else they run on the loop and are suspended where they wait
+(suspending.py), or in a thread of their own. A step that has begun always runs to its end:
 the database may have committed already, and what was planned is written. So a cancelled task waits
 for the end of the step, and only then raises its CancelledError.
 """
@@ -10,8 +11,8 @@ for the end of the step, and only then raises its CancelledError.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from threading import Thread
@@ -33,12 +34,12 @@ class AsyncBoundTransaction(BoundTransaction):
     """An `async with` block that begins the database's transaction, and ends both."""
 
     _connection: Any
-    _meet: Callable[[Bridge], object]
+    _meet: Callable[[Any], object]
     _loop: asyncio.AbstractEventLoop
     _suspending: Suspending | None = None  # the step that runs on the loop
 
     def bind_on_loop(
-        self, connection: Any, meet: Callable[[Bridge], object]
+        self, connection: Any, meet: Callable[[Any], object]
     ) -> AsyncBoundTransaction:
         """Keep `meet`, which binds this transaction once the block begins, and return this one."""
         self._connection, self._meet = connection, meet
@@ -60,7 +61,11 @@ class AsyncBoundTransaction(BoundTransaction):
         return self
 
     async def _take(self, step: Callable[[], T]) -> T:
-        """Run a step to its end: on the loop if it can be suspended there, else in a thread."""
+        """Run a step to its end: in the connection's thread if it has one, on the loop if it can be
+        suspended there, else in a thread.
+        """
+        if has_thread(self._connection):
+            return await in_thread(step, partial(run_in_its_thread, self._connection))
         queue = self._manager.commit_queue
         if not CAN_SUSPEND or queue is None or queue.committer is None:
             return await in_thread(step)
@@ -69,7 +74,7 @@ class AsyncBoundTransaction(BoundTransaction):
         while True:
             drive = suspending.drive(queue)
             try:
-                result: T = await to_its_end(asyncio.ensure_future(drive))
+                result: T = await in_task(drive)
                 break
             except asyncio.CancelledError as error:
                 if suspending.has_begun:
@@ -97,8 +102,9 @@ class AsyncBoundTransaction(BoundTransaction):
         return self._suspending.wait(in_thread(super().ask))
 
     def _begin(self) -> None:
+        own = has_thread(self._connection)
         try:
-            self._meet(Bridge(self._connection, self._call))
+            self._meet(self._connection._conn if own else Bridge(self._connection, self._call))
         except BaseException:
             self._free_id()
             raise
@@ -168,44 +174,85 @@ async def through(connection: Any, work: Callable[[Any], T]) -> T:
     return await in_thread(partial(work, Bridge(connection, call)))
 
 
-async def in_thread(step: Callable[[], T]) -> T:
-    """Run `step` in a thread, and return or raise what it does.
+class StepEnd(asyncio.Future[T]):
+    """What a step that runs elsewhere returns or raises. It cannot be cancelled: a task that waits
+    for it and is cancelled gets its CancelledError once the step has ended.
+    """
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Return False: the step goes on."""
+        return False
+
+
+async def in_thread(
+    step: Callable[[], T], start: Callable[[Callable[[], None]], None] | None = None
+) -> T:
+    """Run `step` in a thread, and return or raise what it does. `start` has a thread run it; a new
+    one does without.
 
     A cancellation is raised only after the step has ended.
     """
-    # A new thread: all threads of the loop's pool may wait for a lock that this step releases.
-    done: Future[T] = Future()
-    run = partial(copy_context().run, _run, step, done)
-    Thread(target=run, name="fmq bound transaction", daemon=True).start()
-    return await to_its_end(asyncio.wrap_future(done))
-
-
-async def to_its_end(waiting: asyncio.Future[T]) -> T:
-    """Return what `waiting` returns. A cancellation is raised only after its end."""
-    cancelled, loop = None, asyncio.get_running_loop()
-    while not waiting.done():
-        waiter = loop.create_future()  # so that a cancellation does not reach the step
-        wake = partial(_wake, waiter)
-        waiting.add_done_callback(wake)
-        try:
-            await waiter
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-            waiting.remove_done_callback(wake)
-    if cancelled is None or waiting.cancelled():
-        return waiting.result()
-    raise cancelled from waiting.exception()
-
-
-def _wake(waiter: asyncio.Future[None], _: object) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-def _run(step: Callable[[], T], done: Future[T]) -> None:
-    try:
-        result = step()
-    except BaseException as error:
-        done.set_exception(error)
+    end: StepEnd[T] = StepEnd(loop=asyncio.get_running_loop())
+    run = partial(copy_context().run, _run, step, end)
+    if start is None:
+        _start_thread(run)
     else:
-        done.set_result(result)
+        start(run)
+    return await to_its_end(end)
+
+
+def _start_thread(run: Callable[[], None]) -> None:
+    # A new one: all threads of the loop's pool may wait for a lock that this step releases.
+    Thread(target=run, name="fmq bound transaction", daemon=True).start()
+
+
+def has_thread(connection: Any) -> bool:
+    """Return whether it is a connection of aiosqlite, whose thread takes any function.
+
+    Of a class that is derived from it only the methods are called: it may have replaced them.
+    """
+    found = type(connection)
+    known = found.__module__.partition(".")[0] == "aiosqlite" and found.__qualname__ == "Connection"
+    return known and hasattr(connection, "_execute") and hasattr(found, "_conn")
+
+
+def run_in_its_thread(connection: Any, run: Callable[[], None]) -> None:
+    """Have the thread of an aiosqlite connection call `run`. Raises ValueError if it is closed."""
+    call = connection._execute(run)
+    call.send(None)  # up to where it would wait for an answer: `run` is queued then
+    call.close()
+
+
+async def in_task(step: Coroutine[Any, Any, T]) -> T:
+    """Run `step` in a task of its own, and return or raise what it does, as `in_thread` does."""
+    task = asyncio.ensure_future(step)
+    end: StepEnd[T] = StepEnd(loop=asyncio.get_running_loop())
+    task.add_done_callback(partial(_end_with, end))
+    return await to_its_end(end)
+
+
+async def to_its_end(end: StepEnd[T]) -> T:
+    """Return or raise what the step does. A cancellation is raised only after its end."""
+    try:
+        return await end
+    except asyncio.CancelledError as cancelled:
+        if end.done() and end.exception() is not cancelled:
+            raise cancelled from end.exception()
+        raise
+
+
+def _end_with(end: StepEnd[T], task: asyncio.Future[T]) -> None:
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    if error is None:
+        end.set_result(task.result())
+    else:
+        end.set_exception(error)
+
+
+def _run(step: Callable[[], T], end: StepEnd[T]) -> None:
+    try:
+        tell: Callable[[], None] = partial(end.set_result, step())
+    except BaseException as error:
+        tell = partial(end.set_exception, error)
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        end.get_loop().call_soon_threadsafe(tell)
