@@ -167,10 +167,8 @@ LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
 def _begin_sqlite(execute: Execute, path: str) -> Beginning:
-    [(mode,)] = execute("SELECT CAST(journal_mode AS BLOB) FROM pragma_journal_mode")
+    [(mode, level, deadline)] = execute(SQLITE_BEGINNING)
     mode = str(mode, "utf-8")
-    [(level,)] = execute("PRAGMA synchronous")
-    [(deadline,)] = execute(f"SELECT {SQLITE_NOW} + {DEADLINE_SECONDS}")
     # With journal_mode=DELETE, removing the file commits. Only EXTRA syncs the directory after it.
     least = 2 if mode in ("wal", "truncate", "persist") else 3
     if mode not in ("off", "memory") and level >= least:
@@ -184,6 +182,11 @@ def _begin_sqlite(execute: Execute, path: str) -> Beginning:
 
 
 SQLITE_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
+# The mode as bytes, because the program may have set another type for text.
+SQLITE_BEGINNING = (
+    f"SELECT CAST(journal_mode AS BLOB), synchronous, {SQLITE_NOW} + {DEADLINE_SECONDS} "
+    "FROM pragma_journal_mode, pragma_synchronous"
+)
 SQLITE = Dialect(
     "sqlite",
     # Only the main file: an attached file or a temporary table commits by itself.

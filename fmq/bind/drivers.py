@@ -6,6 +6,7 @@ that driver, or an address of it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -13,6 +14,7 @@ from fmq.bind.errors import BindError
 from fmq.bind.interface import Binding, Database
 from fmq.errors import BadOption
 
+CLASSES_MAX = 256  # of connections, for which is remembered what they are
 # Classes, each with its package, that have a transaction to bind. Other classes of the same
 # packages, such as a cursor or a maker of sessions, have none.
 OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
@@ -40,7 +42,12 @@ def binding_of(connection: Any, bridge: Any = None) -> Binding:
 
 def is_async(connection: Any) -> bool:
     """Return whether the connection's methods have to be awaited."""
-    return iscoroutinefunction(getattr(connection, "commit", None))
+    return _is_async(type(connection))
+
+
+@lru_cache(CLASSES_MAX)
+def _is_async(found: type) -> bool:
+    return iscoroutinefunction(getattr(found, "commit", None))
 
 
 def is_django(connection: Any) -> bool:
@@ -85,16 +92,25 @@ def module_with_engines(connection: Any) -> Any:
     return module_of(connection)
 
 
-def _names_of(connection: Any) -> set[str]:
+def _names_of(connection: Any) -> frozenset[str]:
     """Return the names of its classes, each after its package, without importing any driver."""
-    return {
-        f"{each.__module__.partition('.')[0]}.{each.__qualname__}"
-        for each in type(connection).__mro__
-    }
+    return _names_of_class(type(connection))
 
 
-def _packages_of(connection: Any) -> set[str]:
-    return {name.partition(".")[0] for name in _names_of(connection)}
+@lru_cache(CLASSES_MAX)
+def _names_of_class(found: type) -> frozenset[str]:
+    return frozenset(
+        f"{each.__module__.partition('.')[0]}.{each.__qualname__}" for each in found.__mro__
+    )
+
+
+def _packages_of(connection: Any) -> frozenset[str]:
+    return _packages_of_class(type(connection))
+
+
+@lru_cache(CLASSES_MAX)
+def _packages_of_class(found: type) -> frozenset[str]:
+    return frozenset(name.partition(".")[0] for name in _names_of_class(found))
 
 
 def database_at(address: object) -> Database:
