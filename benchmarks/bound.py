@@ -2,9 +2,13 @@
 
 Each row places orders: a row in the user's table, and a message. With fmq the message is sent in a
 bound block. By hand it is a row of an outbox table in the same transaction, which somebody has to
-poll and delete later; that is not counted. Both commit durably. The two take turns, round by round,
-and the ratio is the median of the rounds' ratios: above 1, fmq is faster. `rows` are parts of
-names, as in `python -m benchmarks.bound psycopg`.
+poll and delete later; that is not counted. Both commit durably. They take turns, round by round,
+and a ratio is the median of the rounds' ratios: above 1, fmq is faster. `rows` are parts of names,
+as in `python -m benchmarks.bound psycopg`.
+
+"bound" is the ratio of the table by hand with one raw sync more for each order, and nothing of fmq.
+Messages that are durable outside of the database before it commits cannot be faster. It is not
+measured with tasks, whose loop a raw sync would block.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from benchmarks.peers.postgres import Postgres
 from benchmarks.peers.programs import Folder
 
 WORKERS, ROUNDS, SECONDS = 16, 5, 0.8
+RAW_BYTES, ORDER_BYTES = 1 << 22, 512  # what a bound block writes before the database commits
 PRODUCERS = {"?": "with sqlite", "%s": "with postgres"}  # each has one database
 TABLES = (
     "CREATE TABLE IF NOT EXISTS orders (name varchar(99) PRIMARY KEY)",
@@ -62,6 +67,16 @@ class Shop:
                 each.commit()
                 fmq.bind.create_table(each)
         self.engine = fmq.open(folder / "shop")
+        self.syncs = False  # whether an order by hand makes one raw sync more
+        self._raw = os.open(folder / "raw", os.O_CREAT | os.O_RDWR)
+        os.pwrite(self._raw, bytes(RAW_BYTES), 0)
+        os.fsync(self._raw)
+        self._places = itertools.cycle(range(0, RAW_BYTES, ORDER_BYTES))
+
+    def before_commit(self) -> None:
+        """Make the raw sync, if one is to be made."""
+        if self.syncs:
+            os.pwritev(self._raw, (b"x" * ORDER_BYTES,), next(self._places), os.RWF_DSYNC)
 
     def connect_sqlite(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.sqlite)
@@ -72,6 +87,7 @@ class Shop:
     def close(self) -> None:
         self.engine.close()
         self.server.close()
+        os.close(self._raw)
 
 
 def repeated(place: Place, seconds: float) -> int:
@@ -83,89 +99,110 @@ def repeated(place: Place, seconds: float) -> int:
     return done
 
 
-def blocking(engine: fmq.Engine, connection: Any, marker: str, *, bound: bool) -> None:
+def blocking(shop: Shop, connection: Any, marker: str, *, bound: bool) -> None:
     """Place one order on a connection of sqlite3 or psycopg."""
     name = next(NAMES)
     if bound:
-        with engine.transaction(producer=PRODUCERS[marker], bind=connection) as tx:
+        with shop.engine.transaction(producer=PRODUCERS[marker], bind=connection) as tx:
             connection.execute(ORDER.format(marker), (name,))
             tx.send("orders", name.encode())
     else:
         connection.execute(ORDER.format(marker), (name,))
         connection.execute(BY_HAND.format(marker), (name,))
+        shop.before_commit()
         connection.commit()
 
 
 @contextlib.contextmanager
 def of_sqlite(shop: Shop, bound: bool) -> Iterator[Callable[[float], float]]:
     with contextlib.closing(shop.connect_sqlite()) as connection:
-        place = partial(blocking, shop.engine, connection, "?", bound=bound)
+        place = partial(blocking, shop, connection, "?", bound=bound)
         yield lambda seconds: repeated(place, seconds) / seconds
 
 
 @contextlib.contextmanager
 def of_psycopg(shop: Shop, bound: bool) -> Iterator[Callable[[float], float]]:
     with psycopg.connect(shop.postgres) as connection:
-        place = partial(blocking, shop.engine, connection, "%s", bound=bound)
+        place = partial(blocking, shop, connection, "%s", bound=bound)
         yield lambda seconds: repeated(place, seconds) / seconds
 
 
 @contextlib.contextmanager
 def of_psycopg_threads(shop: Shop, bound: bool) -> Iterator[Callable[[float], float]]:
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(psycopg.connect(shop.postgres)) for _ in range(WORKERS)]
-        pool = stack.enter_context(ThreadPoolExecutor(WORKERS))
-        places = [partial(blocking, shop.engine, each, "%s", bound=bound) for each in connections]
+        made = [stack.enter_context(psycopg.connect(shop.postgres)) for _ in range(WORKERS)]
+        yield from in_threads([partial(blocking, shop, each, "%s", bound=bound) for each in made])
+
+
+def in_threads(places: list[Place]) -> Iterator[Callable[[float], float]]:
+    """Yield what runs `places`, each in a thread of its own."""
+    with ThreadPoolExecutor(len(places)) as pool:
         yield lambda seconds: sum(pool.map(partial(repeated, seconds=seconds), places)) / seconds
 
 
 @contextlib.contextmanager
-def of_sqlalchemy(shop: Shop, bound: bool) -> Iterator[Callable[[float], float]]:
-    made = sqlalchemy.create_engine(shop.postgres.replace("postgresql:", "postgresql+psycopg:"))
+def of_sqlalchemy(shop: Shop, bound: bool, workers: int = 1) -> Iterator[Callable[[float], float]]:
+    address = shop.postgres.replace("postgresql:", "postgresql+psycopg:")
+    made = sqlalchemy.create_engine(address, pool_size=workers)
     order, outbox = (sqlalchemy.text(each.format(":name")) for each in (ORDER, BY_HAND))
-    with sqlalchemy.orm.Session(made) as session:
 
-        def place() -> None:
-            name = next(NAMES)
-            if bound:
-                with shop.engine.transaction(producer="with SQLAlchemy", bind=session) as tx:
-                    session.execute(order, {"name": name})
-                    tx.send("orders", name.encode())
-            else:
+    def place(session: sqlalchemy.orm.Session) -> None:
+        name = next(NAMES)
+        if bound:
+            with shop.engine.transaction(producer="with SQLAlchemy", bind=session) as tx:
                 session.execute(order, {"name": name})
-                session.execute(outbox, {"name": name})
-                session.commit()
+                tx.send("orders", name.encode())
+        else:
+            session.execute(order, {"name": name})
+            session.execute(outbox, {"name": name})
+            shop.before_commit()
+            session.commit()
 
-        yield lambda seconds: repeated(place, seconds) / seconds
+    sessions = [sqlalchemy.orm.Session(made) for _ in range(workers)]
+    yield from in_threads([partial(place, each) for each in sessions])
+    for each in sessions:
+        each.close()
     made.dispose()
 
 
-@contextlib.contextmanager
-def of_django(shop: Shop, bound: bool) -> Iterator[Callable[[float], float]]:
+def set_django_up(shop: Shop) -> None:
+    """Configure Django with both databases, once in a process."""
     import django
     from django.conf import settings
 
     if not settings.configured:
-        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(shop.sqlite)}
-        database["OPTIONS"] = {"init_command": "PRAGMA synchronous = FULL"}  # type: ignore[assignment]
-        settings.configure(DATABASES={"default": database}, INSTALLED_APPS=["fmq.bind.django"])
+        at = psycopg.conninfo.conninfo_to_dict(shop.postgres)
+        sqlite: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(shop.sqlite)}
+        sqlite["OPTIONS"] = {"init_command": "PRAGMA synchronous = FULL"}
+        postgres = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres"}
+        postgres |= {"USER": str(at["user"]), "HOST": str(at["host"])}
+        databases = {"default": sqlite, "postgres": postgres}
+        settings.configure(DATABASES=databases, INSTALLED_APPS=["fmq.bind.django"])
         django.setup()
-    from django.db import connection, transaction
+
+
+@contextlib.contextmanager
+def of_django(
+    shop: Shop, bound: bool, alias: str = "default", workers: int = 1
+) -> Iterator[Callable[[float], float]]:
+    set_django_up(shop)
+    from django.db import connections, transaction
 
     def place() -> None:
-        name = next(NAMES)
+        name, connection = next(NAMES), connections[alias]  # that of this thread
         if bound:
-            with shop.engine.transaction(producer="with Django", bind=connection) as tx:
+            producer = f"with Django, {alias}"
+            with shop.engine.transaction(producer=producer, bind=connection) as tx:
                 with connection.cursor() as cursor:
                     cursor.execute(ORDER.format("%s"), (name,))
                 tx.send("orders", name.encode())
         else:
-            with transaction.atomic(), connection.cursor() as cursor:
+            with transaction.atomic(alias), connection.cursor() as cursor:
                 cursor.execute(ORDER.format("%s"), (name,))
                 cursor.execute(BY_HAND.format("%s"), (name,))
+                shop.before_commit()
 
-    yield lambda seconds: repeated(place, seconds) / seconds
-    connection.close()
+    yield from in_threads([place] * workers)
 
 
 # --- asyncio ------------------------------------------------------------------------------------
@@ -266,36 +303,52 @@ WAYS: dict[str, tuple[Way, float]] = {
     f"psycopg, {WORKERS} tasks": (on_loop(with_psycopg), 0.6),
     f"aiosqlite, {WORKERS} tasks": (on_loop(with_aiosqlite), 0.45),
     "SQLAlchemy": (of_sqlalchemy, 0.8),
+    f"SQLAlchemy, {WORKERS} threads": (partial(of_sqlalchemy, workers=WORKERS), 0.8),
     f"SQLAlchemy, {WORKERS} tasks": (on_loop(with_sqlalchemy), 0.6),
     "Django, SQLite": (of_django, 0.8),
+    "Django, PostgreSQL": (partial(of_django, alias="postgres"), 0.8),
+    f"Django, {WORKERS} threads": (partial(of_django, alias="postgres", workers=WORKERS), 0.8),
 }
+
+
+def measured(way: Way, shop: Shop, *, with_bound: bool) -> str:
+    """Return the line of a row, without its name."""
+    runs = [(way, False, False), (way, True, False), (way, False, True)][: 3 if with_bound else 2]
+    rates: list[list[float]] = [[] for _ in runs]
+    spent: list[list[float]] = [[] for _ in runs]
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(way(shop, bound)) for _, bound, _ in runs]
+        for run in made:
+            run(0.2)
+        for number in range(ROUNDS):
+            order = range(len(runs)) if number % 2 else reversed(range(len(runs)))
+            for which in order:
+                shop.syncs = runs[which][2]
+                before = time.process_time()
+                rates[which].append(made[which](SECONDS))
+                used = time.process_time() - before
+                spent[which].append(used * 1000 / (rates[which][-1] * SECONDS))
+                shop.syncs = False
+    ratios = [
+        statistics.median(mine / hand for hand, mine in zip(rates[0], other, strict=True))
+        for other in rates[1:]
+    ]
+    hand, mine = map(statistics.median, rates[:2])
+    floor = f"{ratios[1]:5.2f}" if with_bound else "    -"
+    cost = ", ".join(f"{statistics.median(each):.2f}" for each in spent[:2])
+    return f"{hand:7,.0f}/s {mine:7,.0f}/s  {ratios[0]:5.2f}  {floor}  {{aim:4.2f}}  {cost}"
 
 
 def main(wanted: list[str]) -> None:
     folder = Folder("fmq-bound-")
     folder.path.chmod(0o755)
     shop = Shop(folder.path)
-    print(f"{'':26} {'by hand':>9} {'fmq':>9}  ratio  aim   ms of processor: by hand, fmq")
+    print(f"{'':26} {'by hand':>9} {'fmq':>9}  ratio  bound   aim  ms of processor: by hand, fmq")
     try:
         for name, (way, aim) in WAYS.items():
-            if wanted and not any(each in name for each in wanted):
-                continue
-            with way(shop, False) as by_hand, way(shop, True) as bound:
-                runs = [by_hand, bound]
-                for run in runs:
-                    run(0.2)
-                rates: list[list[float]] = [[], []]
-                spent: list[list[float]] = [[], []]
-                for number in range(ROUNDS):
-                    for which in (0, 1) if number % 2 else (1, 0):
-                        before = time.process_time()
-                        rates[which].append(runs[which](SECONDS))
-                        used = time.process_time() - before
-                        spent[which].append(used * 1000 / (rates[which][-1] * SECONDS))
-            ratio = statistics.median(mine / other for other, mine in zip(*rates, strict=True))
-            hand, mine = map(statistics.median, rates)
-            cost = ", ".join(f"{statistics.median(each):.2f}" for each in spent)
-            print(f"{name:26} {hand:7,.0f}/s {mine:7,.0f}/s  {ratio:5.2f}  {aim:4.2f}  {cost}")
+            if not wanted or any(each in name for each in wanted):
+                line = measured(way, shop, with_bound="tasks" not in name)
+                print(f"{name:26} {line.format(aim=aim)}", flush=True)
     finally:
         shop.close()
         folder.remove()
