@@ -19,7 +19,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
-from fmq.bind.errors import wrong_with_statement
+from fmq.bind.errors import unusable_connection, wrong_with_statement
 from fmq.bind.suspending import CAN_SUSPEND, Suspending
 from fmq.bind.transaction import BoundTransaction
 from fmq.errors.notes import add_note
@@ -38,9 +38,7 @@ class AsyncBoundTransaction(BoundTransaction):
     _loop: asyncio.AbstractEventLoop
     _suspending: Suspending | None = None  # the step that runs on the loop
 
-    def bind_on_loop(
-        self, connection: Any, meet: Callable[[Any], object]
-    ) -> AsyncBoundTransaction:
+    def bind_on_loop(self, connection: Any, meet: Callable[[Any], object]) -> AsyncBoundTransaction:
         """Keep `meet`, which binds this transaction once the block begins, and return this one."""
         self._connection, self._meet = connection, meet
         return self
@@ -102,13 +100,21 @@ class AsyncBoundTransaction(BoundTransaction):
         return self._suspending.wait(in_thread(super().ask))
 
     def _begin(self) -> None:
-        own = has_thread(self._connection)
         try:
-            self._meet(self._connection._conn if own else Bridge(self._connection, self._call))
+            self._meet(self._blocking())
         except BaseException:
             self._free_id()
             raise
         super().__enter__()
+
+    def _blocking(self) -> Any:
+        """Return what its steps call: the connection of sqlite3 in its thread, or a bridge."""
+        if not has_thread(self._connection):
+            return Bridge(self._connection, self._call)
+        try:
+            return self._connection._conn
+        except ValueError:
+            raise unusable_connection("it is closed.") from None
 
     async def __aexit__(
         self,
@@ -217,9 +223,12 @@ def has_thread(connection: Any) -> bool:
 
 
 def run_in_its_thread(connection: Any, run: Callable[[], None]) -> None:
-    """Have the thread of an aiosqlite connection call `run`. Raises ValueError if it is closed."""
+    """Have the thread of an aiosqlite connection call `run`; a new one if it is closed."""
     call = connection._execute(run)
-    call.send(None)  # up to where it would wait for an answer: `run` is queued then
+    try:
+        call.send(None)  # up to where it would wait for an answer: `run` is queued then
+    except ValueError:
+        _start_thread(run)  # the step finds that it is closed, and undoes what it can
     call.close()
 
 

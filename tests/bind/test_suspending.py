@@ -15,6 +15,7 @@ import aiosqlite
 import pytest
 
 import fmq
+import fmq.bind
 from fmq.errors import EngineFailed
 from fmq.testing import CrashDisk, FaultDisk
 from tests.bind.shop import connect, messages, place_on_loop, rows
@@ -154,3 +155,83 @@ def test_a_failed_sync_ends_the_step_once(tmp_path: Path) -> None:
     run(tmp_path, program)
     assert rows(tmp_path) == ["one"]
     engine.close()
+
+
+class Noting(sqlite3.Connection):
+    """Notes the thread of each statement that writes, and of the commit."""
+
+    def commit(self) -> None:
+        assert STEP not in {each.name for each in threading.enumerate()}
+        USED.add(threading.get_ident())
+        super().commit()
+
+
+USED: set[int] = set()
+
+
+def test_with_aiosqlite_a_step_is_one_visit_to_its_thread(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    """Mark, prepare and commit are one function for it, and its begin is another."""
+    USED.clear()
+
+    async def main() -> int:
+        async with aiosqlite.connect(tmp_path / "shop.db", factory=Noting) as connection:
+            await connection.execute("PRAGMA synchronous = FULL")
+            visits: list[object] = []
+            queue = connection._tx
+            connection._tx = Counting(queue, visits)  # type: ignore[assignment]
+            await place_on_loop(engine, connection, "one")
+            connection._tx = queue
+            return len(visits)
+
+    visits = asyncio.run(main())
+    assert rows(tmp_path) == messages(engine) == ["one"]
+    assert len(USED) == 1, "the connection has one thread"
+    assert visits == 3, "its begin, the order, and its end"
+
+
+class Counting:
+    """A queue of aiosqlite that counts what is put into it."""
+
+    def __init__(self, queue: Any, visits: list[object]) -> None:
+        self._queue = queue
+        self._visits = visits
+
+    def put_nowait(self, item: object) -> None:
+        self._visits.append(item)
+        self._queue.put_nowait(item)
+
+
+def test_a_closed_connection_of_aiosqlite_begins_nothing(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        connection = await aiosqlite.connect(tmp_path / "shop.db")
+        await connection.close()
+        with pytest.raises(fmq.bind.BindError, match="it is closed"):
+            async with engine.transaction(tx_id="one", producer="p", bind=connection):
+                raise AssertionError("the block does not run")
+        engine.transaction(tx_id="one").rollback()  # its id is free again
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_connection_of_aiosqlite_that_is_closed_in_the_block_rolls_both_back(
+    engine: fmq.Engine, tmp_path: Path, raises: bool
+) -> None:
+    async def main() -> None:
+        async with aiosqlite.connect(tmp_path / "shop.db") as connection:
+            expected = fmq.RollBack if raises else sqlite3.ProgrammingError
+            with pytest.raises(expected):
+                async with engine.transaction(tx_id="one", producer="p", bind=connection) as tx:
+                    await connection.execute("INSERT INTO orders VALUES ('one')")
+                    tx.send("orders", b"one")
+                    await connection.close()
+                    if raises:
+                        raise fmq.RollBack
+        engine.transaction(tx_id="one").rollback()  # its id is free again
+
+    asyncio.run(main())
+    assert rows(tmp_path) == messages(engine) == []
