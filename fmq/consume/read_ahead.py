@@ -28,7 +28,7 @@ class ReadAhead:
         self._messages = messages
         self._check_engine = check_engine
         self.batches: dict[Queue, Batch] = {}
-        self._upto: dict[Queue, int] = {}  # of queues with priorities
+        self._ends: dict[Queue, int] = {}  # of what was read last
 
     def take_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
         """Return the claimed messages. Make Message objects of all that was read ahead."""
@@ -55,12 +55,11 @@ class ReadAhead:
         ahead = self.batches.get(queue)
         if ahead is not None and ahead.offset <= first < ahead.next:
             return ahead
-        # A multiple of `count`, so that equal polls always get as many as they ask for.
-        wanted = -(-READ_AHEAD_MESSAGES // count) * count
-        if queue.spans is not None and queue.spans.masks.numbers:
-            if self._upto.get(queue) != first:
-                wanted = count  # the next message is probably elsewhere, too
-            self._upto[queue] = first + wanted
+        # With a filter or priorities the next message is probably elsewhere, if this one was.
+        wanted = count
+        if self._ends.get(queue, first) == first:
+            # A multiple of `count`, so that equal polls always get as many as they ask for.
+            wanted = -(-READ_AHEAD_MESSAGES // count) * count
         try:
             ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
         except OSError:
@@ -68,6 +67,7 @@ class ReadAhead:
             raise
         assert ahead is not None, "what is claimed is visible"
         self.batches[queue] = ahead
+        self._ends[queue] = ahead.next
         return ahead
 
     def has(self, queue: Queue, first: int) -> bool:

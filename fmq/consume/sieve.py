@@ -268,7 +268,7 @@ class Sieve:
         wanted = filter_of(claim.filter) if claim.filter else None
         tags = None if wanted is None else wanted.tags_in_bytes
         while at < end:
-            for carried in self._messages.carried(queue, at, end - at):
+            for carried in self._messages.carried(queue, at, end - at, tags):
                 at = carried.first + carried.messages
                 if tags is not None and not carried.may_have_tag(tags):
                     if found and in_one_piece:

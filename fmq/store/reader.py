@@ -28,6 +28,7 @@ from fmq.store.segment import segment_name
 from fmq.store.window import PUBLISHED, REFERRED, UNREADABLE, Window, refused
 
 RECORD_READ_BYTES = 4096
+DENSE_BYTES = 8192  # a record; those that are larger are not read through to reach the next head
 
 
 class Entries(NamedTuple):
@@ -152,20 +153,38 @@ class Reader:
             raise Damaged(segment_name(base), base + place, f"a {run.kind.name}, no message")
         return run, data
 
-    def carried(self, entries: Entries, offset: int, limit: int, keep_to: int) -> Iterator[Carried]:
+    def carried(
+        self,
+        entries: Entries,
+        offset: int,
+        limit: int,
+        keep_to: int,
+        tags: Sequence[bytes] | None = None,
+    ) -> Iterator[Carried]:
         """Yield what up to `limit` messages from `offset` on carry. Raises Damaged or NewerFormat.
 
-        Large records are not read, but for their heads.
+        Large records are not read, but for their heads. With `tags`, single messages that have none
+        of them may be yielded together, as if they carried nothing.
         """
-        first, places = entries.first, entries.bodies
-        is_dense = places[-1] - places[0] < len(places) * RECORD_READ_BYTES // 2
-        for count, place in zip(entries.counts, places, strict=True):
+        first, places, counts = entries.first, entries.bodies, entries.counts
+        is_dense = places[-1] - places[0] < len(places) * DENSE_BYTES
+        i, end = 0, len(places)
+        while i < end:
+            count, place = counts[i], places[i]
             low, high = max(offset, first), min(first + count, offset + limit)
             if place == NOWHERE:
                 raise refused(entries.base, place, BadRecord())
             try:
                 if is_dense:
                     window = self.window(entries.base, place, keep_to)
+                    if tags is not None and count == 1:
+                        passed = window.pass_singles(places, counts, i, self.seed, tags)
+                        if passed:
+                            nothing = Columns(passed, 0, b"", b"", 0)
+                            yield Carried(first, passed, nothing, (0, passed))
+                            first += passed
+                            i += passed
+                            continue
                     columns = window.columns(place, window.record(place, self.seed))
                 else:
                     run, data = self.head(entries.base, place)
@@ -174,6 +193,7 @@ class Reader:
             except UNREADABLE as error:
                 raise refused(entries.base, place, error) from None
             first += count
+            i += 1
 
     def run_with_bytes(self, base: int, place: int) -> tuple[Run, bytes, int]:
         """Return the run at `place` of the segment at `base`, its bytes, and where it begins in

@@ -8,6 +8,7 @@ wrong with them.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
 from zlib import crc32
@@ -135,6 +136,45 @@ class Window:
         except StructError:
             pass  # the head is not whole in the window
         return found
+
+    def pass_singles(
+        self,
+        places: array[int],
+        counts: array[int],
+        first: int,
+        seed: int,
+        words: Sequence[bytes],
+    ) -> int:
+        """Return how many single messages from `places[first]` on have none of `words` in their
+        heads.
+
+        Stop where one may have it, and before the first run that has several messages, whose head
+        is not whole in the window or bad, or of a kind that publishes nothing by itself.
+        """
+        data, start, base, size_max = self.data, self.start, self.base, len(self.data)
+        passed = 0
+        try:
+            for place, count in zip(places[first:], counts[first:], strict=True):
+                at = place - start
+                magic, head_crc, _, head_size, says, _, _, what, _ = SINGLE.unpack_from(data, at)
+                head = data[at + 8 : at + head_size]
+                if (
+                    count != 1
+                    or at < 0
+                    or at + head_size > size_max
+                    or crc32(head, seed) != head_crc
+                    or what & 0xFF not in PUBLISHED
+                    or says != base + place
+                    or magic not in MAGICS
+                ):
+                    break
+                for word in words:
+                    if word in head:
+                        return passed
+                passed += 1
+        except StructError:
+            pass  # the head is not whole in the window
+        return passed
 
     def cut(
         self, place: int, count: int, seed: int, kinds: frozenset[Kind]

@@ -6,7 +6,7 @@ the lock. All other indexes, and all bytes of messages, are read outside of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from threading import Lock, RLock
 
@@ -88,15 +88,18 @@ class Messages:
             reason = "the segment is missing"
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
 
-    def carried(self, queue: Queue, offset: int, limit: int) -> Iterator[Carried]:
+    def carried(
+        self, queue: Queue, offset: int, limit: int, tags: Sequence[bytes] | None = None
+    ) -> Iterator[Carried]:
         """Yield what up to `limit` messages from `offset` on carry besides their bodies, at least
-        one. Raises what reading them would raise.
+        one. Raises what reading them would raise. Those without one of `tags` may be yielded as if
+        they carried nothing.
         """
         entries = self._entries(queue.topic, queue.number, offset, limit)
         assert entries is not None, "what is claimed is visible"
         keep_to = self.ledger.applied_upto - entries.base
         try:
-            yield from self._reader.carried(entries, offset, limit, keep_to)
+            yield from self._reader.carried(entries, offset, limit, keep_to, tags)
         except FileNotFoundError:
             self._raise_gone(queue, offset)
             reason = "the segment is missing"

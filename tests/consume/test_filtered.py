@@ -8,8 +8,8 @@ import pytest
 
 import fmq
 from fmq import Engine, Message, filters
-from fmq.errors import BadFilter, FilterDiffers, LeaseLost
-from tests.small import CrashDisk, check, fill, opened
+from fmq.errors import BadFilter, Damaged, FilterDiffers, LeaseLost
+from tests.small import CrashDisk, check, fill, flip, opened
 
 PAID = filters.tags("paid")
 
@@ -168,3 +168,41 @@ def test_what_the_group_no_longer_wants_is_not_redelivered(engine: Engine) -> No
         assert consumer.poll() == []
         engine.sync()
         assert engine.groups("g")[0].unread == 0
+
+
+@pytest.mark.parametrize("size", [2, 3000])
+def test_single_messages_are_told_apart_by_their_tag_alone(disk: CrashDisk, size: int) -> None:
+    """Not by a key, a header or a body that says the same, in records of every sort and size."""
+    with opened(disk, segment_bytes=1 << 17, compress_bytes_min=1000) as engine:
+        wanted = []
+        for n in range(60):
+            body = b"%02d" % n + b"paid" * (size // 4)
+            tag = ("paid", "unpaid", None, "open")[n % 4]
+            key, headers = ("paid", None)[n % 2], ({"paid": "paid"}, None)[n % 3 == 0]
+            if n % 5 == 0:
+                tx = engine.transaction()
+                tx.send("t", body, key=key, tag=tag, headers=headers)
+                if n % 2:
+                    tx.prepare()
+                tx.commit()
+            else:
+                engine.send("t", body, key=key, tag=tag, headers=headers)
+            if tag == "paid":
+                wanted.append(body)
+        with engine.consumer("t", group="g", filter=PAID) as consumer:
+            assert polled(consumer, limit=7) == wanted
+    check(disk)
+
+
+def test_a_damaged_head_is_not_passed_over(disk: CrashDisk) -> None:
+    """The messages before it are delivered."""
+    with opened(disk, segment_bytes=1 << 16) as engine:
+        receipts = [engine.send("t", b"%d" % n, tag="open" if n else "paid") for n in range(9)]
+        engine.send("t", b"9", tag="paid")
+        flip(disk, "00000000000000000000.seg", receipts[5].position + 30)
+        with engine.consumer("t", group="g", filter=PAID) as consumer:
+            (delivery,) = consumer.poll(limit=1)
+            assert delivery.offset == 0
+            with pytest.raises(Damaged) as told:
+                consumer.poll()
+        assert told.value.position == receipts[5].position
