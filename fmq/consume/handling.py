@@ -118,6 +118,7 @@ class Running:
         self._in_hand: list[Delivery | None] = [None] * workers
         self._failure: BaseException | None = None
         self._is_stopping = False
+        self._ended: list[int] = []  # the workers that are done; a thread may live on for a moment
         self._changed = Lock()  # released when a thread has ended, or a signal has come
         self._changed.acquire()
         self._threads = [
@@ -136,13 +137,15 @@ class Running:
                 self._stop()
                 self._wait()  # what is in hand is handled; a second interrupt leaves it
                 raise
+            for thread in self._threads:
+                thread.join()
         if self._failure is not None:
             raise self._failure
 
     def _wait(self) -> None:
-        """Extend the leases of what is in hand, until all threads have ended."""
+        """Extend the leases of what is in hand, until all workers are done."""
         pause = self._consumer._lease_seconds / EXTENSIONS
-        while any(thread.is_alive() for thread in self._threads):
+        while len(self._ended) < len(self._threads):
             self._clock.wait(self._changed, pause)
             if self._is_stopping:
                 self._stop()
@@ -207,6 +210,7 @@ class Running:
             self._failure = self._failure or error
             self._is_stopping = True
         finally:
+            self._ended.append(number)
             self._wake()
 
     def _handle(self, delivery: Delivery) -> Delivery | None:

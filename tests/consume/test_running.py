@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from threading import Thread, get_ident
+from pathlib import Path
+from threading import Event, Thread, get_ident, local
 
 import pytest
 
+import fmq
 from fmq import Delivery, Engine, Retry
 from fmq.testing import FakeClock
+from tests.interrupts import in_thread
 
 
 class Oops(Exception):
@@ -108,3 +111,25 @@ def test_what_a_worker_cannot_go_on_after_ends_the_run(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer, pytest.raises(SystemExit):
         consumer.run(handle, workers=2)
     assert left(engine) == 1
+
+
+class Lingers:
+    """What a thread drops at its very end, which takes a moment."""
+
+    def __del__(self) -> None:
+        Event().wait(0.2)
+
+
+def test_run_returns_with_its_last_worker_and_not_with_the_next_extension(tmp_path: Path) -> None:
+    """Method: the thread of the worker lives on after its work, and leases are long."""
+    kept = local()
+
+    def handle(delivery: Delivery) -> None:
+        kept.lingers = Lingers()
+        consumer.drain(timeout=0)
+
+    with fmq.open(tmp_path / "d") as engine:
+        sent(engine, "a")
+        with engine.consumer("t", group="g", lease_seconds=10**6) as consumer:
+            in_thread(lambda: consumer.run(handle), "run")
+        assert left(engine) == 0
