@@ -6,15 +6,14 @@ that driver, or an address of it.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from fmq.bind.errors import BindError
 from fmq.bind.interface import Binding, Database
 from fmq.errors import BadOption
 
-CLASSES_MAX = 256  # of connections, for which is remembered what they are
 # Classes, each with its package, that have a transaction to bind. Other classes of the same
 # packages, such as a cursor or a maker of sessions, have none.
 OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
@@ -42,12 +41,7 @@ def binding_of(connection: Any, bridge: Any = None) -> Binding:
 
 def is_async(connection: Any) -> bool:
     """Return whether the connection's methods have to be awaited."""
-    return _is_async(type(connection))
-
-
-@lru_cache(CLASSES_MAX)
-def _is_async(found: type) -> bool:
-    return iscoroutinefunction(getattr(found, "commit", None))
+    return _known(connection).is_async
 
 
 def is_django(connection: Any) -> bool:
@@ -92,25 +86,36 @@ def module_with_engines(connection: Any) -> Any:
     return module_of(connection)
 
 
+class _Class(NamedTuple):
+    """What is known of a class of connections, without importing any driver."""
+
+    names: frozenset[str]  # of itself and its bases, each after its package
+    packages: frozenset[str]
+    is_async: bool
+
+
+_classes: WeakKeyDictionary[type, _Class] = WeakKeyDictionary()
+
+
+def _known(connection: Any) -> _Class:
+    found = type(connection)
+    known = _classes.get(found)
+    if known is None:
+        bases = [(each.__module__.partition(".")[0], each.__qualname__) for each in found.__mro__]
+        known = _classes[found] = _Class(
+            frozenset(f"{package}.{name}" for package, name in bases),
+            frozenset(package for package, _ in bases),
+            iscoroutinefunction(getattr(found, "commit", None)),
+        )
+    return known
+
+
 def _names_of(connection: Any) -> frozenset[str]:
-    """Return the names of its classes, each after its package, without importing any driver."""
-    return _names_of_class(type(connection))
-
-
-@lru_cache(CLASSES_MAX)
-def _names_of_class(found: type) -> frozenset[str]:
-    return frozenset(
-        f"{each.__module__.partition('.')[0]}.{each.__qualname__}" for each in found.__mro__
-    )
+    return _known(connection).names
 
 
 def _packages_of(connection: Any) -> frozenset[str]:
-    return _packages_of_class(type(connection))
-
-
-@lru_cache(CLASSES_MAX)
-def _packages_of_class(found: type) -> frozenset[str]:
-    return frozenset(name.partition(".")[0] for name in _names_of_class(found))
+    return _known(connection).packages
 
 
 def database_at(address: object) -> Database:
