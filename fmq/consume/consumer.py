@@ -296,10 +296,10 @@ class Consumer(Settler):
                         in_one_piece=in_one_piece,
                     )
                     if claim is None:
-                        owes, wakeup = queue.owes, Wakeup()
                         if now < deadline:
+                            wakeup = Wakeup()
                             until = self._listen(wakeup, now, deadline)
-                        elif not owes:
+                        elif not queue.owes:
                             return None
             if news is not None:
                 self._tell(*news)
