@@ -15,6 +15,7 @@ from crash_tests.transport.blow import AT_PIECES, Blow
 from crash_tests.transport.server import OPTIONS, BreakingServer, ClientDied
 from fmq.consume.delivery import Delivery, ReplayedDelivery
 from fmq.message import Receipt
+from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing import CrashDisk, FakeClock
 
@@ -35,7 +36,7 @@ KINDS = (
     "take",
     "take for good",
     "reject",
-    "reject",
+    "advance",
     "replay",
 )
 # What a client may have done of a call in which it dies.
@@ -43,6 +44,7 @@ BEGUN = {
     "commit": "prepare",
     "rollback": "prepare",
     "ack": "ack one",
+    "advance": "ack one",
     "release": "take",
     "take for good": "take one for good",
     "reject": "reject one",
@@ -170,6 +172,9 @@ class Story:
             self._replay(client, f"g{number}", of_one_topic=kind != "replay")
             return
         taken: list[Delivery] = []
+        if kind == "advance":
+            self._advance(consumer)
+            return
         while len(taken) < 2 and (found := consumer.poll(limit=2 - len(taken))):
             taken += found  # what comes again may come in pieces
         if not taken:
@@ -188,6 +193,21 @@ class Story:
         elif kind == "release":
             for delivery in taken:
                 delivery.release()
+
+    @staticmethod
+    def _advance(consumer: Any) -> None:
+        """Ack two messages one by one, as `run` does."""
+        done: Any = None
+        for _ in range(2):
+            following = None
+            if done is not None and isinstance(consumer, RemoteConsumer):
+                following = consumer._advance(done)
+            elif done is not None:  # of asyncio
+                done.ack()
+            done = following or next(iter(consumer.poll(limit=1)), None)
+            if done is None:
+                return
+        done.ack()
 
     @staticmethod
     def _replay(client: Any, group: str, *, of_one_topic: bool) -> None:
