@@ -143,14 +143,25 @@ class Sieve:
 
         def hold_the_rest() -> None:
             for offset in later:
-                if offset < upto:
-                    claim.holds.transfer(offset, offset + 1, claim, LATER)
+                if offset < upto and claim.holds.transfer(offset, offset + 1, claim, LATER):
+                    self._release_if_first(claim, offset)
             if upto < end and claim.holds.is_held_by(upto, end, claim):
                 claim.holds.give_back(upto, end)
 
         if later or upto < end:
             self._writer.change(hold_the_rest)
         return taken
+
+    def _release_if_first(self, claim: Claim, offset: int) -> None:
+        """Hand a message out after all, if another thread has just acked those before it of its
+        key. That ack met it in this claim, so it will not release it. Under the lock.
+        """
+        order = claim.holds.order
+        assert order is not None
+        if not order.before(offset):
+            claim.holds.give_back(offset, offset + 1)
+            self._messages.ledger.arrived.add(claim.queue.topic)
+            self._messages.wake()
 
     def _keys_of(self, claim: Claim, expired: list[int]) -> tuple[dict[int, Key], int]:
         """Return the keys of the messages that match, by offset, and the end of what was looked at.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,12 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq import Engine, filters
+from fmq.consume import sieve
+from fmq.consume.sieve import Sieve
 from fmq.errors import LeaseLost, StrategyDiffers
+from tests.interrupts import in_thread
 from tests.small import CrashDisk, FakeClock, check, opened
+from tests.store.lines import Lines, at_each_line
 
 
 @pytest.fixture
@@ -54,6 +60,20 @@ def test_the_next_of_a_key_comes_when_the_one_before_is_acked(engine: Engine) ->
         assert bodies([next_one, *consumer.poll()]) == ["a2"]
         next_one.ack()
         assert bodies(consumer.poll()) == ["a4"]
+
+
+def test_an_ack_while_another_thread_polls_strands_no_message() -> None:
+    """Method: before each line of the choice of a poll, another thread acks."""
+    for lines in at_each_line(lambda at: Lines(sieve, at, function=Sieve._sift.__code__)):
+        with opened(CrashDisk()) as engine, joined(engine) as consumer:
+            send(engine, "a", "a", "b")
+            (first,) = consumer.poll(limit=1)
+            lines.act = partial(in_thread, first.ack, "the ack")
+            found: Any = lines.run(consumer.poll)
+            if not lines.met:
+                first.ack()
+            found += consumer.poll()
+            assert sorted(bodies(found)) == ["a1", "b2"], lines.met
 
 
 def test_several_of_a_key_come_together(engine: Engine) -> None:
