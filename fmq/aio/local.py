@@ -362,8 +362,8 @@ class LocalSide:
         return waits
 
     def _sifts(self, consumer: Consumer) -> bool:
-        """Return whether polls look at each message before it is handed out."""
-        if consumer._member.is_ordered:
+        """Return whether polls look at each message before it is handed out, or copy some."""
+        if consumer._member.is_ordered or consumer._member.buries_expired:
             return True
         found = self._parts.ledger.subscriptions
         known = (found.get((consumer._group, topic)) for topic in consumer.topics)

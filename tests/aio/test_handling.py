@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -111,5 +112,22 @@ def test_many_that_wait_for_the_same_messages_are_woken_one_by_one(on_loop: Any)
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(each) for each in ended} <= {bytes, asyncio.CancelledError}
         assert sum(isinstance(each, bytes) for each in ended) >= 15
+
+    on_loop(story)
+
+
+def test_expired_messages_become_dead_letters(on_loop: Any) -> None:
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        now = datetime.now(UTC)
+        await face.send("t", b"old", expires_at=now - timedelta(seconds=1))
+        await face.send("t", b"new", expires_at=now + timedelta(days=1))
+        async with face.consumer("t", group="g", expired="dead_letter") as consumer:
+            (delivery,) = await consumer.poll()
+            assert delivery.body == b"new"
+            await delivery.ack()
+        letters = await face.dead_letters("g")
+        assert [each.body for each in await letters.list()] == [b"old"]
+        with pytest.raises(fmq.errors.BadOption):
+            face.consumer("t", group="g", expired="forget")
 
     on_loop(story)
