@@ -113,8 +113,7 @@ def test_a_group_that_keeps_order_gets_the_next_of_a_key_after_the_ack(engine: E
     for number in range(4):
         engine.send("t", b"%d" % number, key="one")
     seen: list[bytes] = []
-    # Over frames, the worker that waits moves the clock while the other one handles.
-    with engine.consumer("t", group="g", ordered=True, lease_seconds=10**6) as consumer:
+    with engine.consumer("t", group="g", ordered=True) as consumer:
 
         def handle(delivery: Delivery) -> None:
             seen.append(delivery.body)
