@@ -67,4 +67,10 @@ FOUND_IN_BINDING = (
         "",
         tests=POSTED,
     ),
+    Mutant(
+        "a rollback of SQLite that a listener swallows is taken for a commit",
+        "        if self._has_savepoint and not driver.in_transaction:\n",
+        "        if False:\n",
+        tests="tests/bind/test_sqlalchemy.py -k swallows",
+    ),
 )

@@ -67,6 +67,26 @@ def test_a_block_that_raises_ends_with_neither(
     assert rows(database) == messages(engine) == ["two"]
 
 
+def test_a_listener_that_swallows_a_rollback_of_sqlite_commits_neither(
+    engine: fmq.Engine, session: Session, database: Engine
+) -> None:
+    """The marker is gone with the rows. The commit of sqlite3 then does nothing, and succeeds."""
+    place(engine, session, "one")
+
+    def swallow(session: Session) -> None:
+        with contextlib.suppress(IntegrityError):
+            session.connection().exec_driver_sql("INSERT OR ROLLBACK INTO orders VALUES ('one')")
+
+    event.listen(session, "before_commit", swallow)
+    with pytest.raises(fmq.bind.BindError, match="ended inside"):
+        place(engine, session, "two", tx_id="order-2")
+    event.remove(session, "before_commit", swallow)
+    assert rows(database) == messages(engine) == ["one"]
+    assert engine.outcome("order-2").state == "rolled back"
+    place(engine, session, "three")
+    assert rows(database) == messages(engine) == ["one", "three"]
+
+
 def test_a_scoped_session_is_the_session_of_its_thread(
     engine: fmq.Engine, database: Engine
 ) -> None:

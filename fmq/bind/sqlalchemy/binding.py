@@ -82,8 +82,8 @@ class SqlAlchemyBinding:
         """Commit. If that fails, remember whether the error proves a rollback."""
         if isinstance(self._bound, Session):
             # Runs after all listeners of the program. If one of them swallows an error, PostgreSQL
-            # rolls back at COMMIT, and reports success.
-            event.listen(self._bound, "before_commit", _ask_whether_alive)
+            # rolls back at COMMIT, and reports success. SQLite may have rolled back at once.
+            event.listen(self._bound, "before_commit", self._marker.check_alive)
         try:
             self._bound.commit()
         except BaseException as error:
@@ -108,15 +108,14 @@ class SqlAlchemyBinding:
         """Remove the listeners from the session."""
         for name, listener in (
             ("after_begin", self._marker.note_connection),
-            ("before_commit", _ask_whether_alive),
+            ("before_commit", self._marker.check_alive),
         ):
             if event.contains(self._bound, name, listener):
                 event.remove(self._bound, name, listener)
 
 
-def _ask_whether_alive(session: Session) -> None:
-    """Raise the database's error if it accepts no further statement."""
-    session.connection().exec_driver_sql("SELECT 1")
+# What libpq calls a transaction in which no statement has failed; psycopg tells it without asking.
+IN_TRANSACTION = 2
 
 
 class TransactionMarker:
@@ -125,6 +124,7 @@ class TransactionMarker:
     def __init__(self, database: SqlAlchemyDatabase) -> None:
         self.database = database
         self._beginning = Beginning(0, "", "")
+        self._tx_id = ""
         self._has_savepoint = False  # the savepoint of the block was set, in SQLite
         self._elsewhere = False
         self._root: Any = None
@@ -175,6 +175,7 @@ class TransactionMarker:
                 f"would not be tied to transaction {tx_id!r}. Nothing was committed; use a "
                 "session for each database."
             )
+        self._tx_id = tx_id
         if self._has_savepoint:
             self._release_savepoint(connection, tx_id)
         self._root = connection.get_transaction()
@@ -183,6 +184,16 @@ class TransactionMarker:
         if inserted.began != self._beginning.began:
             raise transaction_ended(self.database.path, tx_id)
         return inserted.schema
+
+    def check_alive(self, session: Session) -> None:
+        """Raise unless what the session has done since the marker can still be committed."""
+        connection = session.connection()
+        driver = _driver_of(connection)
+        if self._has_savepoint and not driver.in_transaction:
+            raise transaction_ended(self.database.path, self._tx_id)
+        status = getattr(getattr(driver, "info", None), "transaction_status", None)
+        if not self._has_savepoint and status != IN_TRANSACTION:
+            connection.exec_driver_sql("SELECT 1")  # raises the database's own error
 
     def _release_savepoint(self, connection: Connection, tx_id: str) -> None:
         try:
