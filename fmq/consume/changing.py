@@ -336,6 +336,7 @@ class GroupChanges:
                     planned()
             return True
 
+        writer.commit_queue.catch_up()  # what has ended must not stand in the way
         with writer.commit_queue.lock:
             writer.commit_queue.check()
             if not frontier.changes and not plan():

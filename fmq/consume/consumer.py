@@ -272,6 +272,7 @@ class Consumer(Settler):
         queue = self._writer.commit_queue
         queue.refuse_nested(get_ident())
         what, member = (self._group, self._topics), self._member
+        has_caught_up = False  # once is enough: others may post all the time
         while True:
             with queue.lock, queue.changing:
                 self._check()
@@ -299,7 +300,7 @@ class Consumer(Settler):
                         if now < deadline:
                             wakeup = Wakeup()
                             until = self._listen(wakeup, now, deadline)
-                        elif not queue.owes:
+                        elif has_caught_up or not queue.owes:
                             return None
             if news is not None:
                 self._tell(*news)
@@ -321,6 +322,7 @@ class Consumer(Settler):
                 continue
             if now >= deadline:
                 queue.catch_up()  # what was posted may be what it looks for
+                has_caught_up = True
                 continue
             try:
                 if not self._writer.dropped:  # else look again, which gives back their holds

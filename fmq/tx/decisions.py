@@ -196,6 +196,8 @@ class Decisions:
             writer.append(append)
             self._frontier.take_ids(ending.runs)
             self._frontier.add_ending(entry, decides=True)
+            if decided.kind == COMMIT:
+                self._frontier.add_marks(entry.prepare.marks)
             self._reserve.give_back(entry.prepare.reserved)
             self._kept.drop(entry.prepare)
             return True

@@ -141,6 +141,11 @@ class Frontier:
         """Return whether a decision of `entry` is planned."""
         return self._ending.get(entry.tx, False)
 
+    def deciding(self) -> list[Prepare]:
+        """Return the undecided transactions whose decision is planned."""
+        undecided = self._ledger.undecided
+        return [undecided[tx].prepare for tx, decides in self._ending.items() if decides]
+
     # --- message ids --------------------------------------------------------------------------
 
     def take_ids(self, runs: Iterable[Run]) -> None:
@@ -177,7 +182,8 @@ class Frontier:
                     raise MarkMoved(name, undecided=prepare.tx_id)
             if name in ledger.held_marks:
                 entry = ledger.undecided[ledger.held_marks[name]]
-                raise MarkMoved(name, undecided=entry.prepare.tx_id)
+                if not self.is_deciding(entry):
+                    raise MarkMoved(name, undecided=entry.prepare.tx_id)
             found = self._mark(name)
             expected = marks.expected.get(name)
             if expected is not None and expected != (NO_MARK if found is None else found.value):

@@ -6,7 +6,7 @@ refused at the send that exceeds it. Sizes are counted a little too large rather
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from fmq.errors import TooLarge, TooMany
@@ -16,6 +16,7 @@ from fmq.store.content import RECORD_MESSAGES_MAX, text_bytes
 from fmq.store.extras import encode_extras
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
+from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Amount, Ledger
 from fmq.tx.names import NAME_BYTES_MAX
 
@@ -90,32 +91,41 @@ class Limits:
             "transaction_messages_max",
         )
 
-    def check_open(self, ledger: Ledger, preparing: Iterable[Prepare], prepare: Prepare) -> None:
+    def check_open(self, ledger: Ledger, frontier: Frontier, prepare: Prepare) -> None:
         """Raise TooMany if `prepare` may not become undecided beside those that are, or will be."""
-        soon = [each for each in preparing if each.tx_id not in ledger.by_tx_id]
-        _check_amount(ledger.undecided_in_all, soon, prepare, self._in_all, IN_ALL)
+        soon = [each for each in frontier.preparing() if each.tx_id not in ledger.by_tx_id]
+        gone = frontier.deciding()
+        _check_amount(ledger.undecided_in_all, soon, gone, prepare, self._in_all, IN_ALL)
         producer = prepare.producer
         if producer:
             mine = ledger.undecided_of.get(producer) or Amount()
             soon = [each for each in soon if each.producer == producer]
+            gone = [each for each in gone if each.producer == producer]
             whose = f" of {producer!r}"
-            _check_amount(mine, soon, prepare, self._of_producer, OF_PRODUCER, whose)
+            _check_amount(mine, soon, gone, prepare, self._of_producer, OF_PRODUCER, whose)
 
 
 def _check_amount(
     amount: Amount,
     soon: list[Prepare],
+    gone: list[Prepare],
     prepare: Prepare,
     limits: Sequence[int],
     options: Sequence[str],
     whose: str = "",
 ) -> None:
-    """Raise TooMany if `prepare` exceeds `limits`, set by `options`, beside `amount` and `soon`."""
-    transactions = amount.transactions + len(soon) + 1
+    """Raise TooMany if `prepare` exceeds `limits`, set by `options`, beside `amount` and `soon`.
+
+    Those that are `gone` are part of `amount`, and their decision is planned.
+    """
+    transactions = amount.transactions + len(soon) + 1 - len(gone)
     messages, size = amount.messages + prepare.messages, amount.bytes + prepare.bytes
     for each in soon:
         messages += each.messages
         size += each.bytes
+    for each in gone:
+        messages -= each.messages
+        size -= each.bytes
     transactions_max, messages_max, bytes_max = limits
     if transactions <= transactions_max and messages <= messages_max and size <= bytes_max:
         return

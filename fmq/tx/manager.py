@@ -227,7 +227,7 @@ class TransactionManager:
         writer.frontier.check_marks(transaction.marks)
         holds_ids = self.message_ids.leave_out(append, two_phases, transaction)
         prepare, *rest = append.records
-        self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
+        self.limits.check_open(self._ledger, writer.frontier, prepare)
         prepare.reserved = Reserve.needed_for(append.size)
         self._reserve.take(prepare.reserved)
         try:

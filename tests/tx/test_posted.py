@@ -6,13 +6,15 @@ The block of a bound transaction confirms in this way, once its database has com
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 import fmq
-from fmq.errors import AlreadyDecided, EngineFailed
+from fmq.consume.topic import TopicHandle
+from fmq.errors import AlreadyDecided, EngineFailed, MarkMoved
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
 from tests.conftest import OPTIONS, PATH
@@ -25,11 +27,20 @@ def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[fmq.Engine]:
         yield engine
 
 
-def post(engine: fmq.Engine, tx_id: str = "order", topic: str = "orders") -> fmq.Transaction:
+def post(
+    engine: fmq.Engine,
+    tx_id: str = "order",
+    *,
+    acks: Iterable[fmq.Delivery] = (),
+    mark: int = 7,
+    expect: int | None = None,
+) -> fmq.Transaction:
     """Prepare a transaction, and post its commit."""
     tx = engine.transaction(tx_id=tx_id, producer="shop")
-    tx.send(topic, tx_id.encode())
-    tx.mark("last", 7)
+    tx.send("orders", tx_id.encode())
+    tx.mark("last", mark, expect=expect)
+    for each in acks:
+        tx.ack(each)
     tx.prepare()
     tx._commit_posted()
     return tx
@@ -71,6 +82,67 @@ def test_a_look_sees_what_was_posted_before_it(engine: fmq.Engine, look: str) ->
     post(engine)
     assert LOOKS[look](engine), look
     assert is_visible(engine)
+
+
+CHANGES: dict[str, Callable[[fmq.Group, TopicHandle], object]] = {
+    "a seek": lambda group, topic: group.seek("orders", to="latest"),
+    "a seek to its message": lambda group, topic: group.seek("orders", offset=2),
+    "skip": lambda group, topic: group.skip("orders", 0, 1),
+    "the end of the group": lambda group, topic: group.delete(),
+    "the end of the topic": lambda group, topic: topic.delete(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_for_a_change_of_groups_and_topics_it_is_committed(engine: fmq.Engine, change: str) -> None:
+    """The caller's block has ended, so nothing of it is undecided."""
+    engine.send("orders", b"before")
+    with engine.consumer("orders", group="g") as consumer:
+        handles = engine.group("g"), engine.topic("orders")
+        post(engine, acks=consumer.poll())
+        CHANGES[change](*handles)
+
+
+def test_the_next_transaction_goes_on_from_its_marks(engine: fmq.Engine) -> None:
+    """Without a sync in between."""
+    before = engine.stats().syncs
+    post(engine, "1", mark=7)
+    post(engine, "2", mark=8, expect=7)
+    with pytest.raises(MarkMoved):
+        post(engine, "3", mark=8, expect=7)
+    with engine.transaction() as tx:
+        tx.mark("last", 9, expect=8)
+    assert engine.stats().syncs == before + 3, "of two prepares, and of a commit"
+    assert engine.mark("last") == fmq.Mark(9)
+
+
+def test_it_is_not_counted_as_undecided(disk: CrashDisk, clock: FakeClock) -> None:
+    options = replace(OPTIONS, transactions_max=1)
+    with fmq.open(PATH, options, disk=disk, clock=clock) as engine:
+        post(engine, "1")
+        post(engine, "2")
+        assert len(engine.read("orders")) == 2
+
+
+def test_a_poll_that_finds_nothing_waits_for_one_write_only(clock: FakeClock) -> None:
+    """Others may post all the time, here during each sync."""
+    disk = FaultDisk(CrashDisk())
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine, ThreadPoolExecutor(1) as pool:
+        prepared = [engine.transaction(tx_id=str(number)) for number in range(9)]
+        for tx in prepared:
+            tx.send("orders", b"1")
+            tx.prepare()
+
+        def post_next() -> None:
+            prepared.pop()._commit_posted()
+            if prepared:
+                disk.before("write", lambda: pool.submit(post_next).result(), names="*.seg")
+
+        with engine.consumer("other", group="g") as consumer:
+            post_next()
+            assert consumer.poll() == []
+        disk.heal()
+        assert len(prepared) >= 6
 
 
 def test_receipts_are_durable(engine: fmq.Engine, disk: CrashDisk) -> None:
