@@ -98,6 +98,26 @@ FOUND_BY_TESTS = (
         tests=CLOSE,
     ),
     Mutant(
+        "an ack during a poll strands the next message of its key",
+        "                    self._release_if_first(claim, offset)\n",
+        "                    pass\n",
+        tests="tests/consume/test_ordered.py -k strands",
+    ),
+    Mutant(
+        "a claim that has lost a part gives nothing back",
+        "        for low, high in reversed(self._holds.pieces(first, end)):\n"
+        "            if self.is_held_by(low, high, owner):\n",
+        "        for low, high in ((first, end),):\n"
+        "            if self.is_held_by(low, high, owner):\n",
+        tests="tests/consume/test_ordered.py -k strands",
+    ),
+    Mutant(
+        "run waits for threads that have woken it",
+        "        while len(self._ended) < len(self._threads):\n",
+        "        while any(thread.is_alive() for thread in self._threads):\n",
+        tests="tests/consume/test_running.py -k last_worker",
+    ),
+    Mutant(
         "close raises a bare OSError",
         "    except OSError as error:\n        raise StorageError(\n",
         "    except ZeroDivisionError as error:\n        raise StorageError(\n",

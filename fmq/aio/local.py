@@ -17,7 +17,7 @@ from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
 from fmq.aio.waking import GroupWaits
 from fmq.consume.claim import Claim
-from fmq.consume.consumer import Consumer, _range_of, _still_held
+from fmq.consume.consumer import Consumer, _range_of
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError
@@ -290,7 +290,7 @@ class LocalSide:
             with suppress(FmqError):
                 consumer._give_back_pieces(claim, pieces)
             raise
-        return _still_held(pieces, left)
+        return consumer._counted(claim, pieces, left)  # type: ignore[no-any-return]
 
     async def _claim(
         self,

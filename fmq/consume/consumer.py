@@ -242,7 +242,14 @@ class Consumer(Settler):
         except BaseException:
             self._give_back_pieces(claim, pieces)
             raise
-        return _still_held(pieces, left)
+        return self._counted(claim, pieces, left)
+
+    def _counted(self, claim: Claim, pieces: list[C], left: list[Range]) -> list[C]:
+        """Return the pieces that are in `left`, and give back what `claim` holds of the others."""
+        if len(left) == len(pieces):
+            return pieces
+        self._give_back_pieces(claim, [each for each in pieces if _range_of(each) not in left])
+        return [each for each in pieces if _range_of(each) in left]
 
     def _give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
         """Hand out again what was claimed: the program has not seen it."""
@@ -491,10 +498,3 @@ def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> No
     """Redeliver to the rest of `group` what `member` holds. Under the lock."""
     groups.leave(group, member)
     messages.wake()
-
-
-def _still_held(pieces: list[C], left: list[tuple[int, int]]) -> list[C]:
-    """Return the pieces whose ranges are among `left`."""
-    if len(left) == len(pieces):
-        return pieces
-    return [piece for piece in pieces if _range_of(piece) in left]

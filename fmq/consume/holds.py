@@ -280,6 +280,14 @@ class QueueHolds:
                 if hold is not None and isinstance(hold.owner, Claim):
                     self.transfer(later, later + 1, hold.owner, LATER)
 
+    def give_back_held(self, first: int, end: int, owner: object) -> None:
+        """Give back what `owner` holds of the range. It may have lost a part of it: where the order
+        of keys is kept, to what waits for a message that was given back.
+        """
+        for low, high in reversed(self._holds.pieces(first, end)):
+            if self.is_held_by(low, high, owner):
+                self.give_back(low, high)
+
     def give_back_all(self, first: int, end: int) -> None:
         """Redeliver everything that any owner holds in the range."""
         for low, high in reversed(self._holds.pieces(first, end)):

@@ -154,19 +154,14 @@ class Settler:
             self._refuse(claim, first)
         self._draining.changed()
 
-    def _try_give_back(self, claim: Claim, first: int, end: int) -> bool:
-        """Hand the range out again: it was not tried. Return False if `claim` does not hold all of
-        it any more.
-        """
+    def _try_give_back(self, claim: Claim, first: int, end: int) -> None:
+        """Hand out again what `claim` holds of the range: it was not tried."""
 
-        def give_back() -> bool:
-            if not claim.holds.is_held_by(first, end, claim):
-                return False
-            claim.holds.give_back(first, end)
+        def give_back() -> None:
+            claim.holds.give_back_held(first, end, claim)
             self._wake(claim.queue)
-            return True
 
-        return self._writer.change(give_back)
+        self._writer.change(give_back)
 
     def _hold_for_transaction(
         self, claim: Claim, first: int, end: int, keeper: object, holder: object

@@ -105,8 +105,7 @@ class Sieve:
 
         def give_back() -> None:
             for first, end in ranges:
-                if holds.is_held_by(first, end, claim):
-                    holds.give_back(first, end)
+                holds.give_back_held(first, end, claim)
 
         self._writer.change(give_back)
 
@@ -145,8 +144,8 @@ class Sieve:
             for offset in later:
                 if offset < upto and claim.holds.transfer(offset, offset + 1, claim, LATER):
                     self._release_if_first(claim, offset)
-            if upto < end and claim.holds.is_held_by(upto, end, claim):
-                claim.holds.give_back(upto, end)
+            if upto < end:
+                claim.holds.give_back_held(upto, end, claim)
 
         if later or upto < end:
             self._writer.change(hold_the_rest)

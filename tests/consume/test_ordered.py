@@ -76,6 +76,27 @@ def test_an_ack_while_another_thread_polls_strands_no_message() -> None:
             assert sorted(bodies(found)) == ["a1", "b2"], lines.met
 
 
+def test_a_release_while_another_thread_polls_strands_no_message() -> None:
+    """It takes back later messages of its key from the claim of that poll; the rest of what the
+    poll does not return is handed out again at once, and not when a lease ends.
+    """
+    for lines in at_each_line(lambda at: Lines(sieve, at, function=Sieve._sift.__code__)):
+        with opened(CrashDisk()) as engine, joined(engine) as consumer:
+            send(engine, "a", "b", "a", "b", "a")
+            (first,) = consumer.poll(limit=1)
+            lines.act = partial(in_thread, first.release, "the release")
+            batch: Any = lines.run(consumer.poll_batch)
+            if not lines.met:
+                first.release()
+            found = [each.decode() for each in batch.bodies]
+            batch.ack()
+            while deliveries := consumer.poll():
+                found += bodies(deliveries)
+                for each in deliveries:
+                    each.ack()
+            assert sorted(found) == ["a0", "a2", "a4", "b1", "b3"], lines.met
+
+
 def test_several_of_a_key_come_together(engine: Engine) -> None:
     send(engine, "a", "b", "a", "a")
     with joined(engine) as consumer:
