@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmq.consume.backoff import retry_said
+from fmq.consume.membership import COUNT
 from fmq.errors import LeaseLost
 from fmq.server.advancing import Advancing
 from fmq.server.load import check_held
@@ -19,6 +20,9 @@ from fmq.wire.values import decode_values
 
 if TYPE_CHECKING:
     from fmq.server.session import Session
+
+HOW = False, False, False, False, COUNT
+"""How a consumer joins, as far as its client does not say it."""
 
 
 class Consuming:
@@ -68,9 +72,9 @@ class Consuming:
 
     def _on_join(self, asked: Frame) -> None:
         said = decode_values(asked.payload)
-        topics, group, lease, claims, member, strategy, wanted, retry, *how = said
-        *flags, expired = how
-        ordered, strict, is_told, broadcast = map(bool, flags)
+        topics, group, lease, claims, member, strategy, wanted, retry, *said_how = said
+        how: list[Any] = [*said_how, *HOW[len(said_how) :]]
+        ordered, strict, is_told, broadcast, expired = how
         if not all(each is None or type(each) is str for each in (strategy, wanted)):
             raise TypeError("a strategy and a filter are text. Nothing was changed.")
         if asked.handle not in self._members:
@@ -81,11 +85,11 @@ class Consuming:
             old.leave(is_lost=True)
         consumer = self._host.engine._consumer(
             *(topics, group, lease, member, strategy, wanted),
-            ordered=ordered,
-            strict=strict,
-            is_told=is_told,
+            ordered=bool(ordered),
+            strict=bool(strict),
+            is_told=bool(is_told),
             on_change=None,
-            broadcast=broadcast,
+            broadcast=bool(broadcast),
             retry=retry_said(retry),
             expired=expired,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -393,7 +394,8 @@ def test_a_transaction_acks_what_was_replayed(engine: Engine, disk: CrashDisk) -
 
 def test_a_message_that_the_filter_excludes_by_now_is_no_dead_letter(disk: CrashDisk) -> None:
     """Its attempts are used up, but the group does not want it any more."""
-    clock, one = FakeClock(), {"group": "g", "lease_seconds": 5, "retry": Retry(1)}
+    clock = FakeClock()
+    one: dict[str, Any] = {"group": "g", "lease_seconds": 5, "retry": Retry(1)}
     with opened(disk, clock) as engine:
         engine.send("t", b"x", tag="a")
         with engine.consumer("t", filter=filters.tags("a"), **one) as consumer:
@@ -410,7 +412,7 @@ def test_a_message_that_the_filter_excludes_by_now_is_no_dead_letter(disk: Crash
 def test_a_used_up_message_of_an_ordered_group_waits_for_those_before_it(disk: CrashDisk) -> None:
     """They are given back at a restart, which forgets who waits for whom."""
     clock = FakeClock()
-    one = {"group": "g", "lease_seconds": 5, "retry": Retry(1), "ordered": True}
+    one: dict[str, Any] = {"group": "g", "lease_seconds": 5, "retry": Retry(1), "ordered": True}
     with opened(disk, clock) as engine:
         engine.send_many("t", [Message(b"1", key="k"), Message(b"2", key="k")], queue=0)
         with engine.consumer("t", **one) as consumer:
