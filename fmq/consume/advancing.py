@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.consume.claim import Claim
 from fmq.consume.delivery import Delivery, lost
-from fmq.errors import FmqError, LeaseLost
+from fmq.errors import LeaseLost
 from fmq.store.journal import Append
 from fmq.store.kinds import Acks, Tried
 
@@ -101,23 +101,20 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
     try:
         keep(consumer, handled)
         found = consumer._claim(1, 0.0, consumer._read_messages, tells=False)
+        deliveries = [] if found is None else consumer._deliveries(*found)
     except BaseException:
         end_handled(done)  # what is wrong with the next message does not concern it
         raise
     if found is None:
         end_handled(done)
         return None
-    claim, pieces = found
+    (claim, pieces), (delivery,) = found, deliveries
     try:
-        (delivery,) = consumer._deliveries(claim, pieces)
         one = Advance(consumer, handled, claim, [delivery._offsets()])
         queue.run(one.plan, None)
-    except BaseException as error:
+    except BaseException:
         consumer._give_back_pieces(claim, pieces)
-        if not isinstance(error, FmqError):
-            raise
-        end_handled(done)  # a full disk may have room for the ack alone
-        return None
+        raise
     note_handled(done, is_acked=one.is_acked)
     consumer._draining.changed()
     consumer._after()
