@@ -127,7 +127,10 @@ def prepare_and_wait(path: str) -> None:
             tx = engine.transaction(tx_id=f"order-{number}", producer=PRODUCER)
             _send_order(tx, number)
             tx.prepare()
-        print("prepared", flush=True)
+        try:
+            os.write(sys.stdout.fileno(), b"prepared\n")
+        except BrokenPipeError:
+            return  # the demo was interrupted while it started this process
         sys.stdin.read()
 
 
