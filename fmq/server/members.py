@@ -175,8 +175,15 @@ class ServedMember:
     def _forget(self) -> None:
         """Forget the claims of which nothing is held any more."""
         if len(self._claims) >= self._forget_at:
-            kept = ((number, [*filter(_holds, claims)]) for number, claims in self._claims.items())
-            self._claims = {number: claims for number, claims in kept if claims}
+            # A transaction that is rolled back gives back to the claim.
+            in_transactions = {id(part._claim) for part in self._held.values()}
+            self._claims = {
+                number: kept
+                for number, claims in self._claims.items()
+                if (
+                    kept := [each for each in claims if id(each) in in_transactions or _holds(each)]
+                )
+            }
             self._forget_at = 64 + 2 * len(self._claims)  # so each claim is looked at twice or so
 
     def listen(self, notify: Callable[[], None]) -> float:

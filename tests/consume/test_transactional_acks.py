@@ -200,6 +200,19 @@ def test_a_roll_back_before_prepare_gives_the_delivery_back_to_its_consumer() ->
         assert offsets(consumer) == [1, 2]
 
 
+def test_a_roll_back_gives_the_delivery_back_however_many_were_polled_meanwhile() -> None:
+    with opened(CrashDisk()) as engine, engine.consumer("in", group="g") as consumer:
+        engine.send_many("in", [b"%d" % number for number in range(100)])
+        tx = engine.transaction()
+        (held,) = consumer.poll(limit=1)
+        tx.ack(held)
+        for _ in range(99):
+            consumer.poll(limit=1)[0].ack()
+        tx.rollback()
+        held.ack()
+        assert engine.groups("g")[0].unread == 0
+
+
 def test_a_lease_that_restarts_at_a_rollback_ends() -> None:
     clock = FakeClock()
     with (
