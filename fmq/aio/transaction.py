@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fmq.aio.calls import Call, end_of, settled
 from fmq.aio.delivery import AsyncRange
-from fmq.errors import TransactionError
+from fmq.errors import TransactionError, WrongState
 from fmq.message import Body, Message, Receipt
 from fmq.results import Outcome
 from fmq.store.section import is_refusal
@@ -34,6 +34,7 @@ class AsyncTransaction:
         self._tx = tx
         self._send = tx._buffer.send
         self._takes_id = takes_id
+        self._step_alone = StepAlone(tx)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
@@ -134,12 +135,13 @@ class AsyncTransaction:
     async def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
         tx = self._tx
-        tx._buffer.require(OPEN, "prepare")
-        if self._takes_id:
-            await self._take_id()
-        if self._side.routes_late:
-            await self._side.route(tx._buffer)
-        await self._step(Phase.PREPARED, self._side.prepare)
+        with self._step_alone:
+            tx._buffer.require(OPEN, "prepare")
+            if self._takes_id:
+                await self._take_id()
+            if self._side.routes_late:
+                await self._side.route(tx._buffer)
+            await self._step(Phase.PREPARED, self._side.prepare)
 
     async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
         """Show all messages at once; if called again, return the same receipts.
@@ -156,12 +158,13 @@ class AsyncTransaction:
             return
         if sync is not None:
             tx._manager.waits(sync)  # or a TypeError
-        if self._takes_id:
-            await self._take_id()
-        if self._side.routes_late:
-            await self._side.route(tx._buffer)
-        tx._sync = sync
-        tx._receipts = await self._step(Phase.COMMITTED, self._side.commit, sync)
+        with self._step_alone:
+            if self._takes_id:
+                await self._take_id()
+            if self._side.routes_late:
+                await self._side.route(tx._buffer)
+            tx._sync = sync
+            tx._receipts = await self._step(Phase.COMMITTED, self._side.commit, sync)
 
     async def _step(self, after: Phase, begin: Callable[..., Call], *how: Any) -> Any:
         """Take a step to the phase `after`; return the answer to the call that `begin` returns."""
@@ -194,6 +197,7 @@ class AsyncTransaction:
         one is durable.
         """
         tx = self._tx
+        self._step_alone.check()
         if self._takes_id:
             tx._buffer.named = False  # it never claimed the id, which may be another one's
         if tx.phase is OPEN:
@@ -254,7 +258,7 @@ class AsyncTransaction:
 
     async def _end_after(self, error: BaseException) -> None:
         """End a block that has raised."""
-        if self._tx.phase is OPEN:
+        if self._tx.phase is OPEN and not self._step_alone.is_on:
             await self.rollback()
         else:
             self._tx._note_what_becomes_of_it(error)
@@ -278,3 +282,35 @@ class AsyncTransaction:
 
     def __repr__(self) -> str:
         return repr(self._tx)
+
+
+class StepAlone:
+    """A block in which one task commits or prepares a transaction. Another one is refused, as both
+    would be written.
+    """
+
+    __slots__ = ("_tx", "is_on")
+
+    def __init__(self, tx: blocking.Transaction) -> None:
+        self._tx = tx
+        self.is_on = False
+
+    def check(self) -> None:
+        """Raise WrongState while a task is in the block."""
+        if self.is_on:
+            raise WrongState(
+                f"another task just commits or prepares transaction {self._tx.tx_id!r}. This call "
+                "has changed nothing; await the other one."
+            )
+
+    def __enter__(self) -> None:
+        self.check()
+        self.is_on = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.is_on = False

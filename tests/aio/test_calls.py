@@ -11,7 +11,7 @@ import pytest
 
 import fmq
 import fmq.aio
-from fmq.errors import Closed, LeaseLost, TooLarge, TxIdInUse, UnknownGroup
+from fmq.errors import Closed, LeaseLost, TooLarge, TxIdInUse, UnknownGroup, WrongState
 
 
 def test_sends_of_one_turn_share_a_record_and_keep_their_order(
@@ -103,6 +103,40 @@ def test_a_block_that_raises_rolls_back(on_loop: Any, engine: fmq.Engine) -> Non
 
     on_loop(story)
     assert [m.body for m in engine.read("t")] == [b"kept"]
+
+
+@pytest.mark.parametrize("tx_id", [None, "named"])
+@pytest.mark.parametrize("second", ["commit", "prepare", "rollback"])
+def test_a_step_while_another_task_commits_is_refused(
+    on_loop: Any, engine: fmq.Engine, second: str, tx_id: str | None
+) -> None:
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        tx = face.transaction(tx_id=tx_id)
+        tx.send("t", b"once")
+        steps: list[Any] = [tx.commit(), getattr(tx, second)()]
+        receipts, refusal = await asyncio.gather(*steps, return_exceptions=True)
+        assert type(refusal) is WrongState
+        assert receipts == await tx.commit()
+
+    on_loop(story)
+    assert len(engine.read("t")) == 1
+    assert engine.undecided() == []
+
+
+def test_a_block_that_is_left_while_another_task_commits_stays_as_that_one_says(
+    on_loop: Any, engine: fmq.Engine
+) -> None:
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        with pytest.raises(ValueError, match="the block"):
+            async with face.transaction() as tx:
+                tx.send("t", b"1")
+                commit = asyncio.ensure_future(tx.commit())
+                await asyncio.sleep(0)
+                raise ValueError("the block")
+        await commit
+
+    on_loop(story)
+    assert len(engine.read("t")) == 1
 
 
 def test_two_phases(on_loop: Any) -> None:
