@@ -104,6 +104,12 @@ FOUND_BY_TESTS = (
         tests="tests/consume/test_ordered.py -k strands",
     ),
     Mutant(
+        "a poll notes an acked message in the order of its key",
+        "                if not is_held(offset, offset + 1, claim):\n",
+        "                if False:\n",
+        tests="tests/consume/test_ordered.py -k holds_up",
+    ),
+    Mutant(
         "a claim that has lost a part gives nothing back",
         "        for low, high in reversed(self._holds.pieces(first, end)):\n"
         "            if self.is_held_by(low, high, owner):\n",

@@ -230,7 +230,7 @@ class Sieve:
         """Return up to `limit` offsets that may be handed out, those before them that may not yet,
         and the end of both.
         """
-        order = claim.holds.order
+        order, is_held = claim.holds.order, claim.holds.is_held_by
         assert order is not None
         free: list[int] = []
         later: list[int] = []
@@ -240,6 +240,8 @@ class Sieve:
             for offset, key in keys.items():
                 if len(free) == limit:
                     return offset
+                if not is_held(offset, offset + 1, claim):
+                    continue  # taken from it meanwhile, and acked perhaps: the order forgets that
                 order.add(offset, key)
                 if order.before(offset) == mine.get(key, 0):
                     mine[key] = mine.get(key, 0) + 1

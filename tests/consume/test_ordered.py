@@ -90,11 +90,46 @@ def test_a_release_while_another_thread_polls_strands_no_message() -> None:
                 first.release()
             found = [each.decode() for each in batch.bodies]
             batch.ack()
-            while deliveries := consumer.poll():
-                found += bodies(deliveries)
-                for each in deliveries:
-                    each.ack()
+            found += acked(consumer)
             assert sorted(found) == ["a0", "a2", "a4", "b1", "b3"], lines.met
+
+
+def test_what_is_acked_while_another_thread_polls_holds_up_no_later_message() -> None:
+    """Method: the message before it is given back, so it leaves the claim of that poll. Then both
+    are handed out and acked, before each line of the choice of the poll.
+    """
+    for lines in at_each_line(lambda at: Lines(sieve, at, function=Sieve._sift.__code__)):
+        with opened(CrashDisk()) as engine, joined(engine) as consumer:
+            send(engine, "a", "b", "a", "b", "a")
+            (first,) = consumer.poll(limit=1)
+            batch = consumer.poll_batch()  # b1; a4 was looked at, and given back
+            assert batch is not None
+            found = [each.decode() for each in batch.bodies]
+
+            lines.act = partial(in_thread, partial(go_on, first, consumer, found), "it")
+            assert lines.run(consumer.poll) == []
+            if not lines.met:
+                go_on(first, consumer, found)
+            batch.ack()
+            found += acked(consumer)
+            engine.send("t", b"a5", key="a")
+            found += acked(consumer)
+            assert sorted(found) == ["a0", "a2", "a4", "a5", "b1", "b3"], lines.met
+
+
+def go_on(first: fmq.Delivery, consumer: fmq.Consumer, found: list[str]) -> None:
+    first.release()
+    found += acked(consumer)
+
+
+def acked(consumer: fmq.Consumer) -> list[str]:
+    """Ack all that can be polled. Return the bodies."""
+    found: list[str] = []
+    while deliveries := consumer.poll():
+        found += bodies(deliveries)
+        for each in deliveries:
+            each.ack()
+    return found
 
 
 def test_several_of_a_key_come_together(engine: Engine) -> None:
