@@ -498,7 +498,7 @@ class CommitQueue:
         first = self.failure is None
         if first:
             self.failure = error
-        self.owes = False  # nothing becomes visible any more
+        self.owes = self.posts.are_watched = False  # nothing becomes visible any more
         self._serve(self._turn)
         self._leader = 0
         if first:
