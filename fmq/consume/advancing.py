@@ -94,7 +94,7 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
     A lease that was lost meanwhile is logged.
     """
     queue = consumer._writer.commit_queue
-    if not queue.waits(None):  # the ack is not synced, so there is nothing to save
+    if not is_worth_it(consumer):
         end_handled(done)
         return None
     handled = Handled(done._claim, *done._offsets())
@@ -119,6 +119,15 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
     consumer._draining.changed()
     consumer._after()
     return delivery if one.left else None
+
+
+def is_worth_it(consumer: Consumer) -> bool:
+    """Return whether to look for the next message before the ack.
+
+    There is nothing to save if the ack is not synced. Where the order of keys is kept, the next
+    message may wait for the ack, and to find that out the whole backlog of its key is looked at.
+    """
+    return consumer._writer.commit_queue.waits(None) and not consumer._member.is_ordered
 
 
 def end_handled(done: Delivery) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from fmq.consume.advancing import Advance, Handled, keep
+from fmq.consume.advancing import Advance, Handled, is_worth_it, keep
 from fmq.consume.backoff import check_delay
 from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer
@@ -92,8 +92,10 @@ class ServedMember:
 
     def advance(self, number: int, first: int, end: int) -> ServedAdvance | None:
         """Claim the next message. Return what acks a range with its attempt, or None if there is no
-        message yet. Raises LeaseLost.
+        message yet, or if it is looked for after the ack. Raises LeaseLost.
         """
+        if not is_worth_it(self._consumer):
+            return None
         done = Handled(self._claim(number, first, end), first, end)
         keep(self._consumer, done)
         found = self._consumer._claim_batches(1, in_one_piece=True)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+import fmq
 from fmq import Delivery, Engine, Retry
 from fmq.clock import SystemClock
 from fmq.errors import Damaged
@@ -128,6 +129,25 @@ def test_a_group_that_keeps_order_gets_the_next_of_a_key_after_the_ack(disk: Cra
         consumer.run(handle, workers=2)
         assert seen == [b"0", b"1", b"2", b"3"]
         assert engine.groups("g")[0].unread == 0
+
+
+def test_a_group_that_keeps_order_looks_for_the_next_after_the_ack(disk: CrashDisk) -> None:
+    """Before the ack it would look through the whole backlog of a key, to find one of another."""
+    with opened(disk, segment_bytes=65536) as engine:
+        engine.send_many("t", [fmq.Message(b"1", key=key) for key in "abab"])
+        before: list[int] = []
+        with engine.consumer("t", group="g", ordered=True) as consumer:
+
+            def handle(delivery: Delivery) -> None:
+                before.append(disk.operations)
+                if len(before) == 4:
+                    consumer._stop_taking()
+
+            consumer.run(handle)
+        for at, end in pairwise(before):
+            ack, attempt = disk.history[at:end]
+            assert ack.endswith("sync"), ack
+            assert not attempt.endswith("sync"), attempt
 
 
 def test_what_was_handled_is_acked_though_the_next_message_is_damaged(clock: FakeClock) -> None:
