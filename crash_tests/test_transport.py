@@ -31,7 +31,7 @@ def test_stories_have_steps_of_all_kinds() -> None:
     kinds = {step.kind for number in range(20) for step in draw(number)}
     assert kinds == {
         *("send", "many", "tx", "commit", "rollback"),
-        *("ack", "ack in tx", "release", "take", "take for good", "reject", "replay"),
+        *("ack", "ack in tx", "advance", "release", "take", "take for good", "reject", "replay"),
     }
     for number in range(20):
         assert Story(draw(number)).tell().died_at < 0

@@ -13,11 +13,13 @@ from crash_tests.oracle import Violation
 from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import AT_PIECES, Blow
 from crash_tests.transport.server import OPTIONS, BreakingServer, ClientDied
+from fmq.consume.backoff import DEFAULT
 from fmq.consume.delivery import Delivery, ReplayedDelivery
 from fmq.message import Receipt
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
 
 CLIENTS = 2
 STEPS = 7
@@ -284,13 +286,22 @@ class Story:
         with client.consumer(["a", "b"], group=group) as consumer:
             letters = client.dead_letters(group).list()
             taken, rejected = 0, [(each.topic, each.queue, each.offset) for each in letters]
-            while found := consumer.poll(limit=99):
+            for found in self._polls(consumer, group):
                 replayed = [each for each in found if isinstance(each, ReplayedDelivery)]
                 again = [(each.topic, each.queue, each.offset) for each in replayed]
                 taken, rejected = taken + len(found) - len(again), rejected + again
         if acked + taken != there:
             raise Violation("I7", f"{group} has acked {acked} of {there}, and {taken} come again")
         return acked, rejected
+
+    def _polls(self, consumer: RemoteConsumer, group: str) -> Iterator[list[Delivery]]:
+        """Yield all that comes at once, and then what waits, as its attempts have failed twice."""
+        tried = inside(self.server.engine).ledger.tried.items()
+        counts = [each[2] for (name, *_), known in tried if name == group for each in known.all()]
+        for seconds in (0.0, DEFAULT.delay(max(counts, default=0))):
+            self._clock.advance(seconds)
+            while found := consumer.poll(limit=99):
+                yield found
 
 
 def told(steps: tuple[Step, ...], blow: Blow) -> BreakingServer:
