@@ -224,11 +224,12 @@ class CommitQueue:
 
     def catch_up(self) -> None:
         """Wait until what was posted before is visible. Raises nothing: who looks when the engine
-        has failed, or from a signal handler while its thread writes, sees what is visible.
+        has failed, or from a signal handler while its thread writes, sees what is visible. The
+        committer writes, so an interrupt of the look ends no append.
         """
         if self.owes:
             with suppress(FmqError):
-                self.flush()
+                self.run(_nothing, None, wait=True, here=False)
 
     def _plan(self, plan: Callable[[A], T], what: A, sync: bool | None) -> T:
         if self.failure is not None:
@@ -246,14 +247,15 @@ class CommitQueue:
         *,
         wait: bool | None = None,
         ahead: bool = False,
+        here: bool = True,
     ) -> T:
         """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
 
         With `sync=False` it returns at once, and what was planned becomes durable with the next
         sync; `sync=True` syncs in an engine whose mode does not. `wait` overrides whether it waits.
         With `ahead` what was planned is only written on return, so it survives a kill; if another
-        thread leads, it is durable. Raises what `plan` refuses with, and EngineFailed if the append
-        could not be made durable.
+        thread leads, it is durable. If not `here`, the committer writes. Raises what `plan` refuses
+        with, and EngineFailed if the append could not be made durable.
         """
         me = get_ident()
         self.refuse_nested(me)
@@ -270,9 +272,11 @@ class CommitQueue:
                         self._is_noted = True
                         self.on_pending()
                     return result
-                if self._leader:
+                if self._leader or not (here or self.committer is None):
                     waiter = Waiter(me, self._turn)
                     self._waiters.append(waiter)
+                    if not self._leader:
+                        self._hand_on()
                 elif ahead and self._synced:
                     written = self._journal.look_ahead()
                     if written is None:

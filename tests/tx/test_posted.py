@@ -9,6 +9,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import current_thread
 
 import pytest
 
@@ -209,6 +210,17 @@ def test_closing_makes_it_durable(disk: CrashDisk, clock: FakeClock) -> None:
         post(engine)
     with fmq.open(PATH, disk=disk.after_power_loss(7), clock=clock) as again:
         assert again.outcome("order").state == "committed"
+
+
+def test_a_look_does_not_write_itself(clock: FakeClock) -> None:
+    """So an interrupt of the look does not end the engine."""
+    disk = FaultDisk(CrashDisk())
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
+        post(engine)
+        writers: list[str] = []
+        disk.before("write", lambda: writers.append(current_thread().name), names="*.seg")
+        assert len(engine.read("orders")) == 1
+        assert writers == ["fmq committer"]
 
 
 def test_a_failed_write_hides_it_and_hinders_no_look(clock: FakeClock) -> None:
