@@ -51,8 +51,8 @@ FOUND_IN_BINDING = (
     ),
     Mutant(
         "a look does not wait for what was posted",
-        "                self.flush()\n\n    def _plan",
-        "                pass\n\n    def _plan",
+        "                self.run(_nothing, None, wait=True, here=False)",
+        "                pass",
         tests=POSTED,
     ),
     Mutant(

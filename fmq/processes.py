@@ -172,6 +172,12 @@ def start(path: str, program: str, arguments: list[str]) -> Callable[[], int | N
     """
     import subprocess  # here: slow to import, and most clients start nothing
 
+    class Outliving(subprocess.Popen[bytes]):
+        """A process that may run when this one ends, so nothing warns that it does."""
+
+        def __del__(self) -> None:
+            pass
+
     _started[:] = [each for each in _started if each.poll() is None]
 
     log = os.open(
@@ -182,7 +188,7 @@ def start(path: str, program: str, arguments: list[str]) -> Callable[[], int | N
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
-        child = subprocess.Popen(
+        child = Outliving(
             [program, "-m", "fmq", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
