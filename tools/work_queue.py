@@ -247,6 +247,7 @@ def main() -> int:
         Worker(asked.work).run()
     if asked.directory is None:
         parser.error("name a directory")
+    asked.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
         wrong = run(Path(folder), asked.kills, asked.jobs, Random(asked.seed))
         fmq.open(Path(folder, "queue"), timeout=30).close()  # the server may be dying still
