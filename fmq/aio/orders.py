@@ -52,9 +52,8 @@ class AioOrder(Call):
         undo: Undo | None = None,
     ) -> None:
         """`done` turns the result of the work, if it has one, into what the call returns. `undo`
-        gets the error if
-        the work fails, or None if the call is cancelled before, and returns the error for the
-        caller.
+        gets the error if the work fails, or None if the call is cancelled before, and returns the
+        error for the caller.
         """
         super().__init__(loop)
         self.work = work

@@ -19,7 +19,6 @@ from fmq.consume.tries import Tries
 from fmq.errors import Closed
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
-from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
 
@@ -56,7 +55,7 @@ class Settler:
         self._after = after
         self._burying = burying
         self._clock = messages.clock
-        self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
+        self._tries = Tries(writer, group, messages.clock, messages.wake_for)
         self._draining = Draining(messages.clock)
         self._closed = False
 
@@ -159,7 +158,7 @@ class Settler:
 
         def give_back() -> None:
             claim.holds.give_back_held(first, end, claim)
-            self._wake(claim.queue)
+            self._messages.wake_for(claim.queue)
 
         self._writer.change(give_back)
 
@@ -195,11 +194,7 @@ class Settler:
         else:
             deadline = self._messages.clock.monotonic() + self._lease_seconds
             holds.transfer_back(first, end, claim, deadline)
-        self._wake(claim.queue)
-
-    def _wake(self, queue: Queue) -> None:
-        """Wake the polls that wait for `queue`, to look again. Under the lock."""
-        _wake(self._messages, queue)
+        self._messages.wake_for(claim.queue)
 
     def _refuse(self, claim: Claim, first: int) -> NoReturn:
         raise lost(claim.queue.topic, claim.queue.number, first, self._lease_seconds)
@@ -208,9 +203,3 @@ class Settler:
         self._check_engine()
         if self._closed:
             raise Closed("the consumer is closed; make another one with engine.consumer(...)")
-
-
-def _wake(messages: Messages, queue: Queue) -> None:
-    """Wake the polls that wait for `queue`, to look again. Under the lock."""
-    messages.ledger.arrived.add(queue.topic)
-    messages.wake()

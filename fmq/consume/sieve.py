@@ -159,8 +159,7 @@ class Sieve:
         assert order is not None
         if not order.before(offset):
             claim.holds.give_back(offset, offset + 1)
-            self._messages.ledger.arrived.add(claim.queue.topic)
-            self._messages.wake()
+            self._messages.wake_for(claim.queue)
 
     def _keys_of(self, claim: Claim, expired: list[int]) -> tuple[dict[int, Key], int]:
         """Return the keys of the messages that match, by offset, and the end of what was looked at.

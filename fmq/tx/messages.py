@@ -378,6 +378,11 @@ class Messages:
             self.ledger.awaited.pop(name, None)
         self.ledger.arrived.clear()
 
+    def wake_for(self, queue: Queue) -> None:
+        """Wake the polls that wait for `queue`, to look again. Under the lock."""
+        self.ledger.arrived.add(queue.topic)
+        self.wake()
+
     def wake_all(self) -> None:
         """Wake all waiting threads, because the engine closes or has failed. Under the lock."""
         waited_for = (topic.name for topic in self.ledger.topics.values() if topic.waiting)

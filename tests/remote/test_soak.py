@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.tool import ROOT, said_by
+
 spec = importlib.util.spec_from_file_location("soak", ROOT / "tools" / "soak.py")
 assert spec is not None
 assert spec.loader is not None
@@ -20,16 +20,8 @@ spec.loader.exec_module(soak)
 
 def test_a_server_stays_as_large_as_it_was(tmp_path: Path) -> None:
     arguments = ["--minutes", "0.05", "--polls", "200", "--pairs", "4"]
-    done = subprocess.run(
-        [sys.executable, "tools/soak.py", str(tmp_path / "d"), *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("flat\n")
+    said = said_by("soak", str(tmp_path / "d"), *arguments)
+    assert said.endswith("flat\n")
 
 
 @pytest.mark.parametrize(
