@@ -481,3 +481,41 @@ def test_a_time_beyond_the_calendar_is_shown_as_the_last_datetime() -> None:
         assert engine.decide("T", "commit").state == "committed"
         with pytest.raises(TxIdInUse, match="9999"):
             engine.transaction(tx_id="T")
+
+
+def test_no_trouble_is_left_once_sends_work_again() -> None:
+    """What made a call find room for a segment is no news to the thread, which pauses."""
+    clock, disk = FakeClock(), FaultDisk(CrashDisk())
+    options = Options(segment_bytes=4096)
+    with fmq.open("data", options, disk=disk, clock=clock) as engine:
+        disk.fail("allocate", error=errno.ENOSPC, persistently=True)
+        sent = 0
+        with pytest.raises(StorageFull):
+            while True:
+                engine.send("t", b"f" * 400)
+                sent += 1
+        clock.advance(10)
+        clock.until(lambda: engine.stats().trouble)
+        assert "no room" in str(engine.stats().trouble)
+        disk.heal()
+        assert engine.send("t", b"f" * 400).offset == sent
+        assert engine.stats().trouble is None
+
+
+def test_no_trouble_is_left_once_what_was_due_is_recalled() -> None:
+    clock, disk = FakeClock(), FaultDisk(CrashDisk())
+    with opened(disk, clock) as engine:
+        receipt = engine.send("t", b"d" * 2000, delay=10)
+        disk.fail("allocate", error=errno.ENOSPC, persistently=True)
+        with pytest.raises(StorageFull):
+            while True:
+                engine.send("other", b"o" * 100)
+        clock.advance(10)
+        for _ in range(3):
+            engine.sync()
+        assert "no room to publish" in str(engine.stats().trouble)
+        disk.heal()
+        assert engine.recall(receipt)
+        engine.sync()
+        assert engine.stats().delayed == 0
+        assert engine.stats().trouble is None

@@ -84,10 +84,19 @@ class Chores:
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
-        self.trouble: str | None = None
+        self._trouble: str | None = None
         self._no_room: str | None = None  # what this round could not write on a full disk
+        self._full_at: int | None = None  # the spares made when the last round met a full disk
 
     # --- one round --------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str | None:
+        """What the last round could not do. A full disk is none any more once a call has found
+        room for a segment: the next round will do what was left.
+        """
+        has_room = self._full_at is not None and self._journal.spares.made > self._full_at
+        return None if has_room else self._trouble
 
     def round(self) -> None:
         """Do all that is due. Raises EngineFailed or Closed if the engine has stopped."""
@@ -122,11 +131,17 @@ class Chores:
                 self._changes.trim()
             if self.retention.wanted:
                 trouble = self._retain() or trouble
-            self.trouble = self._delays.trouble or trouble or self._no_room
+            trouble = self._delays.unreadable or trouble
+            self._meet(trouble or self._delays.no_room or self._no_room, is_full=trouble is None)
         except StorageFull as error:
-            self.trouble = str(error)
+            self._meet(str(error), is_full=True)
         except OSError as error:
-            self.trouble = _derived(error)
+            self._meet(_derived(error), is_full=is_full(error))
+
+    def _meet(self, trouble: str | None, *, is_full: bool) -> None:
+        """Note the trouble of a round."""
+        self._full_at = self._journal.spares.made if is_full else None
+        self._trouble = trouble
 
     def _fire_due(self) -> None:
         self._delays.fire_due()

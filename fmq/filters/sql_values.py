@@ -24,10 +24,23 @@ def number_of(text: str) -> int | float:
 
 def _unusual_number(text: str, value: float) -> int | float:
     """Return a large number. Raises ValueError for what Python reads as one and Java does not."""
-    if "_" in text or not text.isascii() or not abs(value) < float("inf"):
-        raise ValueError("infinite, no number, or no plain digits")
+    if "_" in text or not text.isascii():
+        raise ValueError("no plain digits")
     digits = text.strip()
-    return int(digits) if digits.lstrip("+-").isdigit() else value
+    if digits.lstrip("+-").isdigit():
+        return _whole_number(digits)
+    if not abs(value) < float("inf"):
+        raise ValueError("infinite, or no number")
+    return value
+
+
+def _whole_number(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # too many digits for Python, which takes quadratic time for them
+        from decimal import Decimal  # here: it is slow to import
+
+        return Decimal(digits)  # type: ignore[return-value]  # it compares with ints and floats
 
 
 def truth_of(text: str) -> bool:

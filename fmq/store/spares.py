@@ -58,7 +58,10 @@ class Spares:
         self._taken: set[str] = set()  # the numbers in names that an earlier engine gave
         self.lock = threading.Lock()
         self.needed = self.aside = 0
+        self.made = 0
+        """How many were made: more of them say that there is room again."""
         self.failed: str | None = None
+        """Why the last one could not be made ahead."""
 
     def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
         """Take over the spares of an earlier engine that are whole and all zeros. With `any_size`,
@@ -168,8 +171,7 @@ class Spares:
             self.failed = str(error)
             return False
         with self.lock:
-            self._ready.append(spare)
-            self.failed = None
+            self._add(spare)
         return True
 
     def _remove_odd(self) -> None:
@@ -180,7 +182,12 @@ class Spares:
                 self._directory.remove(spare.name)
 
     def _make(self, *, zeros: bool) -> None:
-        self._ready.append(self._create(zeros=zeros))
+        self._add(self._create(zeros=zeros))
+
+    def _add(self, spare: Spare) -> None:
+        self._ready.append(spare)
+        self.made += 1
+        self.failed = None
 
     def _create(self, *, zeros: bool) -> Spare:
         # Two threads may do this at once: drawing a number is one step.

@@ -56,8 +56,8 @@ class Delays:
         room = writer.journal.append_bytes_max // 2
         self._bytes_max = min(AT_ONCE_BYTES_MAX, room)
         self._at_once = max(1, min(AT_ONCE_MAX, room // 32))
-        self.trouble: str | None = None
-        """A timer that cannot be read, or for which there is no room. It waits on."""
+        self._no_room: str | None = None  # why what was due could not be published
+        self._unreadable: str | None = None  # why a timer was put aside
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -74,6 +74,16 @@ class Delays:
         """Publish all that is due. Raises EngineFailed, Closed or StorageFull."""
         while self._fire_some():
             pass
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why a timer that is due cannot be read. It waits on."""
+        return self._unreadable if self._timers.waiting and self._timers.aside else None
+
+    @property
+    def no_room(self) -> str | None:
+        """Why what is due was not published: the disk is full."""
+        return self._no_room if self._timers.waiting else None
 
     @property
     def are_waiting(self) -> bool:
@@ -94,14 +104,15 @@ class Delays:
             now = self._writer.clock.time_us()
             taken = timers.due(now, self._at_once, self._bytes_max)
             if not taken:
+                self._no_room = None
                 return False
             # Their time has come, so their records must not say an earlier time.
             self._frontier.last_us = max(self._frontier.last_us, now)
         try:
             queue.run(self._plan_fire, [*self._read(taken, put_aside=True)], wait=True)
-            self.trouble = None if not timers.aside else self.trouble
+            self._no_room = None
         except StorageFull as error:
-            self.trouble = f"messages are due, and there is no room to publish them: {error}"
+            self._no_room = f"messages are due, and there is no room to publish them: {error}"
             raise
         finally:
             with queue.lock:
@@ -253,7 +264,7 @@ class Delays:
             except FmqError as error:
                 if not put_aside:
                     raise
-                self.trouble = f"a delayed message cannot be read, and waits on: {error}"
+                self._unreadable = f"a delayed message cannot be read, and waits on: {error}"
                 with self._queue.lock:
                     self._timers.aside.add(due.number)
         return iter(found)

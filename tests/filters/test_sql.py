@@ -307,6 +307,22 @@ def test_large_whole_numbers_are_exact() -> None:
     assert filters.sql("a >= 1e30").matches({"a": "1e30"})
 
 
+@pytest.mark.parametrize("size", [309, 4300, 4301, 5000, 65_000])
+def test_whole_numbers_of_any_length_are_compared(size: int) -> None:
+    """No float holds them, and Python reads no int of more than 4,300 digits by itself."""
+    large = "9" * size
+    for text in (large, f" {large} ", f"+{large}"):
+        assert filters.sql("a > 5").matches({"a": text})
+        assert filters.sql("a <> 5").matches({"a": text})
+        assert filters.sql("a > 1e308").matches({"a": text})
+        assert not filters.sql("a between 0 and 9223372036854775807").matches({"a": text})
+    assert filters.sql("a < 5 and a < -1.5").matches({"a": f"-{large}"})
+    assert filters.sql("a = 5").matches({"a": "0" * size + "5"})
+    assert filters.sql("a > b").matches({"a": large, "b": large[:-1] + "8"})
+    assert filters.sql("a > b and b < a").matches({"a": large, "b": "5.5"})
+    assert not filters.sql("a > b or a < b").matches({"a": large, "b": large})
+
+
 def test_tags_is_the_tag_of_the_message() -> None:
     """As with RocketMQ, whose tag is the property TAGS."""
     wanted: filters.Filter = filters.sql("TAGS in ('A', 'B') and a between 0 and 3")
