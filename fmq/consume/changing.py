@@ -30,7 +30,7 @@ from fmq.store.extension import Request, extension_of
 from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import Changed, ChangeKind, QueuePlace, TopicMade
-from fmq.tx.dead_letters import topics_of
+from fmq.tx.dead_letters import check_taken, topics_of
 from fmq.tx.ledger import Queue, Topic
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_name, check_seconds, no_queue
@@ -115,6 +115,7 @@ class GroupChanges:
 
     def set_filter(self, group: str, topic: str, wanted: str) -> None:
         """Let `group` want other messages of `topic` from now on."""
+        topic = check_taken(topic)
 
         def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
@@ -127,6 +128,7 @@ class GroupChanges:
 
         What it has acked from there on is redelivered.
         """
+        topic = check_taken(topic)
         if number is not None:
             number = check_count("queue", number, 0)
         find = self._finder(topic, at)
@@ -151,6 +153,7 @@ class GroupChanges:
 
     def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
         """Let `group` pass over `count` messages from `offset` on."""
+        topic = check_taken(topic)
         number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
         count = check_count("count", count)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.members import ServedAdvance
-from fmq.wire.claims import ADVANCED, decode_ack
+from fmq.wire.claims import ADVANCED, AckAsked
 from fmq.wire.frames import AGAIN, Frame
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ class Advancing:
         self._session = session
         self._consuming = consuming
 
-    def serve(self, asked: Frame) -> None:
+    def serve(self, asked: Frame, ack: AckAsked) -> None:
         """Answer once the ack is durable: whether there was something to ack, and a message.
 
         A lost lease is no error here: the client goes on with the next message.
         """
-        session, ack = self._session, decode_ack(asked.payload)
+        session = self._session
         member = self._consuming.member(asked.handle)
         if asked.flags & AGAIN and self._consuming.is_acked(member.group, ack):
             session.answer(asked, ADVANCED.pack(True))

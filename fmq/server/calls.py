@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fmq.feedback.question import Question
 from fmq.message import Receipt
 from fmq.server.host import Host
 from fmq.tx.find import check_find
@@ -61,19 +60,6 @@ def _of_groups(name: str) -> Call:
 
 def _outcome_of(host: Host, tx_id: str, number: int) -> object:
     return host.parts.manager.decisions.outcome(tx_id, number)
-
-
-def _of_one_question(name: str) -> Call:
-    def call(host: Host, asked: Any) -> object:
-        if type(asked) is not Question or not (
-            type(asked.tx_id) is type(asked.token) is str
-            and type(asked.tx) is int
-            and type(asked.lease_seconds) in (int, float)
-        ):
-            raise TypeError(f"{name} is about a question that was asked. Nothing was changed.")
-        return getattr(host.parts.questions, name)(asked)
-
-    return call
 
 
 def _of_questions(name: str) -> Call:
@@ -145,9 +131,11 @@ CALLS: dict[str, Call] = {
     },
     **{
         name: _of_questions(name)
-        for name in (*("finish_decisions", "has_bound", "make_due", "take_one"),)
+        for name in (
+            *("count_decision", "count_unknown", "end_try", "finish_decisions", "has_bound"),
+            *("make_due", "take_one"),
+        )
     },
-    **{name: _of_one_question(name) for name in ("count_decision", "count_unknown", "end_try")},
     "became": _became,
     "check_group": _of_groups("check_known"),
     "check_topic": _of_groups("check_topic"),

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.consume.backoff import retry_said
 from fmq.consume.membership import COUNT
+from fmq.consume.sieve import filter_of
 from fmq.errors import LeaseLost
 from fmq.server.advancing import Advancing
 from fmq.server.load import check_held
 from fmq.server.long_polls import LongPolls
 from fmq.server.members import ServedMember
 from fmq.server.taking import Taking
-from fmq.wire.claims import AckAsked, decode_ack, decode_acks
+from fmq.wire.claims import AckAsked
 from fmq.wire.frames import AGAIN, Frame, Op
-from fmq.wire.values import decode_values
 
 if TYPE_CHECKING:
     from fmq.server.session import Session
@@ -34,7 +34,7 @@ class Consuming:
         self._host = session.host
         self._parts = session.host.parts
         self._members: dict[int, ServedMember] = {}
-        self.serves: dict[int, Callable[[Frame], None]] = {
+        self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.JOIN: self._on_join,
             Op.POLL: self._on_poll,
             Op.ACK: self._on_ack,
@@ -70,13 +70,12 @@ class Consuming:
             )
         return member
 
-    def _on_join(self, asked: Frame) -> None:
-        said = decode_values(asked.payload)
+    def _on_join(self, asked: Frame, said: list[Any]) -> None:
         topics, group, lease, claims, member, strategy, wanted, retry, *said_how = said
         how: list[Any] = [*said_how, *HOW[len(said_how) :]]
         ordered, strict, is_told, broadcast, expired = how
-        if not all(each is None or type(each) is str for each in (strategy, wanted)):
-            raise TypeError("a strategy and a filter are text. Nothing was changed.")
+        if wanted:
+            filter_of(wanted)  # or a refusal: each poll of the group has to read it
         if asked.handle not in self._members:
             check_held("consumers of one client", self._members)
         self._host.commit()
@@ -85,11 +84,11 @@ class Consuming:
             old.leave(is_lost=True)
         consumer = self._host.engine._consumer(
             *(topics, group, lease, member, strategy, wanted),
-            ordered=bool(ordered),
-            strict=bool(strict),
-            is_told=bool(is_told),
+            ordered=ordered,
+            strict=strict,
+            is_told=is_told,
             on_change=None,
-            broadcast=bool(broadcast),
+            broadcast=broadcast,
             retry=retry_said(retry),
             expired=expired,
         )
@@ -100,15 +99,14 @@ class Consuming:
             served.claim_again(*claim)
         self._session.answer(asked)
 
-    def _on_poll(self, asked: Frame) -> None:
-        limit, timeout, in_one_piece, *name = decode_values(asked.payload)
+    def _on_poll(self, asked: Frame, said: list[Any]) -> None:
+        limit, timeout, in_one_piece, *name = said
         member = self.member(asked.handle)
         self._session.commit_own()
-        look = partial(member.poll, limit, in_one_piece=bool(in_one_piece))
+        look = partial(member.poll, limit, in_one_piece=in_one_piece)
         self._polls.wait(asked, timeout, look, member.listen, member.stop, *name)
 
-    def _on_ack(self, asked: Frame) -> None:
-        ack = decode_ack(asked.payload)
+    def _on_ack(self, asked: Frame, ack: AckAsked) -> None:
         member = self.member(asked.handle)
         if asked.flags & AGAIN and self.is_acked(member.group, ack):
             self._session.answer(asked)
@@ -116,8 +114,7 @@ class Consuming:
         plan = member.plan_ack(ack.claim, ack.first, ack.end)
         self._session.order(asked, plan, partial(self._session.answer, asked), ack.sync)
 
-    def _on_ack_all(self, asked: Frame) -> None:
-        acks = decode_acks(asked.payload)
+    def _on_ack_all(self, asked: Frame, acks: list[AckAsked]) -> None:
         sync = acks[0].sync
         member = self.member(asked.handle)
         if asked.flags & AGAIN:
@@ -134,24 +131,24 @@ class Consuming:
             acked = self._parts.ledger.acked.get((group, ack.topic, ack.queue))
             return acked is not None and acked.gap(ack.first, ack.end) is None
 
-    def _on_drain(self, asked: Frame) -> None:
+    def _on_drain(self, asked: Frame, said: None) -> None:
         self.member(asked.handle).consumer._stop_taking()
         self._session.answer(asked)
 
-    def _on_extend(self, asked: Frame) -> None:
-        claim, first, end, seconds = decode_values(asked.payload)
+    def _on_extend(self, asked: Frame, said: list[Any]) -> None:
+        claim, first, end, seconds = said
         self._host.commit()
         self.member(asked.handle).extend(claim, first, end, seconds)
         self._session.answer(asked)
 
-    def _on_release(self, asked: Frame) -> None:
-        claim, first, end, delay, count = decode_values(asked.payload)
+    def _on_release(self, asked: Frame, said: list[Any]) -> None:
+        claim, first, end, delay, count = said
         self._host.commit()
-        self.member(asked.handle).release(claim, first, end, delay, count=bool(count))
+        self.member(asked.handle).release(claim, first, end, delay, count=count)
         self._session.answer(asked)
 
-    def _on_reject(self, asked: Frame) -> None:
-        claim, first, end, topic, queue, reason = decode_values(asked.payload)
+    def _on_reject(self, asked: Frame, said: list[Any]) -> None:
+        claim, first, end, topic, queue, reason = said
         self._host.commit()
         member = self.member(asked.handle)
         # Of what is asked again, some may be done: many messages are moved in several appends.
@@ -164,19 +161,19 @@ class Consuming:
             member.reject(claim, low, high, reason)
         self._session.answer(asked)
 
-    def _on_hold(self, asked: Frame) -> None:
-        claim, first, end = decode_values(asked.payload)
+    def _on_hold(self, asked: Frame, said: list[Any]) -> None:
+        claim, first, end = said
         self._host.commit()
         self.member(asked.handle).hold(claim, first, end)
         self._session.answer(asked)
 
-    def _on_end_hold(self, asked: Frame) -> None:
-        claim, first, end = decode_values(asked.payload)
+    def _on_end_hold(self, asked: Frame, said: list[Any]) -> None:
+        claim, first, end = said
         self._host.commit()
         self.member(asked.handle).end_hold(claim, first, end)
         self._session.answer(asked)
 
-    def _on_leave(self, asked: Frame) -> None:
+    def _on_leave(self, asked: Frame, said: None) -> None:
         self._host.commit()
         member = self._members.pop(asked.handle, None)
         if member is not None:

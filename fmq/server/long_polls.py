@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmq.feedback.schedule import Key
 from fmq.feedback.waiters import DueWakeup
 from fmq.server.load import Load, check_held
 from fmq.server.waiting import Waiting
-from fmq.tx.names import check_count, check_seconds
 from fmq.wire.batches import encode_batch, fitting
 from fmq.wire.frames import Frame, Op
-from fmq.wire.values import decode_values, encode_values
+from fmq.wire.values import encode_values
 
 if TYPE_CHECKING:
     from fmq.server.session import Session
@@ -27,7 +26,7 @@ class LongPolls:
         self._parts = session.host.parts
         self.waiting: set[Waiting[bytes]] = set()
         self._named: dict[int, Waiting[bytes]] = {}  # those that the client may cancel
-        self.serves: dict[int, Callable[[Frame], None]] = {
+        self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.READ: self._on_read,
             Op.ASK: self._on_ask,
             Op.CANCEL: self._on_cancel,
@@ -43,8 +42,8 @@ class LongPolls:
         for waiting in [*self.waiting]:
             waiting.cancel()
 
-    def _on_read(self, asked: Frame) -> None:
-        topic, queue, offset, limit, timeout, *name = decode_values(asked.payload)
+    def _on_read(self, asked: Frame, said: list[Any]) -> None:
+        topic, queue, offset, limit, timeout, *name = said
         messages, engine = self._parts.messages, self._session.host.engine
 
         def look() -> bytes | None:
@@ -61,17 +60,16 @@ class LongPolls:
 
         self.wait(asked, timeout, look, listen, stop, *name)
 
-    def _on_cancel(self, asked: Frame) -> None:
-        (name,) = decode_values(asked.payload)
+    def _on_cancel(self, asked: Frame, said: list[Any]) -> None:
+        (name,) = said
         waiting = self._named.get(name)
         if waiting is not None:
             waiting.give_up()
         self._session.answer(asked)
 
-    def _on_ask(self, asked: Frame) -> None:
-        keys, limit, wait = decode_values(asked.payload)
+    def _on_ask(self, asked: Frame, said: list[Any]) -> None:
+        keys, limit, wait = said
         questions, wanted = self._parts.questions, [(each[0], each[1]) for each in keys]
-        limit = check_count("limit", limit)
         notices: list[DueNotice] = []
 
         def look() -> bytes | None:
@@ -94,15 +92,12 @@ class LongPolls:
         look: Callable[[], bytes | None],
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
-        name: object = None,
+        name: int | None = None,
     ) -> None:
         """Answer with what `look` finds, at the latest after `timeout` seconds.
 
         The client may cancel a request to which it has given a `name`, a number.
         """
-        if name is not None and type(name) is not int:
-            raise TypeError("the name of a request is a whole number")
-        timeout = check_seconds("timeout", timeout)
         clock = self._parts.writer.clock
         check_held("requests of one client that wait", self.waiting)
         session, is_choked = self._session, lambda: self._load.is_choked
@@ -110,7 +105,7 @@ class LongPolls:
 
         def end(found: bytes | None, error: Exception | None) -> None:
             self.waiting.discard(waiting)
-            if type(name) is int and self._named.get(name) is waiting:
+            if name is not None and self._named.get(name) is waiting:
                 del self._named[name]
             if session.has_ended:
                 return
@@ -121,7 +116,7 @@ class LongPolls:
             session.host.flush()
 
         self.waiting.add(waiting)
-        if type(name) is int:
+        if name is not None:
             self._named[name] = waiting
         waiting.begin(end)
 

@@ -20,7 +20,7 @@ from fmq.tx.names import check_seconds
 from fmq.tx.writer import Writer
 from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
 from fmq.wire.claims import ADVANCED, CLAIM, NEWS, PIECE
-from fmq.wire.values import encode_values, is_number
+from fmq.wire.values import encode_values
 
 
 class ClaimedPart(DeliveredRange):
@@ -165,8 +165,6 @@ class ServedMember:
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
         """Claim what the client says that it has, if no other member has it now."""
-        if not (is_number(number, 32) and is_number(first, 64) and is_number(end, 64)):
-            raise TypeError("a claim and its offsets are whole numbers")
         claims = self._consumer._claim_again(check_taken(topic), queue, first, end)
         self._handed_out.note(
             (self.group, topic, queue), max((each.end for each in claims), default=0)
@@ -214,8 +212,6 @@ class ServedMember:
             self._writer.change(part.end_hold)
 
     def _claim(self, number: int, first: int, end: int) -> Claim:
-        if not all(is_number(each, 64) for each in (number, first, end)):
-            raise TypeError("a claim and its offsets are whole numbers")
         for claim in self._claims.get(number, ()):
             if claim.first <= first < end <= claim.end:
                 return claim

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from hmac import compare_digest
+from typing import Any
 
 from fmq.errors import (
     FmqError,
@@ -38,7 +39,8 @@ from fmq.wire.frames import (
     Splitter,
     frame,
 )
-from fmq.wire.values import decode_values, encode_error, encode_values
+from fmq.wire.requests import CallAsked, decode
+from fmq.wire.values import encode_error, encode_values
 
 logger = logging.getLogger("fmq.server")
 
@@ -76,7 +78,7 @@ class Session:
         self._polls = LongPolls(self, self._load)
         self._consuming = Consuming(self, self._polls)
         self._writes = Writes(self, self._consuming)
-        self._serves: dict[int, Callable[[Frame], None]] = {
+        self._serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.CALL: self._on_call,
             **self._writes.serves,
             **self._consuming.serves,
@@ -167,15 +169,21 @@ class Session:
 
     def _serve(self, asked: Frame) -> None:
         self._load.asked(len(asked.payload))
-        serve = self._serves.get(asked.op) if self.client else self._hello
         try:
-            if serve is None:
-                raise BadFrame(f"an op {asked.op} that this version does not know")
-            serve(asked)
+            said = decode(asked.op, asked.payload)
+            if self.client:
+                self._serves[asked.op](asked, said)
+            else:
+                self._hello(asked, said)
         except (FmqError, TypeError) as error:
             self.fail(asked, error)
         except Exception as error:  # whatever it is, the other clients are not to notice
-            self._refuse_frame(asked, error)
+            queue = self.host.parts.commit_queue
+            if queue.broken():
+                self.fail(asked, queue.failed_error())
+                self.host.failed()
+            else:
+                self._refuse_frame(asked, error)
 
     def _refuse_frame(self, asked: Frame | None, error: Exception) -> None:
         """Close the connection, which has brought a frame that breaks the rules."""
@@ -194,10 +202,9 @@ class Session:
         """Answer a request with an error."""
         self.answer(asked, encode_error(error), flags=FAILED)
 
-    def _hello(self, asked: Frame) -> None:
+    def _hello(self, asked: Frame, said: Any) -> None:
         if asked.op != Op.HELLO:
             raise BadFrame("a first frame that is no HELLO")
-        said = decode_values(asked.payload)
         version = said[0] if isinstance(said, list) and said else None
         if version != VERSION:
             text = (
@@ -250,18 +257,15 @@ class Session:
         self._ordered_in = self.host.turn.number
         self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
 
-    def _on_call(self, asked: Frame) -> None:
-        name, args, named = decode_values(asked.payload)
-        call = CALLS.get(name)
-        if call is None:
-            raise BadFrame(f"a call of {name!r:.40}")
+    def _on_call(self, asked: Frame, said: CallAsked) -> None:
+        name, args, named = said
         if name in LOOKS:
             self.commit_own()
         else:
             self.host.commit()  # in the order in which the client has asked
         if name != "confirm_prepared":
             self.host.parts.commit_queue.catch_up()
-        self.answer(asked, encode_values(call(self.host, *args, **named)))
+        self.answer(asked, encode_values(CALLS[name](self.host, *args, **named)))
 
     def commit_own(self) -> None:
         """Write what this client has ordered, before it looks at what there is.

@@ -15,7 +15,7 @@ from fmq.store.batch import Batch
 from fmq.store.extension import Request, extension_of
 from fmq.tx.requests import Done
 from fmq.wire.batches import encode_batch
-from fmq.wire.claims import PIECE, decode_take
+from fmq.wire.claims import PIECE, TakeAsked
 from fmq.wire.frames import AGAIN, Frame
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ class Taking:
         self._consuming = consuming
         self._parts = session.host.parts
 
-    def serve(self, asked: Frame) -> None:
+    def serve(self, asked: Frame, request: TakeAsked) -> None:
         """Answer with a batch once its ack is durable, or at once with nothing if there is none.
 
         It waits for no message: a request that writes, and waits, would keep all later ones of its
         client from being forgotten.
         """
-        request = decode_take(asked.payload)
         client = self._session.client
         if asked.flags & AGAIN:
             done = self._parts.ledger.requests.find(client, request.sequence)

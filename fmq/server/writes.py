@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fmq.consume.sieve import filter_of
 from fmq.server.consuming import Consuming
 from fmq.server.load import check_held
 from fmq.server.received import append_of, begin
@@ -18,10 +19,11 @@ from fmq.tx.due import from_client
 from fmq.tx.requests import Done
 from fmq.tx.sender import receipts_of
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
+from fmq.wire.requests import ChangeAsked
 from fmq.wire.runs import decode_runs
-from fmq.wire.sends import decode_recall, decode_send, encode_sent, sent_as
-from fmq.wire.transactions import Collected, decode_collected
-from fmq.wire.values import decode_values, encode_values
+from fmq.wire.sends import RecallAsked, SendAsked, encode_sent, sent_as
+from fmq.wire.transactions import Collected
+from fmq.wire.values import encode_values
 
 if TYPE_CHECKING:
     from fmq.server.session import Session
@@ -50,7 +52,7 @@ class Writes:
         self._host = session.host
         self._parts = session.host.parts
         self._open: dict[str, TransactionBuffer] = {}  # holds the ids of open transactions
-        self.serves: dict[int, Callable[[Frame], None]] = {
+        self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.SEND: self._on_send,
             Op.RECALL: self._on_recall,
             Op.COMMIT: self._on_commit,
@@ -73,8 +75,8 @@ class Writes:
 
     # --- sending --------------------------------------------------------------------------------
 
-    def _on_send(self, asked: Frame) -> None:
-        (sequence, waiting, sync, producer), at = decode_send(asked.payload)
+    def _on_send(self, asked: Frame, said: tuple[SendAsked, int]) -> None:
+        (sequence, waiting, sync, producer), at = said
         before = self._done_before(asked, sequence)
         parts = self._parts
         message_ids = parts.manager.message_ids
@@ -110,8 +112,8 @@ class Writes:
         plan = message_ids.planner(append)
         self._session.order(asked, partial(plan, append), done, sync)
 
-    def _on_recall(self, asked: Frame) -> None:
-        sequence, waiting, sync, timing = decode_recall(asked.payload)
+    def _on_recall(self, asked: Frame, said: RecallAsked) -> None:
+        sequence, waiting, sync, timing = said
         if self._done_before(asked, sequence):
             self._session.answer(asked, b"\x01")
             return
@@ -132,8 +134,8 @@ class Writes:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def _on_commit(self, asked: Frame) -> None:
-        collected, messages = decode_collected(asked.payload)
+    def _on_commit(self, asked: Frame, said: tuple[Collected, bytes]) -> None:
+        collected, messages = said
         if self._done_before(asked, collected.sequence):
             receipts = [*self._host.engine.outcome(collected.tx_id).receipts]
             positions = {each.position for each in receipts}
@@ -152,8 +154,8 @@ class Writes:
 
         self._session.order(asked, plan, done, collected.sync, partial(self._give_up, buffer))
 
-    def _on_prepare(self, asked: Frame) -> None:
-        collected, messages = decode_collected(asked.payload)
+    def _on_prepare(self, asked: Frame, said: tuple[Collected, bytes]) -> None:
+        collected, messages = said
         before = self._done_before(asked, collected.sequence)
         message_ids = self._parts.manager.message_ids
         if before:
@@ -200,25 +202,25 @@ class Writes:
 
     # --- groups and topics ----------------------------------------------------------------------
 
-    def _on_change(self, asked: Frame) -> None:
-        sequence, waiting, name, args = decode_values(asked.payload)
-        if name not in GROUP_CHANGES:
-            raise BadFrame(f"a change by {name!r:.40}")
+    def _on_change(self, asked: Frame, said: ChangeAsked) -> None:
+        sequence, waiting, name, args = said
         self._host.commit()  # in the order in which the client has asked
         if not self._done_before(asked, sequence):
+            if name in ("make_group", "set_filter") and args[-1]:
+                filter_of(args[-1])  # or a refusal: each poll of the group has to read it
             request = Request(self._session.client, sequence, waiting)
             getattr(self._parts.group_changes.asked_by(request), GROUP_CHANGES[name])(*args)
         self._session.answer(asked, encode_values(None))
 
-    def _on_take_id(self, asked: Frame) -> None:
-        (tx_id,) = decode_values(asked.payload)
+    def _on_take_id(self, asked: Frame, said: list[str]) -> None:
+        (tx_id,) = said
         check_held("open transactions of one client", self._open)
         self._host.commit()
         self._open[tx_id] = self._parts.manager.buffer_for(tx_id, None, None)
         self._session.answer(asked)
 
-    def _on_release_id(self, asked: Frame) -> None:
-        (tx_id,) = decode_values(asked.payload)
+    def _on_release_id(self, asked: Frame, said: list[str]) -> None:
+        (tx_id,) = said
         self._release_id(tx_id)
         self._session.answer(asked)
 

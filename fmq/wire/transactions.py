@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fmq.errors import TooLarge
-from fmq.wire.claims import SYNCS
-from fmq.wire.frames import VALUES_BYTES_MAX, BadFrame
+from fmq.wire.fields import Row, data, flag, list_of, number, optional, seconds, text, u16, u32, u64
+from fmq.wire.frames import VALUES_BYTES_MAX
 from fmq.wire.values import decode_front, encode_front
 
 
@@ -30,6 +30,20 @@ class Collected(NamedTuple):
     """For each mark: name, value, data, and the value that is expected before."""
 
 
+_COLLECTED = Row(
+    sequence=u64,
+    waiting=u16,
+    sync=optional(flag),
+    tx_id=text,
+    is_named=flag,
+    producer=optional(text),
+    check_after=optional(seconds),
+    is_bound=flag,
+    acks=list_of(Row(handle=u16, claim=u32, first=u64, end=u64)),
+    marks=list_of(Row(name=text, value=number, data=optional(data), expect=optional(number))),
+)
+
+
 def encode_collected(collected: Collected, messages: bytes) -> bytes:
     """Return the payload for a transaction and its messages. Raises TooLarge."""
     payload = encode_front([*collected], messages)
@@ -41,11 +55,6 @@ def encode_collected(collected: Collected, messages: bytes) -> bytes:
 
 
 def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
-    """Return what a payload says, and its messages. Raises BadFrame."""
+    """Return what a payload says, and its messages. Raises BadFrame, or what refuses a value."""
     values, at = decode_front(payload, bytes_max=VALUES_BYTES_MAX)
-    if not isinstance(values, list) or len(values) != len(Collected._fields):
-        raise BadFrame("a transaction with other fields")
-    collected = Collected(*values)
-    if not any(collected.sync is each for each in SYNCS):
-        raise BadFrame("a transaction whose sync is none")
-    return collected, payload[at:]
+    return Collected(*_COLLECTED("a transaction", values)), payload[at:]

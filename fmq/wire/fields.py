@@ -1,0 +1,133 @@
+"""The fields of a request that is sent as values: what each may be.
+
+A field is a function of a name, for the error, and a value. It returns the value or raises
+TypeError, or what else refuses it. What a field lets through can be encoded and compared, so later
+nothing refuses it but the rules of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from fmq.errors import BadName
+from fmq.tx.names import check_count, check_seconds, check_text
+from fmq.wire.frames import BadFrame
+from fmq.wire.values import decode_values, is_number
+
+Field = Callable[[str, Any], Any]
+
+text: Field = check_text
+seconds: Field = check_seconds
+positive: Field = check_count
+
+
+def _refuse(what: str, value: object, wanted: str) -> TypeError:
+    return TypeError(f"{what}={value!r:.80}: is {wanted}. Nothing was changed.")
+
+
+def _whole_number(bits: int) -> Field:
+    """Return the field of a whole number that fits `bits` bits without a sign."""
+
+    def check(what: str, value: Any) -> Any:
+        if not is_number(value, bits):
+            raise _refuse(what, value, f"a whole number of {bits} bits")
+        return value
+
+    return check
+
+
+u16, u32, u64 = _whole_number(16), _whole_number(32), _whole_number(64)
+
+
+def count(what: str, value: Any) -> Any:
+    """A whole number that is not negative."""
+    return check_count(what, value, 0)
+
+
+def number(what: str, value: Any) -> Any:
+    """A whole number."""
+    if type(value) is not int:
+        raise _refuse(what, value, "a whole number")
+    return value
+
+
+def flag(what: str, value: Any) -> Any:
+    """True or False."""
+    if type(value) is not bool:
+        raise _refuse(what, value, "True or False")
+    return value
+
+
+def data(what: str, value: Any) -> Any:
+    """Bytes."""
+    if type(value) is not bytes:
+        raise _refuse(what, value, "bytes")
+    return value
+
+
+def time(what: str, value: Any) -> Any:
+    """A datetime."""
+    if not isinstance(value, datetime):
+        raise _refuse(what, value, "a datetime")
+    return value
+
+
+def written(what: str, value: Any) -> Any:
+    """A text that UTF-8 can write, as a record has to."""
+    try:
+        check_text(what, value).encode()
+    except UnicodeEncodeError:
+        raise BadName(f"{what} {value!r:.80}: not text that UTF-8 can write") from None
+    return value
+
+
+def scalar(what: str, value: Any) -> Any:
+    """A value without parts, which the engine checks: it may be of several kinds."""
+    if isinstance(value, (list, tuple, dict)):
+        raise _refuse(what, value, f"one value, and no {type(value).__name__}")
+    return value
+
+
+def optional(field: Field) -> Field:
+    """Return the field of a value that may be None."""
+
+    def check(what: str, value: Any) -> Any:
+        return None if value is None else field(what, value)
+
+    return check
+
+
+def list_of(field: Field) -> Field:
+    """Return the field of a list."""
+
+    def check(what: str, value: Any) -> Any:
+        if type(value) is not list:
+            raise _refuse(what, value, "a list")
+        return [field(what, each) for each in value]
+
+    return check
+
+
+class Row:
+    """A list with one value for each field, by its place. It is a field itself."""
+
+    def __init__(self, least: int | None = None, /, **fields: Field) -> None:
+        """A row may end after its first `least` values."""
+        self._fields = [*fields.items()]
+        self._least = len(fields) if least is None else least
+
+    def __call__(self, what: str, value: Any) -> list[Any]:
+        """Return the values. Raises TypeError, or what refuses one of them."""
+        if type(value) is not list or not self._least <= len(value) <= len(self._fields):
+            names = ", ".join(name for name, _ in self._fields)
+            raise _refuse(what, value, f"a list of {names}" if names else "an empty list")
+        return [field(name, each) for (name, field), each in zip(self._fields, value, strict=False)]
+
+    def decode(self, payload: bytes) -> list[Any]:
+        """Return the values of a payload. Raises BadFrame if it is no such list."""
+        value = decode_values(payload)
+        if type(value) is not list or not self._least <= len(value) <= len(self._fields):
+            raise BadFrame(f"a request with other fields than {[name for name, _ in self._fields]}")
+        return self("a request", value)

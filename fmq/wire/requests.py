@@ -1,0 +1,246 @@
+"""What each request may say. Its payload is decoded by these tables before anything is planned.
+
+So no request can bring what the engine meets in the middle of a change, and would end at. Each op
+is in DECODERS, each call by name in CALLS, each change of a group or topic in CHANGES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from fmq.errors import FmqError
+from fmq.feedback.question import Question
+from fmq.wire.claims import decode_ack, decode_acks, decode_take
+from fmq.wire.fields import (
+    Field,
+    Row,
+    count,
+    flag,
+    list_of,
+    number,
+    optional,
+    positive,
+    scalar,
+    seconds,
+    text,
+    time,
+    u16,
+    u32,
+    u64,
+    written,
+)
+from fmq.wire.frames import BadFrame, Op
+from fmq.wire.sends import decode_recall, decode_send
+from fmq.wire.transactions import decode_collected
+from fmq.wire.values import decode_values
+
+
+def _question(what: str, value: Any) -> Any:
+    """A question that was asked: the parts of it that the engine looks at."""
+    if type(value) is not Question or not (
+        type(value.tx_id) is type(value.token) is str
+        and type(value.tx) is int
+        and type(value.lease_seconds) in (int, float)
+    ):
+        raise TypeError(f"{what}: is about a question that was asked. Nothing was changed.")
+    return value
+
+
+def _retry(what: str, value: Any) -> Any:
+    """What `Retry.said` returns. The delays are one number, or several."""
+    attempts, backoff, jitter = Row(attempts=scalar, backoff=_anything, jitter=scalar)(what, value)
+    return [
+        attempts,
+        list_of(seconds)("backoff", backoff)
+        if type(backoff) is list
+        else seconds("backoff", backoff),
+        jitter,
+    ]
+
+
+def _anything(what: str, value: Any) -> Any:
+    return value
+
+
+class Signature:
+    """The arguments of a call by name: those by their place, and those by their own names."""
+
+    def __init__(self, named: dict[str, Field] | None = None, /, **fields: Field) -> None:
+        self._row = Row(**fields)
+        self._named = named or {}
+
+    def check(self, args: Any, named: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments. Raises TypeError, or what refuses one of them."""
+        if type(named) is not dict or not named.keys() <= self._named.keys():
+            raise TypeError(f"{named!r:.80}: named arguments that the call does not have.")
+        found = {name: self._named[name](name, value) for name, value in named.items()}
+        return self._row("the arguments", args), found
+
+
+CALLS: dict[str, Signature] = {
+    "became": Signature(asked=list_of(Row(tx_id=text, number=u64, tries=count))),
+    "check_dead": Signature(group=text, numbers=list_of(number)),
+    "check_group": Signature(group=text),
+    "check_topic": Signature(topic=text),
+    "checkpoint": Signature(),
+    "commit_prepared": Signature(tx_id=text, number=u64, sync=optional(flag)),
+    "confirm_prepared": Signature(tx_id=text, number=u64),
+    "count_dead": Signature(group=text),
+    "count_decision": Signature(asked=_question),
+    "count_unknown": Signature(asked=_question),
+    "decide": Signature(
+        {"reason": text, "decided_by": text, "seal": optional(text), "sync": scalar},
+        tx_id=text,
+        decision=scalar,
+    ),
+    "delayed": Signature({"limit": positive}, topic=optional(text)),
+    "end_try": Signature(asked=_question),
+    "finish_decisions": Signature(),
+    "give_way": Signature(),
+    "groups": Signature(group=optional(text)),
+    "has_bound": Signature(producer=text),
+    "make_all_due": Signature(producers=list_of(text)),
+    "make_due": Signature(tx_id=text),
+    "mark": Signature(name=text),
+    "marks": Signature(names=list_of(text), prefix=optional(text)),
+    "members_of": Signature(group=text),
+    "offset_at": Signature(topic=text, queue=count, time=time),
+    "outcome": Signature(tx_id=text),
+    "outcome_of": Signature(tx_id=text, number=u64),
+    "page_of_dead": Signature(group=text, after=number, limit=positive),
+    "places_of": Signature(topic=text, key=text, limit=positive),
+    "prepared": Signature(tx_id=text, number=u64),
+    "purge_dead": Signature(
+        group=text, numbers=optional(list_of(number)), before_us=optional(number)
+    ),
+    "queues": Signature(topic=optional(text)),
+    "queues_of": Signature(topic=text),
+    "replay_dead": Signature(group=text, numbers=optional(list_of(number))),
+    "roll_back_prepared": Signature(tx_id=text, number=u64, sync=optional(flag)),
+    "stats": Signature(),
+    "sync": Signature(),
+    "take_one": Signature(tx_id=text),
+    "unacked": Signature(group=text, topic=text, limit=positive),
+    "undecided": Signature(),
+}
+
+CHANGES: dict[str, Row] = {
+    "add_queues": Row(topic=text, count=scalar),
+    "delete_group": Row(group=text),
+    "delete_topic": Row(topic=text),
+    "make_group": Row(group=text, topic=text, at=scalar, filter=written),
+    "make_topic": Row(topic=text, queues=scalar, retain_seconds=scalar),
+    "retain": Row(topic=text, seconds=scalar),
+    "seek": Row(group=text, topic=text, queue=scalar, at=scalar),
+    "set_filter": Row(group=text, topic=text, filter=written),
+    "skip": Row(group=text, topic=text, queue=scalar, offset=scalar, count=scalar),
+}
+
+JOIN = Row(
+    8,
+    topics=list_of(text),
+    group=text,
+    lease_seconds=seconds,
+    claims=list_of(Row(number=u32, topic=text, queue=u16, first=u64, end=u64)),
+    member=text,
+    strategy=optional(text),
+    filter=optional(written),
+    retry=optional(_retry),
+    ordered=flag,
+    strict=flag,
+    is_told=flag,
+    broadcast=flag,
+    expired=text,
+)
+READ = Row(5, topic=text, queue=count, offset=count, limit=positive, timeout=seconds, name=number)
+POLL = Row(3, limit=positive, timeout=seconds, in_one_piece=flag, name=number)
+RANGE: dict[str, Field] = {"claim": u32, "first": u64, "end": u64}
+REJECT = Row(**RANGE, topic=text, queue=u16, reason=text)
+ASK = Row(keys=list_of(Row(producer=text, key=optional(text))), limit=positive, wait=seconds)
+
+
+class CallAsked(NamedTuple):
+    """A call by name."""
+
+    name: str
+    args: list[Any]
+    named: dict[str, Any]
+
+
+class ChangeAsked(NamedTuple):
+    """A change of a group or a topic."""
+
+    sequence: int
+    waiting: int
+    name: str
+    args: list[Any]
+
+
+_CALL = Row(name=text, args=_anything, named=_anything)
+_CHANGE = Row(sequence=u64, waiting=u16, name=text, args=_anything)
+
+
+def _decode_call(payload: bytes) -> CallAsked:
+    name, args, named = _CALL.decode(payload)
+    if name not in CALLS:
+        raise BadFrame(f"a call of {name!r:.40}")
+    return CallAsked(name, *CALLS[name].check(args, named))
+
+
+def _decode_change(payload: bytes) -> ChangeAsked:
+    sequence, waiting, name, args = _CHANGE.decode(payload)
+    if name not in CHANGES:
+        raise BadFrame(f"a change by {name!r:.40}")
+    return ChangeAsked(sequence, waiting, name, CHANGES[name]("the arguments", args))
+
+
+def _decode_nothing(payload: bytes) -> None:
+    if payload:
+        raise BadFrame("a request with a payload that it does not have")
+
+
+DECODERS: dict[int, Callable[[bytes], Any]] = {
+    Op.HELLO: decode_values,
+    Op.SEND: decode_send,
+    Op.COMMIT: decode_collected,
+    Op.PREPARE: decode_collected,
+    Op.CALL: _decode_call,
+    Op.READ: READ.decode,
+    Op.JOIN: JOIN.decode,
+    Op.POLL: POLL.decode,
+    Op.ACK: decode_ack,
+    Op.RELEASE: Row(**RANGE, delay=seconds, count=flag).decode,
+    Op.LEAVE: _decode_nothing,
+    Op.ASK: ASK.decode,
+    Op.HOLD: Row(**RANGE).decode,
+    Op.END_HOLD: Row(**RANGE).decode,
+    Op.TAKE_ID: Row(tx_id=text).decode,
+    Op.RELEASE_ID: Row(tx_id=text).decode,
+    Op.TAKE: decode_take,
+    Op.REJECT: REJECT.decode,
+    Op.CHANGE: _decode_change,
+    Op.RECALL: decode_recall,
+    Op.CANCEL: Row(name=number).decode,
+    Op.DRAIN: _decode_nothing,
+    Op.EXTEND: Row(**RANGE, seconds=seconds).decode,
+    Op.ACK_ALL: decode_acks,
+    Op.ADVANCE: decode_ack,
+}
+"""How the payload of each request is decoded: see `decode`."""
+
+
+def decode(op: int, payload: bytes) -> Any:
+    """Return what a request says. Raises BadFrame, or what refuses a value: TypeError or an
+    FmqError.
+    """
+    decoder = DECODERS.get(op)
+    if decoder is None:
+        raise BadFrame(f"an op {op} that this version does not know")
+    try:
+        return decoder(payload)
+    except FmqError:
+        raise  # some are a ValueError, too
+    except (ValueError, StructError) as error:
+        raise BadFrame(f"a request that cannot be read: {error!r}") from None
