@@ -72,7 +72,11 @@ def as_datetime(time_us: int) -> datetime:
 
 def as_text(moment: datetime) -> str:
     """Return a time for the text of an error: ISO 8601, in UTC, to the second."""
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:  # in UTC it is beyond the calendar
+        return moment.isoformat(timespec="seconds")
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def as_us(moment: datetime) -> int:

@@ -61,11 +61,13 @@ from fmq.tx.find import check_find, read_places
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
     check_count,
+    check_flag,
     check_marks,
     check_place,
     check_seconds,
     check_text,
     check_texts,
+    check_time,
 )
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Transaction
@@ -457,7 +459,7 @@ class Engine:
         parts = self._parts
         what = parts.messages, parts.groups, self._writer, self._check, who
         rest = lease, self._after, parts.burying, on_change
-        if not broadcast:
+        if not check_flag("broadcast", broadcast):
             parts.group_changes.join(group, names, wanted)
             return Consumer(*what, group, *rest)
         check_broadcast(strategy, ordered=ordered, strict=strict)
@@ -517,7 +519,7 @@ class Engine:
         """
         self._enter()
         queue, _, _ = check_place(topic, queue, 0, 1)
-        return self._parts.messages.offset_at(topic, queue, as_us(time))
+        return self._parts.messages.offset_at(topic, queue, as_us(check_time("time", time)))
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""

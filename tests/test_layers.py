@@ -72,6 +72,7 @@ MAY_IMPORT = {
     "fmq.testing.django_block": {"fmq.bind.django", "fmq.feedback"},  # a binding without a marker
     "fmq.testing.inside": TX
     | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
+    "fmq.testing.awaited": {"fmq.engine", "fmq.aio", "fmq.remote", "fmq.testing"},
     "fmq.testing.transport": {"fmq.engine", "fmq.server", "fmq.remote", "fmq.testing"},
     "fmq.testing.crowded": {"fmq.engine", "fmq.processes", "fmq.server", "fmq.testing"},
     "fmq.testing.shadow": TX | {"fmq.engine", "fmq.testing"},  # it replays what an engine writes

@@ -372,6 +372,18 @@ REFUSALS: dict[str, Refusal] = {
     "neither true nor false": Refusal(
         ["never", "always", "", 0, 1, ()], TypeError, r"sync=.*True, False or None", SYNCS
     ),
+    # The text "no" counts as true, so that `all="no"` would have dropped everything.
+    "no flag": Refusal(
+        ["no", "", 0, 1, None, np.True_],
+        TypeError,
+        r"(ordered|strict|broadcast|all)=.*True or False",
+        {
+            "ordered": lambda p, v: p.engine.consumer("t", group="flags", ordered=v),
+            "strict": lambda p, v: p.engine.consumer("t", group="flags", strict=v),
+            "broadcast": lambda p, v: p.engine.consumer("t", group="flags", broadcast=v),
+            "all": lambda p, v: p.engine.dead_letters("g").purge(all=v),
+        },
+    ),
     "no text as a key": Refusal([5, np.array([1, 2])], TypeError, None, all_ways("t", key=itself)),
     "no text as a tag": Refusal(
         [b"x", np.array([1, 2])], TypeError, None, all_ways("t", tag=itself)

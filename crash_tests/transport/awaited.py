@@ -7,60 +7,20 @@ meant for a thread is done at once. So a story is told in the same way each time
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from inspect import iscoroutine
 from selectors import DefaultSelector, SelectorKey
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
 
-from fmq.aio.calls import Call
 from fmq.aio.engine import AsyncEngine
 from fmq.aio.remote import RemoteSide
-from fmq.aio.threads import Threads
 from fmq.remote.remote_engine import RemoteEngine
+from fmq.testing.awaited import AtOnce
 
 if TYPE_CHECKING:
     from crash_tests.transport.server import BreakingServer, Client
-
-
-class Bell:
-    """A descriptor that can be read while something has arrived. It is made when a loop asks for
-    it.
-    """
-
-    def __init__(self) -> None:
-        self._rings = False
-        self._descriptor = -1
-        self._close: Callable[[], object] = lambda: None
-
-    def ring(self) -> None:
-        """Let it be read."""
-        self._rings = True
-        if self._descriptor >= 0:
-            os.eventfd_write(self._descriptor, 1)
-
-    def calm(self) -> None:
-        """Let it not be read, until it rings again."""
-        self._rings = False
-        if self._descriptor >= 0:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._descriptor)
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        if self._descriptor < 0:
-            self._descriptor = os.eventfd(int(self._rings), os.EFD_NONBLOCK)
-            self._close = finalize(self, os.close, self._descriptor)
-        return self._descriptor
-
-    def close(self) -> None:
-        """Close it."""
-        self._close()
-        self._descriptor = -1
 
 
 class ServerRuns(DefaultSelector):
@@ -77,23 +37,6 @@ class ServerRuns(DefaultSelector):
         while not (found := super().select(0)) and timeout != 0:
             assert self._server.loop.step(), "no answer will ever come"
         return found
-
-
-class AtOnce(Threads):
-    """Threads that do what they are given before they go on."""
-
-    def alone(self, function: Callable[[], object]) -> None:
-        function()
-
-    def begin(self, function: Callable[[], Any]) -> Call:
-        call = Call(self._loop)
-        call.has_begun = True
-        self._job(call, function)()
-        return call
-
-    def soon(self, function: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon(partial(self.begin, function))
 
 
 class Awaited:

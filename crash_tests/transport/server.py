@@ -7,15 +7,16 @@ from itertools import islice
 
 import fmq
 from crash_tests.engines import PATH, let_go
-from crash_tests.transport.awaited import AwaitedClient, Bell
+from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import Blow, part_of
 from fmq.engine import Engine
 from fmq.options import Options
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
+from fmq.testing.awaited import RingingWire
 from fmq.testing.inside import inside
-from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
+from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer
 
 # What clients had in work is handed out at once, so that each story has one end.
 OPTIONS = Options(
@@ -55,12 +56,11 @@ class BreakingLoop(FakeLoop):
             self._server.look()
 
 
-class BreakingWire(MemoryWire):
+class BreakingWire(RingingWire):
     """A connection over which nothing comes from a process that is dead."""
 
     def __init__(self, server: BreakingServer, client: Client) -> None:
         client.check()
-        self._bell = Bell()
         super().__init__(server)
         self.client = client
         self._breaking = server
@@ -70,7 +70,6 @@ class BreakingWire(MemoryWire):
         """Take bytes of the session, or what comes through of them."""
         if not self._breaking.has_power():
             return
-        self._bell.ring()
         part, self._breaking.answer_part = self._breaking.answer_part, ""
         if not part:
             super().arrive(data)
@@ -78,25 +77,6 @@ class BreakingWire(MemoryWire):
         super().arrive(part_of(data, part))
         self.cut()
         self.session.ended()
-
-    # For a loop that reads it.
-
-    def cut(self) -> None:
-        super().cut()
-        self._bell.ring()
-
-    def receive_now(self) -> bytes | None:
-        found = super().receive_now()
-        if found is None:
-            self._bell.calm()
-        return found
-
-    def fileno(self) -> int:
-        return self._bell.fileno()
-
-    def close(self) -> None:
-        super().close()
-        self._bell.close()
 
 
 class BreakingServer(MemoryServer):

@@ -11,7 +11,7 @@ from typing import Any
 
 from fmq.store.timing import Timing
 from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.names import as_index, check_name
+from fmq.tx.names import check_count, check_name
 from fmq.tx.router import KnownTopic, Router
 
 LATER = -1
@@ -31,7 +31,7 @@ class LateRouter:
         check_name("topic", topic)
         if queue is None:
             return LATER
-        return max(0, as_index("queue", queue))
+        return check_count("queue", queue, 0)
 
     def check_target(self, topic: str, queue: int | None) -> None:
         """Raise what `choose_queue` would raise, for a call that sends no message."""

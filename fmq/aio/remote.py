@@ -28,7 +28,7 @@ from fmq.message import Body, Message
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
-from fmq.store.content import as_bytes
+from fmq.store.content import as_bytes, listed
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import check_due
@@ -123,7 +123,7 @@ class RemoteSide:
         """Begin to send many messages; return None if there are none."""
         self._link.check()
         waits(sync, by_default=True)  # or a TypeError
-        items = bodies if isinstance(bodies, (list, tuple)) else [*bodies]
+        items: Any = listed(bodies)
         if not items:
             self._router.check_target(topic, queue)
             return None

@@ -388,11 +388,11 @@ class GroupChanges:
             raise no_queue(topic, number, len(queues))
         return [queues[number]]
 
-    def _check_known(self, group: str, topic: str = "") -> None:
-        """Raise UnknownGroup unless `group` takes from `topic`, or from any topic."""
+    def _check_known(self, group: str, topic: str | None = None) -> None:
+        """Raise UnknownGroup unless `group` takes from `topic`, or without one from any topic."""
         topics = [taken for known, taken in self._ledger.subscriptions if known == group]
-        if not topics or topic not in ("", *topics):
-            raise UnknownGroup(group, topic, topics)
+        if not topics or topic not in (None, *topics):
+            raise UnknownGroup(group, topic or "", topics)
 
     def _check_decided(self, group: str, topic: str = "", number: int | None = None) -> None:
         """Raise StillUndecided if a transaction acks messages there."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from fmq.clock import as_us
 from fmq.errors import BadOption, UnknownDeadLetter
 from fmq.results import DeadLetter
-from fmq.tx.names import check_count
+from fmq.tx.names import check_count, check_flag, check_time
 
 PAGE_BYTES = 1 << 20
 """About how many bytes of bodies are read at once."""
@@ -134,12 +134,12 @@ class DeadLetters:
 
         They cannot be restored. Raises UnknownDeadLetter.
         """
-        if (numbers is not None) + (before is not None) + bool(all) != 1:
+        if (numbers is not None) + (before is not None) + check_flag("all", all) != 1:
             raise BadOption(
                 "purge takes one of numbers, before= and all=True: what it drops is gone. Nothing "
                 "was changed."
             )
-        before_us = None if before is None else as_us(before)
+        before_us = None if before is None else as_us(check_time("before", before))
         return self._calls.purge(self._group, _numbers(numbers), before_us)
 
     def __repr__(self) -> str:
@@ -149,5 +149,6 @@ class DeadLetters:
 def _numbers(given: int | Iterable[int] | None) -> list[int] | None:
     if given is None:
         return None
-    each = given if isinstance(given, Iterable) else (given,)
+    is_text = isinstance(given, (str, bytes, bytearray))
+    each = given if isinstance(given, Iterable) and not is_text else (given,)
     return [*dict.fromkeys(check_count("number", number, 0) for number in each)]

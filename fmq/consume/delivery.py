@@ -16,7 +16,7 @@ from fmq.message import Message
 from fmq.options import SECONDS_MAX
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
-from fmq.tx.names import check_seconds, check_text
+from fmq.tx.names import check_flag, check_seconds, check_text
 
 
 class DeliveredRange:
@@ -97,7 +97,9 @@ class DeliveredRange:
         if it is not this consumer's any more.
         """
         delay = check_delay(delay)
-        self._consumer._give_back(self._claim, *self._offsets(), delay, count=check_flag(count))
+        self._consumer._give_back(
+            self._claim, *self._offsets(), delay, count=check_flag("count", count)
+        )
         self._settled = True
 
     def reject(self, reason: str = "") -> None:
@@ -326,13 +328,6 @@ class Deliveries(list[Delivery]):
         else:
             for each in self:
                 each._consumer._fail(each, error)
-
-
-def check_flag(count: bool) -> bool:
-    """Return `count`; raise TypeError if it is no bool."""
-    if type(count) is not bool:
-        raise TypeError(f"count={count!r}: is True or False. Nothing was changed.")
-    return count
 
 
 def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from fmq.consume.changing import EARLIEST, At
+from fmq.consume.changing import EARLIEST, LATEST, At
 from fmq.consume.sieve import text_of
 from fmq.errors import BadOption
 from fmq.filters import Filter
 from fmq.results import GroupInfo, MemberInfo
+from fmq.tx.names import check_count, check_text, check_time
 
 
 class Changes(Protocol):
@@ -71,7 +72,19 @@ class Group:
         Acks from there on are taken back, and deliveries in hand raise LeaseLost. Raises
         StillUndecided while an undecided transaction acks messages there.
         """
-        given: list[At] = [at for at in (offset, time, to) if at is not None]
+        check_text("topic", topic)
+        given: list[At] = []
+        if offset is not None:
+            given.append(check_count("offset", offset, 0))
+        if time is not None:
+            given.append(check_time("time", time))
+        if to is not None:
+            if not isinstance(to, str):
+                raise TypeError(
+                    f"to={to!r}: is {EARLIEST!r} or {LATEST!r}, not {type(to).__name__}. Nothing "
+                    "was changed."
+                )
+            given.append(to)
         if len(given) != 1:
             raise BadOption(
                 "seek takes one of offset=, time= and to=, as in "
@@ -84,14 +97,14 @@ class Group:
 
         They are counted in `skipped`, unless the group had acked them.
         """
-        self._changes.skip(self._name, topic, queue, offset, count)
+        self._changes.skip(self._name, check_text("topic", topic), queue, offset, count)
 
     def set_filter(self, topic: str, wanted: Filter | None) -> None:
         """Let all its members want other messages of `topic` from now on; None: all.
 
         What was passed over before is not looked at again: `seek` goes back.
         """
-        self._changes.set_filter(self._name, topic, text_of(wanted))
+        self._changes.set_filter(self._name, check_text("topic", topic), text_of(wanted))
 
     def delete(self) -> None:
         """Delete it in all its topics: nothing is kept for it any more.

@@ -16,7 +16,7 @@ from fmq.consume.backoff import DEFAULT, Retry
 from fmq.errors import BadOption, MemberReplaced, StrategyDiffers, TopicsDiffer
 from fmq.options import SECONDS_MAX, Options
 from fmq.results import MemberInfo
-from fmq.tx.names import check_name, check_names, check_seconds
+from fmq.tx.names import check_flag, check_name, check_names, check_seconds
 
 logger = logging.getLogger("fmq.groups")
 
@@ -139,6 +139,8 @@ def check_member(
 ) -> Member:
     """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
     name = check_name("member", name)
+    check_flag("ordered", ordered)
+    check_flag("strict", strict)
     if isinstance(strategy, str):
         strategy = by_name(strategy)
     elif strategy is not None and not callable(strategy):

@@ -90,17 +90,16 @@ class OpenRequests:
         """
         number = self._next_request
         sequence = waiting = -1
-        limit = VALUES_BYTES_MAX
+        of_append = self.append_bytes_max + HELLO_BYTES_MAX
+        limit = of_append if op in WRITES else min(VALUES_BYTES_MAX, of_append)
         if op in ONCE:
-            if op in WRITES:
-                limit = self.append_bytes_max + HELLO_BYTES_MAX
             sequence = self._next_sequence
             with self.lock:
                 waiting = sequence - next(iter(self._writing), sequence)
         parts = encode(sequence, waiting, *what)  # may refuse
         data = frame(op, number, *parts, handle=handle)
         if len(data) > limit + HEAD.size:
-            _refuse_size(op, len(data) - HEAD.size, limit)
+            _refuse_size(len(data) - HEAD.size, limit)
         now_us = self._clock.time_us()
         asked = Asked(op, number, sequence, data, now_us, patience, then)
         with self.lock:
@@ -136,7 +135,7 @@ class OpenRequests:
         return any(now_us - each.since_us > each.patience * 1e6 for each in waiting)
 
 
-def _refuse_size(op: Op, size: int, limit: int) -> NoReturn:
+def _refuse_size(size: int, limit: int) -> NoReturn:
     """Raise TooLarge for a request that the engine process would not take."""
-    option = "segment_bytes" if op in WRITES else "fixed by the protocol"
+    option = "fixed by the protocol" if limit == VALUES_BYTES_MAX else "segment_bytes"
     raise TooLarge("a request in bytes", size, limit, option)

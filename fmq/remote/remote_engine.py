@@ -50,11 +50,13 @@ from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
     check_count,
+    check_flag,
     check_marks,
     check_place,
     check_seconds,
     check_text,
     check_texts,
+    check_time,
 )
 from fmq.tx.router import Router
 from fmq.tx.sender import Contents, Sender
@@ -352,7 +354,7 @@ class RemoteEngine:
         name = new_member() if member is None else member
         how = {"ordered": ordered, "strict": strict, "is_told": False}
         who = check_member(name, names, strategy, **how, retry=retry, expired=expired)
-        if broadcast:
+        if check_flag("broadcast", broadcast):
             check_broadcast(strategy, ordered=ordered, strict=strict)
         if callable(strategy):
             raise TypeError(
@@ -400,7 +402,7 @@ class RemoteEngine:
 
     def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later."""
-        found: int = self._link.call("offset_at", topic, queue, time)
+        found: int = self._link.call("offset_at", topic, queue, check_time("time", time))
         return found
 
     def mark(self, name: str) -> Mark | None:

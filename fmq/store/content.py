@@ -195,14 +195,7 @@ def _holds_pointers(view: memoryview) -> bool:
 
 def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
     """Return the items as a list, and whether all of them are bodies and none is a Message."""
-    if isinstance(items, Message):  # a named tuple: its fields would be taken for bodies
-        raise _not_several(items)
-    try:
-        bodies = list(items)
-    except TypeError:
-        if isinstance(items, Iterable):
-            raise
-        raise _not_several(items) from None
+    bodies = listed(items)
     if bodies and type(bodies[0]) is Message:
         return bodies, False  # type: ignore[return-value]
     kinds = [*map(type, bodies)]
@@ -212,6 +205,18 @@ def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
         # len() of bytes and bytearrays is their size in bytes; that of an array is its rows.
         bodies = [each if type(each) is bytearray else as_bytes(each) for each in bodies]
     return bodies, True  # type: ignore[return-value]
+
+
+def listed(items: Iterable[object]) -> list[object]:
+    """Return bodies or Messages as a list; raise TypeError if `items` are not several."""
+    if isinstance(items, Message):  # a named tuple: its fields would be taken for bodies
+        raise _not_several(items)
+    try:
+        return list(items)
+    except TypeError:
+        if isinstance(items, Iterable):
+            raise
+        raise _not_several(items) from None
 
 
 def _not_several(items: object) -> TypeError:

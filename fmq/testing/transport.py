@@ -55,6 +55,14 @@ class FakeLoop:
         heappush(self._later, (self._clock.monotonic() + delay, next(self._numbers), timer))
         return timer
 
+    def next_in(self) -> float | None:
+        """Return after how many seconds the next call is due; None without one."""
+        if self._soon:
+            return 0.0
+        while self._later and self._later[0][2].call is None:
+            heappop(self._later)
+        return max(0.0, self._later[0][0] - self._clock.monotonic()) if self._later else None
+
     def step(self) -> bool:
         """Make one call; if there is none, move the clock to the next. Return False without any."""
         if self._soon:

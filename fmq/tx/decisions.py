@@ -103,8 +103,8 @@ class Decisions:
                 f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
             )
         check_reason(reason)
-        if check_text("name of who decides", decided_by):
-            check_name("name of who decides", decided_by)
+        if check_text("decided_by", decided_by):
+            check_name("decided_by", decided_by)
         if seal is not None:
             check_text("seal", seal)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK

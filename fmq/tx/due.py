@@ -10,7 +10,7 @@ from fmq.clock import as_text, as_us
 from fmq.errors import BadOption
 from fmq.message import DelayedReceipt, Receipt
 from fmq.store.timing import FROM_NOW, Timing
-from fmq.tx.names import check_seconds
+from fmq.tx.names import check_seconds, check_time
 
 DELAY_SECONDS_MAX = 10 * 366 * 24 * 3600
 """Ten years."""
@@ -36,12 +36,7 @@ def check_due(
         return Timing(delay_us, FROM_NOW) if relative else Timing(now_us + delay_us)
     if deliver_at is None:
         return None
-    if not isinstance(deliver_at, datetime):
-        raise TypeError(
-            f"deliver_at={deliver_at!r}: is a datetime, not {type(deliver_at).__name__}. "
-            "Nothing was changed."
-        )
-    if deliver_at.tzinfo is None:
+    if check_time("deliver_at", deliver_at).tzinfo is None:
         what = "has no time zone, so it is not known when that is: give it one, such as "
         _refuse(f"deliver_at={deliver_at!r}", what + "datetime.now(UTC) + timedelta(hours=1)")
     due_us = as_us(deliver_at)

@@ -14,6 +14,7 @@ from fmq.errors import OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
+from fmq.store.content import text_bytes
 from fmq.store.index import Lane, LaneKey, SegmentIndex
 from fmq.store.key_marks import KeyMarks, hash_of
 from fmq.store.reader import Entries, Reader, entries_of
@@ -159,7 +160,8 @@ class Finder:
 
 def check_find(topic: str, key: str, limit: int) -> tuple[str, str, int]:
     """Return the arguments of `find`; raise TypeError, BadName or BadOption."""
-    return check_text("topic", topic), check_text("key", key), check_count("limit", limit)
+    text_bytes("key", check_text("key", key))  # or BadName
+    return check_text("topic", topic), key, check_count("limit", limit)
 
 
 def _run(base: int, lane: Lane, number: int) -> Entries:

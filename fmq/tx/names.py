@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import datetime
 from functools import lru_cache
 from numbers import Real
 from operator import index
@@ -92,6 +93,26 @@ def as_index(what: str, number: object) -> int:
         raise TypeError(
             f"{what}={number!r}: is an int, not {type(number).__name__}. Nothing was changed."
         ) from None
+
+
+def check_time(what: str, moment: object) -> datetime:
+    """Return `moment` if it is a datetime; raise TypeError."""
+    if isinstance(moment, datetime):
+        return moment
+    raise TypeError(
+        f"{what}={moment!r}: is a datetime, not {type(moment).__name__}. Nothing was changed."
+    )
+
+
+def check_flag(what: str, flag: object) -> bool:
+    """Return `flag`; raise TypeError for anything but True and False: the text "no" counts as
+    true.
+    """
+    if isinstance(flag, bool):
+        return flag
+    raise TypeError(
+        f"{what}={flag!r}: is True or False, not {type(flag).__name__}. Nothing was changed."
+    )
 
 
 def check_count(what: str, number: object, least: int = 1) -> int:

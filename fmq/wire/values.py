@@ -93,7 +93,9 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return {"datetime": as_us(value)}
     if KINDS.get(kind) is not type(value):
-        raise TypeError(f"{kind} does not go over a connection")
+        raise TypeError(
+            f"{value!r:.100}: {kind} does not go over a connection. Nothing was changed."
+        )
     if is_dataclass(value):
         return {kind: [_plain(getattr(value, name)) for name in _said(value)]}
     assert isinstance(value, tuple)

@@ -1,0 +1,283 @@
+"""Objects of fmq.aio in memory, whose calls a test makes like any others.
+
+Nothing runs beside anything else here. Where the loop would wait, time passes or the server runs,
+and what is meant for a thread is done at once. So a test does the same in each run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from inspect import getattr_static, isawaitable, iscoroutinefunction
+from selectors import DefaultSelector, SelectorKey
+from types import TracebackType
+from typing import Any
+from weakref import finalize
+
+from fmq.aio.calls import Call
+from fmq.aio.engine import AsyncEngine
+from fmq.aio.local import LocalSide
+from fmq.aio.remote import RemoteSide
+from fmq.aio.threads import Threads
+from fmq.engine import Engine
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
+from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
+
+
+class Bell:
+    """A descriptor that can be read while something has arrived. It is made when a loop asks for
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._rings = False
+        self._descriptor = -1
+        self._close: Callable[[], object] = lambda: None
+
+    def ring(self) -> None:
+        """Let it be read."""
+        self._rings = True
+        if self._descriptor >= 0:
+            os.eventfd_write(self._descriptor, 1)
+
+    def calm(self) -> None:
+        """Let it not be read, until it rings again."""
+        self._rings = False
+        if self._descriptor >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        if self._descriptor < 0:
+            self._descriptor = os.eventfd(int(self._rings), os.EFD_NONBLOCK)
+            self._close = finalize(self, os.close, self._descriptor)
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close it."""
+        self._close()
+        self._descriptor = -1
+
+
+class RingingWire(MemoryWire):
+    """A connection that a loop can watch."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        self._bell = Bell()
+        super().__init__(server)
+
+    def arrive(self, data: bytes) -> None:
+        super().arrive(data)
+        self._bell.ring()
+
+    def cut(self) -> None:
+        super().cut()
+        self._bell.ring()
+
+    def receive_now(self) -> bytes | None:
+        found = super().receive_now()
+        if found is None:
+            self._bell.calm()
+        return found
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def close(self) -> None:
+        super().close()
+        self._bell.close()
+
+
+class AtOnce(Threads):
+    """Threads that do what they are given before they go on."""
+
+    def alone(self, function: Callable[[], object]) -> None:
+        function()
+
+    def begin(self, function: Callable[[], Any]) -> Call:
+        call = Call(self._loop)
+        call.has_begun = True
+        self._job(call, function)()
+        return call
+
+    def soon(self, function: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon(partial(self.begin, function))
+
+
+class TimePasses(DefaultSelector):
+    """A selector that lets time pass where its loop would wait, and the server run before."""
+
+    def __init__(self, clock: FakeClock, server: FakeLoop | None) -> None:
+        super().__init__()
+        self._clock = clock
+        self._server = server
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """Return what can be read, within `timeout` seconds of the clock."""
+        while not (found := super().select(0)) and timeout != 0:
+            wait = None if self._server is None else self._server.next_in()
+            if wait is not None and (timeout is None or wait <= timeout):
+                assert self._server is not None
+                self._server.step()
+                if timeout is not None:
+                    timeout = max(0.0, timeout - wait)
+                continue
+            assert timeout is not None, "no answer will ever come"
+            self._clock.advance(max(TICK_SECONDS, timeout))
+            return found
+        return found
+
+
+class LoopInMemory(asyncio.SelectorEventLoop):
+    """An event loop by a clock that a test moves."""
+
+    def __init__(self, clock: FakeClock, server: FakeLoop | None = None) -> None:
+        super().__init__(TimePasses(clock, server))
+        self.time = clock.monotonic  # type: ignore[method-assign]
+
+    def __del__(self) -> None:
+        self.close()  # a test that is over has nothing to warn of
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end, as if it ran in the caller's own context."""
+        context = copy_context()
+        try:
+            return self.run_until_complete(self.create_task(coroutine, context=context))
+        finally:
+            here = copy_context()
+            for variable, value in context.items():
+                if here.get(variable) is not value:
+                    variable.set(value)
+
+
+class Awaited:
+    """An object of fmq.aio. Its calls are run to their end, and what they return is such an object
+    where it is one of fmq.aio.
+    """
+
+    def __init__(self, finish: Callable[[Coroutine[Any, Any, Any]], Any], what: Any) -> None:
+        """`finish` runs a coroutine to its end."""
+        self._finish = finish
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_finish", "_what"):
+            raise AttributeError(name)  # a copy has none yet
+        if isinstance(getattr_static(self._what, name, None), property):
+            return self._call(partial(getattr, self._what, name))
+        found = getattr(self._what, name)
+        return partial(self._call, found) if callable(found) else found
+
+    def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        async def made() -> Any:
+            # A call may need the running loop before it returns what is awaited.
+            found = call(*map(_bare, args), **{name: _bare(each) for name, each in named.items()})
+            return await found if isawaitable(found) else found
+
+        return self._wrapped(self._finish(made()))
+
+    def _wrapped(self, found: Any) -> Any:
+        if type(found) is list:
+            return [self._wrapped(each) for each in found]
+        if hasattr(found, "__anext__"):
+            return self._each(found)
+        if iscoroutinefunction(found):
+            return partial(self._call, found)
+        if found is self._what:
+            return self
+        is_aio = type(found).__module__.startswith("fmq.aio.")
+        return Awaited(self._finish, found) if is_aio else found
+
+    def _each(self, found: Any) -> Iterator[Any]:
+        while True:
+            try:
+                yield self._call(found.__anext__)
+            except StopAsyncIteration:
+                return
+
+    def __iter__(self) -> Iterator[Any]:
+        if hasattr(self._what, "__aiter__"):
+            return self._each(self._what.__aiter__())
+        return map(self._wrapped, self._what)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._wrapped(self._what[place])
+
+    def __len__(self) -> int:
+        if hasattr(self._what, "__len__"):
+            return len(self._what)
+        count: int = self._call(self._what.count)
+        return count
+
+    def __bool__(self) -> bool:
+        return not isinstance(self._what, list) or bool(self._what)
+
+    def __repr__(self) -> str:
+        return repr(self._what)
+
+    def __enter__(self) -> Any:
+        return self._call(self._what.__aenter__)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any:
+        return self._call(self._what.__aexit__, kind, error, traceback)
+
+
+def _bare(each: Any) -> Any:
+    return each._what if isinstance(each, Awaited) else each
+
+
+class AwaitedEngine(Awaited):
+    """An engine of fmq.aio: one of this process, or a client of one."""
+
+    def __init__(self, served: Engine, clock: FakeClock, *, over_frames: bool) -> None:
+        self._parts = served._parts  # what tests look at with `inside`
+        self._served = served
+        self._server = server = MemoryServer(served, clock) if over_frames else None
+        self._loop = loop = LoopInMemory(clock, None if server is None else server.loop)
+        engine: Any = served
+        if server is not None:
+            dial = partial(RingingWire, server)
+            what = served.path, dial, server.draw, clock, RETRY_FOR
+            engine = RemoteEngine(*what, background=False)
+        face = AsyncEngine(engine)
+        super().__init__(loop.finish, face)
+        self._call(_meet, face, engine, loop)
+
+    def transaction(self, **named: Any) -> Any:
+        """Return a transaction that has its id, as a blocking one has."""
+        return self._call(self._what.transaction, **named)
+
+    def consumer(self, *args: Any, **named: Any) -> Any:
+        """Return a consumer that has joined its group, as a blocking one has."""
+        return self._call(self._what.consumer, *args, **named).__enter__()
+
+    def close(self) -> None:
+        """Close the engine, the server and the loop."""
+        try:
+            if not self._loop.is_closed():
+                self._call(self._what.close)
+        finally:
+            if self._server is not None:
+                self._server.close()
+                self._served.close()
+            self._loop.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+async def _meet(face: AsyncEngine, engine: Any, loop: asyncio.AbstractEventLoop) -> None:
+    kind = RemoteSide if isinstance(engine, RemoteEngine) else LocalSide
+    face._loop, face._made = loop, kind(engine, loop, AtOnce(loop))
