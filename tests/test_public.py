@@ -26,6 +26,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
+    AnyConsumer AnyEngine WritingEngine
     Answer Batch CheckLoop Consumer DeadLetter DeadLetters DelayedReceipt Delivery DeliveryBatch
     Engine Feedback FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin Outcome
     Problem Question QueueInfo ReadOnlyEngine
@@ -42,7 +43,7 @@ spec.loader.exec_module(dev)
 
 def test_the_public_names_are_those_of_a_list() -> None:
     """No name is added or removed by accident."""
-    assert sorted(fmq.__all__) == sorted(NAMES.split())
+    assert sorted(fmq.__all__) == sorted({*NAMES.split(), *error_names()})
     assert all(hasattr(fmq, name) for name in fmq.__all__)
 
 
@@ -57,6 +58,7 @@ def test_no_name_is_public_by_accident() -> None:
 HANDLES = {
     *("CheckLoop", "Consumer", "Engine", "Feedback", "ReadOnlyEngine", "RemoteConsumer"),
     *("DeadLetters", "Group", "RemoteEngine", "Serving", "Transaction"),
+    *("AnyConsumer", "AnyEngine", "WritingEngine"),
 }
 
 
@@ -263,6 +265,12 @@ def drawn_tree() -> dict[str, str]:
 def test_an_error_names_the_module_that_programs_import_it_from() -> None:
     """In tracebacks, and in pickles that another version of fmq can load."""
     assert {getattr(fmq.errors, name).__module__ for name in error_names()} == {"fmq.errors"}
+
+
+def test_each_error_can_be_imported_from_fmq() -> None:
+    """`except fmq.LeaseLost` needs no second import."""
+    others = [n for n in error_names() if getattr(fmq, n, None) is not getattr(fmq.errors, n)]
+    assert others == []
 
 
 def test_some_errors_are_also_errors_of_python() -> None:

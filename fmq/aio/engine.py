@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 from weakref import WeakSet
 
 from fmq.aio.calls import end_of, written
@@ -20,6 +20,7 @@ from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
 from fmq.aio.transaction import AsyncTransaction
 from fmq.allocation import Strategy
+from fmq.bind.on_loop import AsyncBoundTransaction
 from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange
@@ -36,6 +37,8 @@ from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransac
 from fmq.server.serving import Serving
 from fmq.stats import Stats
 from fmq.store.batch import Batch
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 class AsyncEngine:
@@ -155,6 +158,26 @@ class AsyncEngine:
 
     # --- transactions ---------------------------------------------------------------------------
 
+    @overload
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = None,
+        producer: str | None = None,
+        check_after: float | None = None,
+        bind: None = None,
+    ) -> AsyncTransaction: ...
+
+    @overload
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = None,
+        producer: str | None = None,
+        check_after: float | None = None,
+        bind: Any,
+    ) -> AsyncBoundTransaction: ...
+
     def transaction(
         self,
         *,
@@ -162,7 +185,7 @@ class AsyncEngine:
         producer: str | None = None,
         check_after: float | None = None,
         bind: Any = None,
-    ) -> Any:
+    ) -> AsyncTransaction | AsyncBoundTransaction:
         """Return a new transaction over any topics. As an `async with` block it commits at its end.
 
         With `bind`, a connection of asyncio to the user's database, both commit, or neither does. A
@@ -171,9 +194,10 @@ class AsyncEngine:
         side = self._side
         side.check()
         if bind is not None:
-            return self._engine.transaction(
+            bound: AsyncBoundTransaction = self._engine.transaction(
                 tx_id=tx_id, producer=producer, check_after=check_after, bind=bind
             )
+            return bound
         tx = side.begin(tx_id, producer, check_after)
         return AsyncTransaction(side, tx, takes_id=tx_id is not None)
 
@@ -207,7 +231,7 @@ class AsyncEngine:
         """Return the feedback service, where producers take questions and answer them."""
         return AsyncFeedback(self._side, self._engine.feedback)
 
-    def checker(self, producer: str) -> Callable[[Any], Any]:
+    def checker(self, producer: str) -> Callable[[C], C]:
         """Register the decorated function as a checker for the transactions of `producer`.
 
         It takes a Question and returns "commit", "rollback" or "unknown". A thread calls it; one
@@ -215,7 +239,7 @@ class AsyncEngine:
         """
         loop, register = self._side.loop, self._engine.checker(producer)
 
-        def registered(check: Any) -> Any:
+        def registered(check: C) -> C:
             register(_on_loop(loop, check) if iscoroutinefunction(check) else check)
             return check
 

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, overload
 
 import fmq
 from fmq.aio.engine import AsyncEngine
 from fmq.aio.threads import Threads
 from fmq.clock import Clock
 from fmq.disk import Disk
+from fmq.engine import Engine
 from fmq.options import Options
 from fmq.path import PathLike
+from fmq.remote.remote_engine import RemoteEngine
 
 
 class Opening:
@@ -70,6 +72,32 @@ def open(
     return Opening(partial(fmq.open, path, options, timeout=timeout, **named))
 
 
+@overload
+def connect(
+    path: str | PathLike,
+    options: Options | None = ...,
+    *,
+    start: bool = ...,
+    retry_for: float = ...,
+    clock: Clock | None = ...,
+    resolve: Mapping[str, object] | None = ...,
+    token_file: str | None = ...,
+    tls_ca: str | None = ...,
+    lazy: Literal[False] = ...,
+) -> Opening: ...
+@overload
+def connect(
+    path: str | PathLike,
+    options: Options | None = ...,
+    *,
+    start: bool = ...,
+    retry_for: float = ...,
+    clock: Clock | None = ...,
+    resolve: Mapping[str, object] | None = ...,
+    token_file: str | None = ...,
+    tls_ca: str | None = ...,
+    lazy: Literal[True],
+) -> AsyncEngine: ...
 def connect(
     path: str | PathLike,
     options: Options | None = None,
@@ -81,7 +109,7 @@ def connect(
     token_file: str | None = None,
     tls_ca: str | None = None,
     lazy: bool = False,
-) -> Any:
+) -> Opening | AsyncEngine:
     """Connect to the process that serves the directory at `path`, as `fmq.connect` does.
 
         async with fmq.aio.connect("shop") as engine: ...
@@ -97,7 +125,7 @@ def connect(
     return Opening(partial(fmq.connect, path, options, **named))
 
 
-def of(engine: Any) -> AsyncEngine:
+def of(engine: Engine | RemoteEngine) -> AsyncEngine:
     """Return a face of an engine or connection that is open, for the loop that uses it first.
 
     Several loops, in several threads, may each have their own. Closing one closes the engine.
