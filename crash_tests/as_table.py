@@ -70,7 +70,7 @@ def messages_of(disk: CrashDisk) -> dict[Place, Row]:
     """The rows of the view `messages`, by queue and offset."""
     import fmq.table
 
-    rows = fmq.table.read(PATH, disk=disk).read_all().to_pylist()
+    rows = fmq.table.read(PATH, columns=COLUMNS, disk=disk).read_all().to_pylist()
     found = {(row["topic"], row["queue"], row["offset"]): row for row in rows}
     if len(found) != len(rows):
         raise Violation("I14", "a message is in the table twice")

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,7 +304,17 @@ def test_what_waits_is_published_in_its_time(
         clock.advance(float(seconds))
         with opened(place, wanted, clock) as engine:
             engine.sync()
-            assert published(engine, wanted["queues"]) == due, seconds
+            assert nameless(published(engine, wanted["queues"])) == nameless(due), seconds
+
+
+def nameless(queues: Any) -> Any:
+    """Return messages without their tx_id. The fmq that made the directory published what waited
+    without it.
+    """
+    return {
+        queue: [{**message, "tx_id": None} for message in messages]
+        for queue, messages in queues.items()
+    }
 
 
 @pytest.mark.parametrize("derived", [True, False])

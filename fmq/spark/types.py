@@ -9,7 +9,9 @@ from pyspark.sql.types import StructType
 from fmq.errors import BadOption
 from fmq.table.schema import schema_of
 
-NEVER_NULL = {"messages": frozenset({"topic", "queue", "offset", "position", "body", "time"})}
+NEVER_NULL = {
+    "messages": frozenset({"topic", "queue", "offset", "position", "body", "time", "delayed"})
+}
 """By view, columns that Spark need not ask of each row whether they are null."""
 
 

@@ -85,6 +85,7 @@ def _run_size(run: Run) -> int:
         size = MESSAGE_BYTES
     else:
         size = TX_RUN_BYTES
+    if run.tx_id:
         names += run.tx_id.encode()
     if content is None:
         run.tail = names + U64.pack(run.body_position)
@@ -201,7 +202,7 @@ def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
         run.count,
         topic_bytes,
         producer_bytes,
-        0,
+        len(run.tx_id),
     )
     return head + run.tail, bodies
 

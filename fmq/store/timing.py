@@ -4,8 +4,9 @@
     6       i64 due, microseconds since 1970; u64 number of the timer: 0 in its first record, and
             the position of that one where it is carried forward
 
-A TIMER always has it. A PRE_MESSAGE has it if its commit writes a TIMER. In a frame of a client the
-number may be FROM_NOW. Then the time counts from the moment when the engine gets the frame.
+A TIMER always has it. A PRE_MESSAGE has it if its commit writes a TIMER, and a MESSAGE if it
+publishes one. In a frame of a client the number may be FROM_NOW. Then the time counts from the
+moment when the engine gets the frame.
 """
 
 from __future__ import annotations

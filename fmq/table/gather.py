@@ -19,6 +19,7 @@ from fmq.store.extras import NEVER, NO_PRIORITY, Extras, has_extras
 from fmq.store.index import LaneKey
 from fmq.store.kinds import Run
 from fmq.store.pieces import NONE, Part
+from fmq.store.timing import timing_in
 from fmq.table.entries import Column
 from fmq.table.schema import HEADERS as HEADERS_TYPE
 from fmq.table.schema import TIME
@@ -57,6 +58,7 @@ class Gatherer:
         self._priorities: dict[int, bytes] = {}
         self._expiries: dict[int, array[int]] = {}
         self._senders: dict[int, tuple[str | None, str | None]] = {}
+        self._late: set[int] = set()  # runs that were sent with a delay
 
     @property
     def full(self) -> bool:
@@ -79,6 +81,8 @@ class Gatherer:
         number, size = self._runs, 0
         if run.tx_id or run.producer:
             self._senders[number] = run.tx_id or None, run.producer or None
+        if run.extension and timing_in(run.extension) is not None:
+            self._late.add(number)
         if columns is not None:
             if self._texts_wanted or self._headers_wanted:
                 keys, tags, headers = columns.opened()
@@ -213,6 +217,11 @@ class Gatherer:
     def _expires_at(self) -> pa.Array:
         return self._numbers_of(dict(self._expiries), NEVER, TIME, np.dtype(np.int64))
 
+    def _delayed(self) -> pa.Array:
+        late = np.zeros(self._runs, bool)
+        late[list(self._late)] = True
+        return pa.Array.from_buffers(pa.bool_(), self.rows, [None, _bitmap(self._repeated(late))])
+
     def _numbers_of(
         self, found: dict[int, Any], nothing: int, type_: pa.DataType, width: np.dtype[Any]
     ) -> pa.Array:
@@ -259,9 +268,12 @@ MAKE: dict[str, Callable[[Gatherer], pa.Array]] = {
     "message_id": Gatherer._message_id,
     "priority": Gatherer._priority,
     "expires_at": Gatherer._expires_at,
+    "delayed": Gatherer._delayed,
 }
 EXTRAS = frozenset(("message_id", "priority", "expires_at"))
 IN_COLUMNS = {"key", "tag", "headers", *EXTRAS}
+IN_EXTENSION = EXTRAS | {"delayed"}
+"""Columns that a record says in its extension, if at all."""
 
 
 def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:

@@ -25,7 +25,7 @@ from fmq.store.record import (
     Newer,
 )
 from fmq.table.entries import Column, RunEntries, entries_of
-from fmq.table.gather import EXTRAS, IN_COLUMNS, ROWS, Gatherer
+from fmq.table.gather import IN_COLUMNS, IN_EXTENSION, ROWS, Gatherer
 from fmq.table.plain import PlainRecords
 from fmq.table.selection import Selection
 from fmq.table.split import OpenSplit
@@ -88,7 +88,7 @@ class _SplitReading:
         self._gatherer = gatherer
         self._bodies = "body" in columns
         self._in_columns = any(name in columns for name in IN_COLUMNS)
-        self._extras = not EXTRAS.isdisjoint(columns)
+        self._extras = not IN_EXTENSION.isdisjoint(columns)
         self._windows = Windows(source.file, bodies=self._bodies)
 
     def batches(self) -> Iterator[pa.RecordBatch]:

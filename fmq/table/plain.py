@@ -86,7 +86,7 @@ class PlainRecords:
             & np.isin(heads["magic"], MAGIC_NUMBERS)
             & (heads["kind"] == MESSAGE)
             & (heads["flags"] & NOT_PLAIN == 0)
-            & (heads["names"][:, 1] == 0)
+            & ~heads["names"][:, 1:].any(axis=1)  # no producer and no transaction
             & (heads["position"] == places + base)
             & (heads["offset"] == entries.offsets[low:high])
             & (heads["messages"] == counts)

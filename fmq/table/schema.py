@@ -45,6 +45,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "message_id": pa.string(),
         "priority": pa.int32(),
         "expires_at": TIME,
+        "delayed": pa.bool_(),
     },
     "records": {
         "position": pa.int64(),
@@ -81,6 +82,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "messages": pa.int64(),
         "bytes": pa.int64(),
         "queues": pa.list_(RUN),
+        "delayed": pa.int64(),
         "asked": pa.int32(),
         "position": pa.int64(),
         "seal": pa.string(),

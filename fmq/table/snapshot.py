@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import CheckpointLost, Damaged, NewerFormat, NotAStore
@@ -22,6 +23,7 @@ from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look
 from fmq.results import UndecidedTransaction
 from fmq.store.decoding import decode
 from fmq.store.index import SegmentIndex
+from fmq.store.kinds import Run
 from fmq.store.record import FIRST, BadRecord, Misplaced, Newer
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.table.errors import located
@@ -29,9 +31,23 @@ from fmq.table.extents import SPLIT_BYTES, Extent, LeftOut
 from fmq.table.selection import Selection
 from fmq.table.split import Split, opened_file, read_index, seed_of
 from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
+from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import undecided_view
 
 HEAD_BYTES = 4 << 10  # enough of a record to see whether an append begins with it
+
+
+class Undecided(NamedTuple):
+    """A transaction that is undecided, with its PRE_MESSAGEs."""
+
+    seen: UndecidedTransaction
+    runs: tuple[Run, ...]
+
+
+def undecided_in(ledger: Ledger) -> tuple[Undecided, ...]:
+    """Return the transactions that `ledger` knows as undecided, in the order of their numbers."""
+    entries = [entry for _, entry in sorted(ledger.undecided.items())]
+    return tuple(Undecided(undecided_view(entry), tuple(entry.runs)) for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ class Snapshot:
     store: bytes
     visible_to: int
     segments: tuple[Extent, ...]
-    undecided: tuple[UndecidedTransaction, ...] | None
+    undecided: tuple[Undecided, ...] | None
     """None: nobody has read the records that tell; fmq/table/undecided.py does."""
     engine: str = ""
     host: str | None = None
@@ -244,6 +260,5 @@ def _as_followed(
                 index,
             )
         )
-    undecided = tuple(undecided_view(entry) for _, entry in sorted(ledger.undecided.items()))
-    end = ledger.applied_upto
+    end, undecided = ledger.applied_upto, undecided_in(ledger)
     return Snapshot(directory.path, follower.store, end, tuple(segments), undecided, engine, host)

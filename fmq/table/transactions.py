@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from fmq.results import UndecidedTransaction
-from fmq.store.kinds import Decided, Kind, Run
-from fmq.table.records import Row, in_batches
+from fmq.store.kinds import TIMER, Decided, Kind, Run
+from fmq.store.timing import timing_in
+from fmq.table.records import NO_OFFSET_YET, Row, in_batches
+from fmq.table.snapshot import Undecided
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger import seal_text
 
@@ -32,7 +33,7 @@ def _rows(source: OpenSplit) -> Iterator[Row]:
             yield _decided(decided, [record for record in append if isinstance(record, Run)])
 
 
-def undecided_rows(undecided: Iterable[UndecidedTransaction]) -> tuple[Row, ...]:
+def undecided_rows(undecided: Iterable[Undecided]) -> tuple[Row, ...]:
     """Return the rows of undecided transactions."""
     return tuple(_undecided(tx) for tx in undecided)
 
@@ -49,18 +50,21 @@ def _decided(decided: Decided, runs: list[Run]) -> dict[str, Any]:
         "reason": decided.reason or None,
         "messages": decided.messages,
         "bytes": decided.bytes,
-        "queues": [_queue(run) for run in runs if run.kind != Kind.PRE_MESSAGE],
+        "queues": [_queue(run, run.offset) for run in runs if run.kind not in NO_OFFSET_YET],
+        "delayed": sum(run.count for run in runs if run.kind == TIMER),
         "asked": decided.asked,
         "position": decided.position,
         "seal": seal_text(decided.seal),
     }
 
 
-def _queue(run: Run) -> dict[str, Any]:
-    return {"topic": run.topic, "queue": run.queue, "offset": run.offset, "messages": run.count}
+def _queue(run: Run, offset: int | None) -> dict[str, Any]:
+    return {"topic": run.topic, "queue": run.queue, "offset": offset, "messages": run.count}
 
 
-def _undecided(tx: UndecidedTransaction) -> dict[str, Any]:
+def _undecided(undecided: Undecided) -> dict[str, Any]:
+    tx, runs = undecided
+    late = {run.position for run in runs if timing_in(run.extension) is not None}
     return {
         "tx_id": tx.tx_id,
         "state": "undecided",
@@ -68,6 +72,8 @@ def _undecided(tx: UndecidedTransaction) -> dict[str, Any]:
         "prepared": tx.prepared_at,
         "messages": tx.messages,
         "bytes": tx.bytes,
+        "queues": [_queue(run, None) for run in runs if run.position not in late],
+        "delayed": sum(run.count for run in runs if run.position in late),
         "asked": None,  # the engine that asks knows it, and writes it with the decision
         "position": tx.position,
         "seal": tx.seal,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from fmq.disk import Disk
 from fmq.errors import Damaged, NewerFormat, Unreadable
-from fmq.results import UndecidedTransaction
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.errors import located
 from fmq.table.extents import Extent
-from fmq.table.snapshot import Snapshot
+from fmq.table.snapshot import Snapshot, Undecided, undecided_in
 from fmq.table.split import Split, opened
 from fmq.tx.apply_parts import collect
 from fmq.tx.ledger import Ledger
-from fmq.tx.outcomes import undecided_view
 
 
 def undecided_of(
     journal: Snapshot, *, permissive: bool = False, disk: Disk | None = None
-) -> tuple[UndecidedTransaction, ...]:
+) -> tuple[Undecided, ...]:
     """Return the transactions that are undecided at the end of `journal`.
 
     If the journal was seen without them, all of it is read. Where something is left out, a decision
@@ -40,7 +38,7 @@ def undecided_of(
             ledger = Ledger(seen.end)
     if holes:
         return ()
-    return tuple(undecided_view(entry) for _, entry in sorted(ledger.undecided.items()))
+    return undecided_in(ledger)
 
 
 def _collect(ledger: Ledger, journal: Snapshot, seen: Extent, disk: Disk | None) -> None:

@@ -128,7 +128,7 @@ class Delays:
                 continue
             ended.append(due.number)
             if not frontier.is_deleted(run.topic, due.number):
-                records.append(_message(run, content))
+                records.append(_message(due, run, content))
         if ended:
             places = [QueuePlace(0, number) for number in ended]
             self._writer.send(Append([*records, Changed(ChangeKind.FIRE, "", "", places)]))
@@ -332,10 +332,11 @@ def _recall(timing: Timing) -> Changed:
     return Changed(ChangeKind.RECALL, "", "", [place], value=timing.due_us)
 
 
-def _message(run: Run, content: Content) -> Run:
-    """Return the MESSAGE that publishes a timer."""
-    message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, "", run.producer)
-    extension = with_ids_taken(with_timing(content.extension, None))
+def _message(due: Due, run: Run, content: Content) -> Run:
+    """Return the MESSAGE that publishes a timer, and says which one."""
+    message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id, run.producer)
+    timing = Timing(due.due_us, due.number)
+    extension = with_ids_taken(with_timing(content.extension, timing))
     content.extension = message.extension = extension
     message.content, message.raw_bytes = content, content.raw_bytes
     return message
@@ -343,7 +344,7 @@ def _message(run: Run, content: Content) -> Run:
 
 def _carried(due: Due, run: Run, content: Content) -> Run:
     """Return the TIMER that replaces `run`."""
-    timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, "", run.producer)
+    timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id, run.producer)
     timer.extension = with_timing(content.extension, Timing(due.due_us, due.number))
     timer.content, timer.raw_bytes = content, content.raw_bytes
     return timer

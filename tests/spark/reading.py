@@ -57,4 +57,5 @@ def shown(message: fmq.Message) -> dict[str, Any]:
         "message_id": message.message_id,
         "priority": message.priority,
         "expires_at": message.expires_at and message.expires_at.replace(tzinfo=None),
+        "delayed": False,  # as none was by these tests
     }
