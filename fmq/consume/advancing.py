@@ -105,7 +105,7 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
     except BaseException:
         end_handled(done)  # what is wrong with the next message does not concern it
         raise
-    if found is None:
+    if found is None or not deliveries:
         end_handled(done)
         return None
     (claim, pieces), (delivery,) = found, deliveries

@@ -15,7 +15,7 @@ from fmq.clock import as_datetime
 from fmq.consume.claim import Claim
 from fmq.consume.dead_letter import PAGE_BYTES
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
-from fmq.consume.ranges import ranges_of
+from fmq.consume.ranges import Ranges, ranges_of
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
 from fmq.message import Message, Origin
 from fmq.results import DeadLetter
@@ -73,10 +73,7 @@ class Burying:
         at, now = first, self._writer.clock.time_us()
         said = short_reason(reason)
         while at < end:
-            batch = self._messages.batch(
-                queue.topic, queue.number, at, min(end - at, LETTERS_AT_ONCE)
-            )
-            assert batch is not None, "what is held is visible"
+            batch = self._messages.batch_of(queue, at, min(end - at, LETTERS_AT_ONCE))
             messages = _as_many(batch.messages)
             stop = at + len(messages)
             failures = []
@@ -129,34 +126,40 @@ class Burying:
     def deliveries(
         self, consumer: object, claim: Claim, parts: Iterable[list[Message]]
     ) -> list[Delivery]:
-        """Return the messages of `claim`, which were replayed, as they were where they failed."""
+        """Return the messages of `claim`, which were replayed, as they were where they failed;
+        none if they are gone.
+        """
         return [
             ReplayedDelivery(consumer, claim, shown, claim.count + 1, message.offset)
             for part in parts
-            for message, shown in zip(
-                part, self._as_they_were(claim.queue.topic, part), strict=True
-            )
+            if (were := self._as_they_were(claim.queue.topic, part))
+            for message, shown in zip(part, were, strict=True)
             if message.offset is not None
         ]
 
-    def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch:
+    def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch | None:
         """Return the same as `deliveries`, for messages that are acked together."""
         shown = self._as_they_were(claim.queue.topic, batch.messages)
-        return ReplayedBatch(consumer, claim, batch, claim.count + 1, shown)
+        return ReplayedBatch(consumer, claim, batch, claim.count + 1, shown) if shown else None
 
     def _as_they_were(self, topic: str, messages: list[Message]) -> list[Message]:
         if not messages:
             return messages
         first = messages[0].offset
         assert first is not None, "the messages were read"
-        failures = self._messages.failures(topic, first, first + len(messages))
+        try:
+            failures = [*self._messages.failures(topic, first, first + len(messages))]
+        except OffsetGone:
+            return []  # their group was deleted since they were read
         return [
             message if failure is None else origin_of(message, failure)
             for message, failure in zip(messages, failures, strict=True)
         ]
 
     def shown_of(self, batch: Batch) -> list[Message] | None:
-        """Return replayed messages as they were where they failed. None: they were not replayed."""
+        """Return replayed messages as they were where they failed, none if they are gone. None:
+        they were not replayed.
+        """
         return self._as_they_were(batch.topic, batch.messages) if is_internal(batch.topic) else None
 
     # --- what is there --------------------------------------------------------------------------
@@ -233,7 +236,8 @@ class Burying:
         topic, end = dead_topic(group), offset + count
         while offset < end:
             batch = self._messages.batch(topic, 0, offset, min(end - offset, LETTERS_AT_ONCE))
-            assert batch is not None, "dead letters that are there are visible"
+            if batch is None:
+                raise OffsetGone(topic, 0, offset, end)  # the group was deleted meanwhile
             failures = self._messages.failures(topic, offset, batch.next)
             for message, failure in zip(batch.messages, failures, strict=True):
                 assert failure is not None, "every dead letter says where it failed"
@@ -285,25 +289,33 @@ class Burying:
         or_gone: bool = False,
     ) -> int:
         """Drop these dead letters of `group`, or all of them. Return how many."""
-        wanted = self._wanted(group, numbers, or_gone=or_gone)
-        ranges = [(offset, offset + count) for _, offset, count in wanted]
-        if before_us is not None:
-            topic = dead_topic(group)
-            old = (
-                offset
-                for first, end in ranges
-                for offset, failure in zip(
-                    range(first, end), self._messages.failures(topic, first, end), strict=True
-                )
-                if failure is not None and failure.time_us < before_us
-            )
-            ranges = ranges_of(old)
+        while True:
+            wanted = self._wanted(group, numbers, or_gone=or_gone)
+            ranges = [(offset, offset + count) for _, offset, count in wanted]
+            try:
+                if before_us is not None:
+                    ranges = self._older(group, ranges, before_us)
+                break
+            except OffsetGone:
+                pass  # a retention has just carried them forward, or the group was deleted
         done = 0
         for at in range(0, len(ranges), RANGES_AT_ONCE):
             part = ranges[at : at + RANGES_AT_ONCE]
             if self._end(group, "", part, PURGED, []):
                 done += sum(end - first for first, end in part)
         return done
+
+    def _older(self, group: str, ranges: Ranges, before_us: int) -> Ranges:
+        """Return those of `ranges` that died before a time. Raises what reading raises."""
+        topic = dead_topic(group)
+        return ranges_of(
+            offset
+            for first, end in ranges
+            for offset, failure in zip(
+                range(first, end), self._messages.failures(topic, first, end), strict=True
+            )
+            if failure is not None and failure.time_us < before_us
+        )
 
     def check(self, group: str, numbers: list[int]) -> None:
         """Raise UnknownDeadLetter unless `group` has all of these."""

@@ -137,7 +137,7 @@ class Consumer(Settler):
         found = self._take(limit, timeout, self._read_batch, in_one_piece=True)
         return None if found is None else self._delivery_batch(*found)
 
-    def _delivery_batch(self, claim: Claim, batches: list[Batch]) -> DeliveryBatch:
+    def _delivery_batch(self, claim: Claim, batches: list[Batch]) -> DeliveryBatch | None:
         (batch,) = batches
         if is_internal(claim.queue.topic):
             return self._burying.delivery_batch(self, claim, batch)

@@ -12,7 +12,7 @@ from functools import partial
 from fmq.consume.burying import Burying
 from fmq.consume.claim import Claim
 from fmq.consume.ranges import Ranges
-from fmq.errors import Damaged, NewerFormat, TooLarge
+from fmq.errors import Damaged, NewerFormat, OffsetGone, TooLarge
 from fmq.store.extension import EXPIRED_ACKS
 from fmq.store.journal import Append
 from fmq.tx.writer import Writer
@@ -37,6 +37,8 @@ def bury_expired(
                     plan = partial(_plan, burying, writer, claim, at, stop)
                     writer.commit_queue.run(plan, append, False)
                     at = stop
+            except OffsetGone:
+                return left  # retention has dropped it, or its topic was deleted
             except (Damaged, NewerFormat, TooLarge) as error:
                 if size > 1:
                     size = 1  # the messages beside it can be copied

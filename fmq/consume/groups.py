@@ -16,6 +16,7 @@ from fmq.consume.membership import GroupRoom, Member
 from fmq.consume.priority_claims import Candidate, ClaimAsked
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.sieve import SIFTED_AT_ONCE
+from fmq.errors import UnknownGroup
 from fmq.results import MemberInfo
 from fmq.store.internal import is_internal
 from fmq.store.kinds import AckRange, Changed, ChangeKind
@@ -113,7 +114,11 @@ class Groups:
     # --- members --------------------------------------------------------------------------------
 
     def enter(self, group: str, member: Member, now: float) -> None:
-        """Take `member` into `group`; raise StrategyDiffers or TopicsDiffer."""
+        """Take `member` into `group`; raise StrategyDiffers or TopicsDiffer, or UnknownGroup if the
+        group was deleted since it has joined.
+        """
+        if any((group, topic) not in self._ledger.subscriptions for topic in member.topics):
+            raise UnknownGroup(group, was_deleted=True)
         room = self.rooms.get(group)
         if room is None:
             room = GroupRoom(group, self._member_timeout, self._queues_of)

@@ -61,11 +61,10 @@ class ReadAhead:
             # A multiple of `count`, so that equal polls always get as many as they ask for.
             wanted = -(-READ_AHEAD_MESSAGES // count) * count
         try:
-            ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
+            ahead = self._messages.batch_of(queue, first, wanted)
         except OSError:
             self._check_engine()  # if the engine was closed meanwhile, say that instead
             raise
-        assert ahead is not None, "what is claimed is visible"
         self.batches[queue] = ahead
         self._ends[queue] = ahead.next
         return ahead

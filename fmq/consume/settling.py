@@ -16,7 +16,7 @@ from fmq.consume.handling import found_twice
 from fmq.consume.in_hand import Draining
 from fmq.consume.membership import Member
 from fmq.consume.tries import Tries
-from fmq.errors import Closed
+from fmq.errors import Closed, OffsetGone
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
 from fmq.tx.messages import Messages
@@ -110,10 +110,15 @@ class Settler:
         self._check()
         if not claim.holds.is_held_by(first, end, claim):
             self._refuse(claim, first)
-        for at, stop, append in self._burying.appends_of(
-            self._group, claim.queue, first, end, reason, self._attempts_of(claim)
-        ):
-            self._writer.commit_queue.run(self._plan_reject, Acking(claim, at, stop, append), True)
+        what = self._group, claim.queue, first, end, reason, self._attempts_of(claim)
+        try:
+            for at, stop, append in self._burying.appends_of(*what):
+                acking = Acking(claim, at, stop, append)
+                self._writer.commit_queue.run(self._plan_reject, acking, True)
+        except OffsetGone:
+            if not claim.holds.is_held_by(first, end, claim):
+                self._refuse(claim, first)  # its topic was deleted meanwhile
+            raise
         self._draining.changed()
         self._after()
 

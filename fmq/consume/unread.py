@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fmq.errors import OffsetGone
 from fmq.message import Message
 
 Read = Callable[..., list[Message]]
@@ -17,7 +18,11 @@ def messages_of(ranges: list[list[int]], topic: str, limit: int, read: Read) -> 
     found: list[Message] = []
     for queue, first, end in ranges:
         while first < end:
-            part = read(topic, queue=queue, offset=first, limit=end - first)
+            try:
+                part = read(topic, queue=queue, offset=first, limit=end - first)
+            except OffsetGone as gone:
+                first = gone.first  # retention was here meanwhile
+                continue
             found += part
             first += len(part) or end - first
     found.sort(key=_place)

@@ -85,8 +85,13 @@ class ServedMember:
         return b"".join(self._piece(claim, batch) for batch in counted) or None
 
     def _piece(self, claim: Claim, batch: Batch) -> bytes:
-        """Return a claim and its messages as bytes, which the client may ack from now on."""
-        said = encode_batch(batch, self._consumer._burying.shown_of(batch))
+        """Return a claim and its messages as bytes, which the client may ack from now on; b"" if
+        they are gone.
+        """
+        shown = self._consumer._burying.shown_of(batch)
+        if shown is not None and not shown:
+            return b""  # it is gone
+        said = encode_batch(batch, shown)
         number = self._number_of(claim, batch.next)
         return PIECE.pack(number, claim.count + 1, len(said)) + said
 

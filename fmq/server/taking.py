@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fmq.consume.claim import Claim
+from fmq.errors import OffsetGone
 from fmq.server.members import ServedMember
 from fmq.store.batch import Batch
 from fmq.store.extension import Request, extension_of
@@ -49,9 +50,14 @@ class Taking:
             self._session.answer(asked, found or b"")
             return
         claim, batch = found
+        piece = self._piece(batch)
+        if not piece:
+            _give_back(member, claim, batch)
+            self._session.answer(asked, b"")
+            return
         said = Request(client, request.sequence, request.waiting)
         plan = member.plan_take(claim, batch, extension_of(said))
-        done_now = partial(self._session.answer, asked, self._piece(batch))
+        done_now = partial(self._session.answer, asked, piece)
         undo = partial(_give_back, member, claim, batch)
         self._session.order(asked, plan, done_now, request.sync, undo)
 
@@ -60,13 +66,18 @@ class Taking:
         at, end = done.offset, done.offset + done.messages
         while at < end:  # it was one batch before; a sealed segment may end in it now
             batch = engine.read_batch(done.topic, queue=done.queue, offset=at, limit=end - at)
-            assert batch is not None, "what was acked is visible"
+            if batch is None:  # its topic was deleted meanwhile
+                raise OffsetGone(done.topic, done.queue, at, end)
             answer.append(self._piece(batch))
             at = batch.next
         return b"".join(answer)
 
     def _piece(self, batch: Batch) -> bytes:
-        said = encode_batch(batch, self._parts.burying.shown_of(batch))
+        """Return messages as bytes; b"" if they are gone."""
+        shown = self._parts.burying.shown_of(batch)
+        if shown is not None and not shown:
+            return b""
+        said = encode_batch(batch, shown)
         return PIECE.pack(0, 1, len(said)) + said
 
 

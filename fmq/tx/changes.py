@@ -114,6 +114,8 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
         raise IllegalStep(f"the topic {change.topic!r}, which does not exist, is deleted")
     if topic is not None:
         ledger.awaited.setdefault(topic.name, []).extend(topic.waiting)
+        for queue in topic.queues:
+            queue.first = queue.next  # who still reads it is told that its messages are gone
     for place in [key for key in ledger.acked if key[1] == change.topic]:
         del ledger.acked[place]
     for place in [key for key in ledger.tried if key[1] == change.topic]:

@@ -64,27 +64,39 @@ class Messages:
         Raises OffsetGone if retention has dropped them, BadName if the topic has no such queue.
         """
         with self.lock:
-            found = self.ledger.queue(topic, queue)
-            if found is None:
-                self._refuse_queue(topic, queue)
-                return None
-            if offset >= found.next:
-                return None
-            self._check_floor(found, offset)
-            latest = found.latest
+            found = self._known(topic, queue)
+        if found is None or offset >= found.next:
+            return None
+        try:
+            return self.batch_of(found, offset, limit)
+        except OffsetGone:
+            with self.lock:
+                if self._known(topic, queue) is found:
+                    raise
+            return self.batch(topic, queue, offset, limit)  # the topic was deleted meanwhile
+
+    def batch_of(self, queue: Queue, offset: int, limit: int) -> Batch:
+        """Return the same of a queue that has, or had, a message at `offset`.
+
+        Raises OffsetGone if retention has dropped it, or the topic was deleted.
+        """
+        name, number = queue.topic, queue.number
+        with self.lock:
+            self._check_floor(queue, offset)
+            latest = queue.latest
             if latest is None or latest.offset != offset:
                 latest = None
-                limit = min(limit, found.next - offset)
-                entries = self._in_memory(topic, queue, offset, limit)
+                limit = min(limit, queue.next - offset)
+                entries = self._in_memory(name, number, offset, limit)
                 visible = self.ledger.applied_upto
         if latest is not None:
             return latest.batch(limit)
         if entries is None:
-            entries = self._in_catalog(found, offset, limit)
+            entries = self._in_catalog(queue, offset, limit)
         try:
-            return self._reader.batch(topic, queue, entries, offset, limit, visible)
+            return self._reader.batch(name, number, entries, offset, limit, visible)
         except FileNotFoundError:
-            self._raise_gone(found, offset)
+            self._raise_gone(queue, offset)
             reason = "the segment is missing"
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
 
@@ -95,8 +107,7 @@ class Messages:
         one. Raises what reading them would raise. Those without one of `tags` may be yielded as if
         they carried nothing.
         """
-        entries = self._entries(queue.topic, queue.number, offset, limit)
-        assert entries is not None, "what is claimed is visible"
+        entries = self._entries_of(queue, offset, limit)
         keep_to = self.ledger.applied_upto - entries.base
         try:
             yield from self._reader.carried(entries, offset, limit, keep_to, tags)
@@ -106,10 +117,13 @@ class Messages:
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
 
     def failures(self, topic: str, first: int, end: int) -> Iterator[Failure | None]:
-        """Yield where each message of an internal topic failed. Raises what reading would raise."""
+        """Yield where each message of an internal topic failed. Raises what reading would raise,
+        and OffsetGone if the topic was deleted.
+        """
         while first < end:
             entries = self._entries(topic, 0, first, end - first)
-            assert entries is not None, "what is claimed is visible"
+            if entries is None:
+                raise OffsetGone(topic, 0, first, end)
             at = entries.first
             for count, place in zip(entries.counts, entries.records, strict=True):
                 run, _ = self._reader.head(entries.base, place)
@@ -137,16 +151,14 @@ class Messages:
         one if there is none. Times never go back in a journal, so it is found by bisecting.
         """
         with self.lock:
-            found = self.ledger.queue(topic, queue)
+            found = self._known(topic, queue)
             if found is None:
-                self._refuse_queue(topic, queue)
                 return 0
             low, high = found.first, found.next
         while low < high:
             middle = (low + high) // 2
             try:
-                entries = self._entries(topic, queue, middle, 1)
-                assert entries is not None, "what is visible stays so"
+                entries = self._entries_of(found, middle, 1)
                 run, _ = self._reader.head(entries.base, entries.records[0])
             except OffsetGone as gone:
                 low = max(low, gone.first)  # retention was here meanwhile
@@ -163,21 +175,33 @@ class Messages:
         Raises OffsetGone, or BadName if the topic has no such queue.
         """
         with self.lock:
-            found = self.ledger.queue(topic, queue)
-            if found is None:
-                self._refuse_queue(topic, queue)
-                return None
-            if offset >= found.next:
-                return None
-            self._check_floor(found, offset)
-            entries = self._in_memory(topic, queue, offset, min(limit, found.next - offset))
-        return self._in_catalog(found, offset, limit) if entries is None else entries
+            found = self._known(topic, queue)
+        if found is None or offset >= found.next:
+            return None
+        return self._entries_of(found, offset, limit)
 
-    def _refuse_queue(self, topic: str, queue: int) -> None:
-        """Raise BadName if the topic exists: else it may still be made with that queue."""
-        known = self.ledger.topics.get(topic)
-        if known is not None and known.made:
-            raise no_queue(topic, queue, len(known.queues))
+    def _entries_of(self, queue: Queue, offset: int, limit: int) -> Entries:
+        """Return the same of a queue that has, or had, a message at `offset`.
+
+        Raises OffsetGone if retention has dropped it, or the topic was deleted.
+        """
+        with self.lock:
+            self._check_floor(queue, offset)
+            many = min(limit, queue.next - offset)
+            entries = self._in_memory(queue.topic, queue.number, offset, many)
+        return self._in_catalog(queue, offset, limit) if entries is None else entries
+
+    def _known(self, topic: str, number: int) -> Queue | None:
+        """Return a queue; None if there is no such topic yet, which may be made with that queue.
+
+        Raises BadName if the topic has no such queue. Under the lock.
+        """
+        found = self.ledger.queue(topic, number)
+        if found is None:
+            known = self.ledger.topics.get(topic)
+            if known is not None and known.made:
+                raise no_queue(topic, number, len(known.queues))
+        return found
 
     def _in_memory(self, topic: str, queue: int, offset: int, limit: int) -> Entries | None:
         ledger = self.ledger

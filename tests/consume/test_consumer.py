@@ -13,6 +13,7 @@ from fmq.consume.membership import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
+from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 
@@ -349,11 +350,11 @@ class MessagesWithEvent:
         self._messages = messages
         self._happen: Callable[[], None] | None = happen
 
-    def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
+    def batch_of(self, queue: Queue, offset: int, limit: int) -> Batch:
         happen, self._happen = self._happen, None
         if happen is not None:
             happen()
-        return self._messages.batch(topic, queue, offset, limit)
+        return self._messages.batch_of(queue, offset, limit)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._messages, name)
