@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import AsyncIterator, Callable
 from math import inf
 from types import TracebackType
@@ -9,7 +10,9 @@ from typing import Any
 
 from fmq.aio.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.running import AsyncHandler, run
-from fmq.consume.delivery import Deliveries
+from fmq.consume.delivery import Deliveries, Delivery
+from fmq.consume.handling import give_back
+from fmq.consume.lookahead import Lookahead
 from fmq.errors import Closed
 from fmq.message import Message
 from fmq.tx.names import check_count, check_seconds
@@ -98,9 +101,40 @@ class AsyncConsumer:
         return found
 
     async def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
-        """Yield deliveries one by one, and wait for the next. It holds one at a time, and ends when
-        the consumer closes or drains.
+        """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
+        drains.
+
+        A program that is quick is read ahead for, by what it handles in a tenth of a second. What
+        it has not seen when it leaves the loop is given back, and not counted as tried.
         """
+        joined = self._joined or await self._consumer()
+        ahead: Lookahead[Delivery] = joined._lookahead()
+        joined._aheads.add(ahead)
+        try:
+            while not self._has_ended():
+                delivery = ahead.next()
+                if delivery is not None:
+                    yield AsyncDelivery(self._side, delivery)
+                    continue
+                await self._give_back(ahead.rest())
+                if ahead.wants_to_know():
+                    ahead.note_others(await self._side.quickly(joined._count_members))
+                limit = ahead.limit()
+                if limit > 1:
+                    await sleep(0)  # the tasks of what was handed out have their turn
+                found = [each._delivery for each in await self._next(limit, POLL_SECONDS)]
+                await self._give_back(ahead.fill(found))
+        finally:
+            joined._aheads.discard(ahead)
+            await self._give_back(ahead.rest())
+
+    async def _give_back(self, deliveries: list[Delivery]) -> None:
+        """Give back what a loop has taken, and its program has not seen."""
+        if deliveries:
+            await self._side.threads.run(give_back, self._joined, deliveries)
+
+    async def _one_by_one(self) -> AsyncIterator[AsyncDelivery]:
+        """Yield deliveries, and hold one at a time."""
         while not self._has_ended():
             for delivery in await self._next(1, POLL_SECONDS):
                 yield delivery

@@ -26,7 +26,7 @@ async def run(consumer: Any, handler: AsyncHandler, workers: int) -> None:
         raise TooMany("workers", workers, WORKERS_MAX, "fixed by fmq")
 
     async def work() -> None:
-        async for delivery in consumer:
+        async for delivery in consumer._one_by_one():
             await _handle(consumer, handler, delivery)
 
     async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ from functools import partial
 from math import inf, isnan
 from threading import get_ident
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import finalize
 
 from fmq.consume.advancing import advance
@@ -32,10 +32,13 @@ from fmq.consume.handling import (
     batches,
     each_delivery,
     fail,
+    give_back_aheads,
+    next_deliveries,
     next_delivery,
     run,
     used_up,
 )
+from fmq.consume.lookahead import Lookahead
 from fmq.consume.membership import Member, OwnedQueue
 from fmq.consume.read_ahead import ReadAhead, read_priorities
 from fmq.consume.settling import Settler
@@ -154,7 +157,8 @@ class Consumer(Settler):
 
     def __iter__(self) -> Iterator[Delivery]:
         """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
-        drains.
+        drains. A program that is quick is read ahead for, by what it handles in a tenth of a
+        second.
         """
         return each_delivery(self)
 
@@ -194,10 +198,24 @@ class Consumer(Settler):
         with self._writer.commit_queue.lock:
             self._messages.ledger.arrived.update(self._topics)
             self._messages.wake()
+        give_back_aheads(self)
 
     def _next(self, done: Delivery | None = None) -> Delivery | None:
         """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
         return next_delivery(self, inf, done)
+
+    def _next_few(self, limit: int) -> list[Delivery]:
+        """Return the next deliveries; none once the consumer closes or drains."""
+        return next_deliveries(self, inf, limit)
+
+    def _lookahead(self) -> Lookahead[Any]:
+        """Return what a loop takes ahead."""
+        how = {"is_ordered": self._member.is_ordered}
+        return Lookahead(self._clock, self._lease_seconds, self._retry, **how)
+
+    def _count_members(self) -> int:
+        with self._writer.commit_queue.lock:
+            return len(self._groups.members(self._group, self._clock.monotonic()))
 
     def _advance(self, done: Delivery) -> Delivery | None:
         """Ack `done`, and return the next delivery if there is one now."""

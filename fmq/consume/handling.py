@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from fmq.clock import Clock
 from fmq.consume.delivery import Deliveries, Delivery
+from fmq.consume.lookahead import Lookahead
 from fmq.errors import Closed, FmqError, LeaseLost, TooMany
 from fmq.tx.names import check_count, check_seconds
 
@@ -27,7 +28,45 @@ EXTENSIONS = 3  # of a lease, before it would end
 def each_delivery(consumer: Any) -> Iterator[Delivery]:
     """Return deliveries one by one, and wait for the next; end when `consumer` closes or drains."""
     consumer._check()
-    return iter(consumer._next, None)
+    return _each(consumer, consumer._lookahead())
+
+
+def _each(consumer: Any, ahead: Lookahead[Delivery]) -> Iterator[Delivery]:
+    aheads: set[Lookahead[Delivery]] = consumer._aheads
+    aheads.add(ahead)
+    try:
+        while not (consumer._draining.is_on or consumer._closed):
+            delivery = ahead.next()
+            if delivery is not None:
+                yield delivery
+                continue
+            give_back(consumer, ahead.rest())
+            if ahead.wants_to_know():
+                ahead.note_others(consumer._count_members())
+            found = consumer._next_few(ahead.limit())
+            give_back(consumer, ahead.fill(found))
+    finally:
+        aheads.discard(ahead)
+        give_back(consumer, ahead.rest())
+
+
+def give_back(consumer: Any, deliveries: list[Delivery]) -> None:
+    """Give back what a loop has taken, and its program has not seen."""
+    for claim, first, end in joined((each._claim, *each._offsets()) for each in deliveries):
+        try:
+            consumer._give_back(claim, first, end, 0.0, count=False)
+        except LeaseLost:  # of a part of them, perhaps
+            for each in range(first, end):
+                with suppress(FmqError):
+                    consumer._give_back(claim, each, each + 1, 0.0, count=False)
+        except FmqError as error:  # such as that the engine is closed, which gives all back
+            logger.debug("%s", error)
+
+
+def give_back_aheads(consumer: Any) -> None:
+    """Give back what the loops over a consumer have taken: it takes nothing new."""
+    for ahead in [*consumer._aheads]:
+        give_back(consumer, ahead.rest())
 
 
 def batches(consumer: Any, max_size: int, max_wait: float) -> Iterator[Deliveries]:
@@ -61,16 +100,24 @@ def next_delivery(consumer: Any, timeout: float, done: Delivery | None = None) -
         found_now: Delivery | None = consumer._advance(done)
         if found_now is not None:
             return found_now
+    found = next_deliveries(consumer, timeout, 1)
+    return found[0] if found else None
+
+
+def next_deliveries(consumer: Any, timeout: float, limit: int) -> list[Delivery]:
+    """Return the next deliveries, `limit` at most; none once `consumer` closes or drains. A poll
+    waits for `timeout` seconds.
+    """
     while not (consumer._draining.is_on or consumer._closed):
         try:
-            found: list[Delivery] = consumer.poll(limit=1, timeout=timeout)
+            found: list[Delivery] = consumer.poll(limit=limit, timeout=timeout)
         except Closed:
             if not consumer._closed:
                 raise
             break
         if found:
-            return found[0]
-    return None
+            return found
+    return []
 
 
 def joined(ranges: Iterable[tuple[C, int, int]]) -> list[tuple[C, int, int]]:

@@ -14,6 +14,7 @@ from fmq.consume.claim import Claim
 from fmq.consume.delivery import Delivery, lost, of_another_engine
 from fmq.consume.handling import found_twice
 from fmq.consume.in_hand import Draining
+from fmq.consume.lookahead import Lookahead
 from fmq.consume.membership import Member
 from fmq.consume.tries import Tries
 from fmq.errors import Closed, OffsetGone
@@ -58,6 +59,7 @@ class Settler:
         self._tries = Tries(writer, group, messages.clock, messages.wake_for)
         self._draining = Draining(messages.clock)
         self._closed = False
+        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
 
     def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         acking = self._acking(claim, first, end)

@@ -26,9 +26,12 @@ from fmq.consume.handling import (
     batches,
     each_delivery,
     fail,
+    give_back_aheads,
+    next_deliveries,
     next_delivery,
     run,
 )
+from fmq.consume.lookahead import Lookahead
 from fmq.consume.membership import COUNT, OwnedQueue
 from fmq.errors import FmqError, LeaseLost
 from fmq.message import Message
@@ -104,6 +107,7 @@ class Membership:
         self.name = name
         self.on_change = on_change
         self.retry = retry
+        self.ordered = ordered
         told = on_change is not None
         self._how = strategy, wanted, retry.said(), ordered, strict, told, broadcast, expired
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
@@ -213,7 +217,8 @@ class RemoteConsumer(RemoteSettler):
 
     def __iter__(self) -> Iterator[Delivery]:
         """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
-        drains.
+        drains. A program that is quick is read ahead for, by what it handles in a tenth of a
+        second.
         """
         return each_delivery(self)
 
@@ -255,10 +260,23 @@ class RemoteConsumer(RemoteSettler):
         """Take nothing new."""
         self._draining.is_on = True
         self._link.ask(Op.DRAIN, b"", handle=self._handle)
+        give_back_aheads(self)
 
     def _next(self, done: Delivery | None = None) -> Delivery | None:
         """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
         return next_delivery(self, POLL_SECONDS, done)
+
+    def _next_few(self, limit: int) -> list[Delivery]:
+        """Return the next deliveries; none once the consumer closes or drains."""
+        return next_deliveries(self, POLL_SECONDS, limit)
+
+    def _lookahead(self) -> Lookahead[Any]:
+        """Return what a loop takes ahead."""
+        how = {"is_ordered": self._membership.ordered}
+        return Lookahead(self._clock, self._lease_seconds, self._retry, **how)
+
+    def _count_members(self) -> int:
+        return len(self._link.call("members_of", self.group))
 
     def _advance(self, done: Delivery) -> Delivery | None:
         """Ack `done`, and return the next delivery if there is one now: with one answer."""

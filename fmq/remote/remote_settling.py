@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fmq.consume.delivery import Delivery, lost, of_another_engine
 from fmq.consume.handling import joined
 from fmq.consume.in_hand import Draining
+from fmq.consume.lookahead import Lookahead
 from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.remote.link import Link
 from fmq.remote.remote_manager import RemoteKeeper
@@ -39,6 +40,7 @@ class RemoteSettler:
         self._clock = link.clock
         self._draining = Draining(link.clock)
         self._closed = False
+        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
 
     def _ack(self, claim: RemoteClaim, first: int, end: int, sync: bool | None) -> None:
         self._check()
