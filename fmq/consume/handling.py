@@ -35,16 +35,17 @@ def _each(consumer: Any, ahead: Lookahead[Delivery]) -> Iterator[Delivery]:
     aheads: set[Lookahead[Delivery]] = consumer._aheads
     aheads.add(ahead)
     try:
-        while not (consumer._draining.is_on or consumer._closed):
-            delivery = ahead.next()
-            if delivery is not None:
-                yield delivery
-                continue
-            give_back(consumer, ahead.rest())
-            if ahead.wants_to_know():
-                ahead.note_others(consumer._count_members())
-            found = consumer._next_few(ahead.limit())
-            give_back(consumer, ahead.fill(found))
+        with consumer._draining.handling():
+            while not (consumer._draining.is_on or consumer._closed):
+                delivery = ahead.next()
+                if delivery is not None:
+                    yield delivery
+                    continue
+                give_back(consumer, ahead.rest())
+                if ahead.wants_to_know():
+                    ahead.note_others(consumer._count_members())
+                found = consumer._next_few(ahead.limit())
+                give_back(consumer, ahead.fill(found))
     finally:
         aheads.discard(ahead)
         give_back(consumer, ahead.rest())
@@ -80,6 +81,13 @@ def batches(consumer: Any, max_size: int, max_wait: float) -> Iterator[Deliverie
 
 
 def _batches(consumer: Any, clock: Clock, max_size: int, max_wait: float) -> Iterator[Deliveries]:
+    with consumer._draining.handling():
+        yield from _each_batch(consumer, clock, max_size, max_wait)
+
+
+def _each_batch(
+    consumer: Any, clock: Clock, max_size: int, max_wait: float
+) -> Iterator[Deliveries]:
     while (first := consumer._next()) is not None:
         found = Deliveries(consumer, [first])
         deadline = clock.monotonic() + max_wait
@@ -175,7 +183,8 @@ class Running:
 
     def run(self) -> None:
         """Return when all workers have ended. Raises the error that has ended one of them."""
-        with self._until_sigterm():
+        # This thread extends the leases of what the workers handle.
+        with self._until_sigterm(), self._consumer._draining.handling():
             for thread in self._threads:
                 thread.start()
             try:
@@ -243,22 +252,23 @@ class Running:
 
     def _work(self, number: int) -> None:
         try:
-            done: Delivery | None = None
-            while True:
-                delivery = self._consumer._next(done)
-                if delivery is None:
-                    return
-                self._in_hand[number] = delivery
-                try:
-                    done = self._handle(delivery)
-                finally:
-                    self._in_hand[number] = None
+            with self._consumer._draining.handling():
+                self._handle_each(number)
         except BaseException as error:
             self._failure = self._failure or error
             self._is_stopping = True
         finally:
             self._ended.append(number)
             self._wake()
+
+    def _handle_each(self, number: int) -> None:
+        done: Delivery | None = None
+        while (delivery := self._consumer._next(done)) is not None:
+            self._in_hand[number] = delivery
+            try:
+                done = self._handle(delivery)
+            finally:
+                self._in_hand[number] = None
 
     def _handle(self, delivery: Delivery) -> Delivery | None:
         """Call the handler. Return the delivery if it is still to be acked."""

@@ -240,11 +240,13 @@ class RemoteConsumer(RemoteSettler):
     def drain(self, *, timeout: float = inf) -> bool:
         """Take nothing new, and wait until nothing is in hand; return False after `timeout`
         seconds. Loops and `run` end, and polls return nothing from now on.
+
+        Inside of a loop or a handler, and in a signal handler that interrupts a call of fmq, it
+        does not wait.
         """
         timeout = check_seconds("timeout", timeout)
         self._check()
-        self._stop_taking()
-        return self._draining.wait(self._in_hand, timeout)
+        return self._draining.drain(self._stop_taking, self._in_hand, timeout)
 
     def _in_hand(self) -> tuple[int, float]:
         """Return how many messages are in hand, and when the first lease of them ends."""
