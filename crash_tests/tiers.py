@@ -9,6 +9,7 @@ from typing import Protocol
 
 from crash_tests.budget import Budget
 from crash_tests.by_hand import ByHand
+from crash_tests.calls.tier import Calls
 from crash_tests.corpus import Corpus
 from crash_tests.dead.story import Story as DeadLetters
 from crash_tests.delayed.story import Story as Delayed
@@ -45,6 +46,7 @@ TIERS: dict[Tier, float] = {
     Tables(): 0.05,
     Threads(): 0.2,
     Transport(): 0.1,
+    Calls(): 0.15,
     Groups(): 0.1,
     Groups("dead", DeadLetters): 0.1,
     Groups("ids", MessageIds): 0.1,

@@ -511,7 +511,8 @@ class Engine:
 
     def _members(self, group: str) -> list[MemberInfo]:
         self._enter()
-        return self._parts.groups.members(group, self._clock.monotonic())
+        with self._parts.lock:
+            return self._parts.groups.members(group, self._clock.monotonic())
 
     def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later; the

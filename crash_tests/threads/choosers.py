@@ -55,3 +55,17 @@ class Chance:
         if task.name not in self._priorities:
             self._priorities[task.name] = self._random.random()
         return self._priorities[task.name]
+
+
+class Restless:
+    """At each seam another thread may go on, any of them."""
+
+    def __init__(self, random: Random, share: float) -> None:
+        """`share` says at how many of the seams."""
+        self._random = random
+        self._share = share
+
+    def choose(self, task: Task, others: list[Task], default: Task) -> Task:
+        if self._random.random() >= self._share:
+            return default
+        return self._random.choice([default, *others])

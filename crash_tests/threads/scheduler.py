@@ -22,6 +22,7 @@ from crash_tests.threads.seams import place_of
 from crash_tests.threads.tracing import Task, Tracing
 from fmq.clock import Waitable
 from fmq.testing import FakeClock
+from fmq.testing.fake_clock import TICK_SECONDS
 
 SEAMS_MAX = 200_000  # of one schedule; whoever needs more goes round in circles
 PATIENCE_SECONDS = 5.0  # for a thread that is told to end, or to begin
@@ -164,7 +165,8 @@ class Scheduler:
             if all(task.daemon for task in waiting):
                 return []  # no call of fmq needs one of the engine's own pauses to end
             untils = [task.until for task in waiting if task.until is not None]
-            self.clock.advance(max(0.0, min(untils) - now))
+            # At least a tick: who waits for a moment between two must get beyond it.
+            self.clock.advance(max(TICK_SECONDS, min(untils) - now))
 
     def seam(self, task: Task, place: str) -> None:
         """The thread of `task` is at a seam, and may have to wait there."""

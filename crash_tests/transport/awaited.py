@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from inspect import iscoroutine
+from inspect import iscoroutine, iscoroutinefunction
 from selectors import DefaultSelector, SelectorKey
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,15 @@ class Awaited:
         found = getattr(self._what, name)
         return partial(self._call, found) if callable(found) else found
 
+    @property
+    def feedback(self) -> Any:
+        """The feedback of an engine, which only its loop may ask for."""
+
+        async def found() -> Any:
+            return self._what.feedback
+
+        return self._wrapped(self._loop.run_until_complete(found()))
+
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         async def made() -> Any:
             given = [each._what if isinstance(each, Awaited) else each for each in args]
@@ -65,6 +74,8 @@ class Awaited:
     def _wrapped(self, found: Any) -> Any:
         if type(found) is list:
             return [self._wrapped(each) for each in found]
+        if iscoroutinefunction(found):
+            return partial(self._call, found)
         is_aio = type(found).__module__.startswith("fmq.aio.")
         return Awaited(self._loop, self._client, found) if is_aio else found
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fmq.options import QUEUES_MAX
 from fmq.store.timing import Timing
 from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.names import check_count, check_name
+from fmq.tx.names import check_count, check_name, no_queue
 from fmq.tx.router import KnownTopic, Router
 
 LATER = -1
@@ -31,7 +32,10 @@ class LateRouter:
         check_name("topic", topic)
         if queue is None:
             return LATER
-        return check_count("queue", queue, 0)
+        number = check_count("queue", queue, 0)
+        if number >= QUEUES_MAX:  # whatever the topic is, which is asked later
+            raise no_queue(topic, number, QUEUES_MAX)
+        return number
 
     def check_target(self, topic: str, queue: int | None) -> None:
         """Raise what `choose_queue` would raise, for a call that sends no message."""

@@ -22,7 +22,7 @@ from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt
-from fmq.server.waiting import Waiting
+from fmq.server.waiting import DAY, Waiting
 from fmq.store.batch import Batch
 from fmq.store.content import as_bytes
 from fmq.store.journal import Append
@@ -182,9 +182,43 @@ class LocalSide:
             try:
                 return await self._wait(look, left, listen, stop, unwanted)
             except Cold:
-                found = await self.threads.read(look_in_thread, unwanted)
+                found = await self._look_in_thread(look_in_thread, deadline, listen, stop, unwanted)
             if found is not None or clock.monotonic() >= deadline:
                 return found
+
+    async def _look_in_thread(
+        self,
+        look: Callable[[], T | None],
+        deadline: float,
+        listen: Callable[[Callable[[], None]], float],
+        stop: Callable[[Callable[[], None]], None],
+        unwanted: Callable[[T | None], object],
+    ) -> T | None:
+        """Return what `look` finds in a thread. If that is nothing, first wait until it is worth to
+        look again.
+        """
+        clock, call = self._writer.clock, Call(self.loop)
+        if clock.monotonic() >= deadline:
+            return await self.threads.read(look, unwanted)
+        call.has_begun = True
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+                self.loop.call_soon_threadsafe(call.settle, None, None)
+
+        until = min(deadline, listen(notify))  # before it looks, so that nothing is missed
+        try:
+            found = await self.threads.read(look, unwanted)
+            left = until - clock.monotonic()
+            if found is None and left > 0:
+                timer = self.loop.call_later(min(left, DAY), call.settle, None, None)
+                try:
+                    await call.future
+                finally:
+                    timer.cancel()
+            return found
+        finally:
+            stop(notify)
 
     async def _wait(
         self,
@@ -347,10 +381,13 @@ class LocalSide:
 
         how = partial(waits.listen, consumer), partial(waits.stop, consumer)
         try:
-            return await self._find(look_in_turn, cold, timeout, *how, unwanted)
+            found = await self._find(look_in_turn, cold, timeout, *how, unwanted)
         except CancelledError:
             waits.wake_next()  # this poll may have been the next one
             raise
+        if found is not None:
+            waits.wake_next()  # a thread has found it, and there may be more
+        return found
 
     def _waits_of(self, consumer: Any) -> GroupWaits:
         """Return the polls of this loop that wait for the same messages as `consumer`."""

@@ -155,7 +155,7 @@ class Groups:
         self._give_back_of(group, member)
 
     def members(self, group: str, now: float) -> list[MemberInfo]:
-        """Return the members of `group`."""
+        """Return the members of `group`. Under the lock."""
         room = self.rooms.get(group)
         return [] if room is None else room.infos(now)
 

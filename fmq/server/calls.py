@@ -48,7 +48,8 @@ def _roll_back_prepared(host: Host, tx_id: str, number: int, sync: bool | None) 
 
 
 def _members_of(host: Host, group: str) -> object:
-    return host.parts.groups.members(group, host.parts.writer.clock.monotonic())
+    with host.parts.lock:
+        return host.parts.groups.members(group, host.parts.writer.clock.monotonic())
 
 
 def _of_groups(name: str) -> Call:

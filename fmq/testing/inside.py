@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fmq.engine import Engine
 from fmq.errors import Closed
 from fmq.read_only_engine import ReadOnlyEngine
+from fmq.shutdown import forget
 from fmq.store.section import is_mine
 
 if TYPE_CHECKING:
@@ -52,3 +53,4 @@ def schedule_of(engine: Engine) -> Schedule:
 def end_as_killed(engine: Engine) -> None:
     """Refuse all further calls, and write nothing: the process of the engine is thought dead."""
     engine._refusal = Closed(f"{engine._path}: its process was killed")
+    forget(engine)  # it syncs nothing when this process ends

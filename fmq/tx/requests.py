@@ -93,10 +93,13 @@ class Requests:
         return [done for done in known.done if 0 <= sequence - done.first < done.requests]
 
     def carried(self) -> list[list[Any]]:
-        """Return all for the JSON of a checkpoint or a STATE record."""
+        """Return all for the JSON of a checkpoint or a STATE record. Clients of one instant are in
+        one order, whatever was read before: a STATE behind their records, or only these.
+        """
+        known_clients = sorted(self._clients.items(), key=_silence)
         return [
             [client.hex(), known.last, known.last_us, [list(done) for done in known.done]]
-            for client, known in self._clients.items()
+            for client, known in known_clients
         ]
 
     def carry(self, carried: list[list[Any]]) -> None:
@@ -108,8 +111,12 @@ class Requests:
                 known = self._clients[client] = KnownClient()
                 known.last, known.last_us = last, last_us
                 known.done.extend(Done(*each) for each in done)
-        by_time = sorted(self._clients.items(), key=lambda item: item[1].last_us)
-        self._clients = OrderedDict(by_time)
+        self._clients = OrderedDict(sorted(self._clients.items(), key=_silence))
+
+
+def _silence(item: tuple[bytes, KnownClient]) -> tuple[int, bytes]:
+    client, known = item
+    return known.last_us, client
 
 
 def _place(acks: Acks) -> tuple[str, int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fmq.errors import (
     StrategyDiffers,
     TopicsDiffer,
 )
+from fmq.testing.inside import inside
 from tests.small import CrashDisk, FakeClock, check, opened
 
 
@@ -66,6 +68,20 @@ def polled(consumer: fmq.Consumer) -> list[Delivery]:
 
 def queues(deliveries: list[Delivery]) -> set[int]:
     return {each.queue for each in deliveries}
+
+
+def test_members_are_looked_at_as_they_are_at_one_instant(engine: Engine) -> None:
+    """Another thread that is changing them ends that first."""
+    consumer = joined(engine, "a")
+    members = engine.group("g").members
+    found: list[list[fmq.MemberInfo]] = []
+    looking = Thread(target=lambda: found.append(members()))
+    with inside(engine).lock:
+        looking.start()
+        looking.join(0.05)
+        assert not found, "it did not wait for who is changing them"
+    looking.join(20)
+    assert [[each.name for each in look] for look in found] == [[consumer.member]]
 
 
 def test_each_queue_belongs_to_one_member(engine: Engine) -> None:

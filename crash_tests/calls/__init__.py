@@ -1,0 +1,1 @@
+"""Public calls at random, from several threads and clients, with odd arguments."""
