@@ -28,6 +28,7 @@ def current_transaction(of: HasStore | None = None) -> Transaction | None:
     With `of`, an engine, only blocks of the same directory count, whichever handle of this process
     began them. Each thread has its own blocks. A task of asyncio begins with those of the code that
     started it. A session of SQLAlchemy that an outbox is attached to counts as a block from its
-    `begin()` on, or once it has changed something.
+    `begin()` on, or once it has changed something. So does each block of Django's whose alias an
+    outbox is attached to.
     """
     return innermost(None if of is None else of.feedback.store)

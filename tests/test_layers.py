@@ -69,7 +69,11 @@ MAY_IMPORT = {
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
     "fmq.testing.outboxes": {"fmq", "fmq.testing", "fmq.bind.drivers"},
-    "fmq.testing.django_block": {"fmq.bind.django", "fmq.feedback"},  # a binding without a marker
+    "fmq.testing.django_block": {
+        "fmq.bind.django",
+        "fmq.bind.joined",
+        "fmq.feedback",
+    },  # a binding without a marker
     "fmq.testing.inside": TX
     | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
     "fmq.testing.awaited": {"fmq.engine", "fmq.aio", "fmq.remote", "fmq.testing"},
@@ -272,15 +276,15 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """One word, one thing, in all of fmq. Migrations of Django are all called Migration, and
-    fmq.compat has the names of others.
+    """One word, one thing, in all of fmq. Django finds each migration and each database backend by
+    one name, and fmq.compat has the names of others.
     """
     assert not repeated(
         node.name
         for module, path in SOURCES.items()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
-        and ".migrations." not in module
+        and node.name not in ("Migration", "DatabaseWrapper")
         and not module.startswith("fmq.compat.")
     )
 

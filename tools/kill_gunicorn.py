@@ -3,8 +3,9 @@
 
     python tools/kill_gunicorn.py DIR --kills 100 --seed 7
 
-A shop runs in four workers, with Django and with SQLAlchemy, each with and without --preload. Each
-request makes an order and its message. Meanwhile workers, and the process that serves the
+A shop runs in four workers, with Django (in a block of fmq's, and by ATOMIC_REQUESTS with an
+outbox) and with SQLAlchemy, each with and without --preload. Each request makes an order and its
+message. Meanwhile workers, and the process that serves the
 directory, are killed with SIGKILL. At the end the orders in the database and the messages must be
 the same, and each order that was answered must be among them.
 """
@@ -32,7 +33,7 @@ from tools.kill_servers import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tools" / "gunicorn_apps"
-NAMES = ("with_django", "with_sqlalchemy")
+NAMES = ("with_django", "with_django_requests", "with_sqlalchemy")
 WORKERS, CLIENTS = 4, 8
 KILL_SECONDS = 0.15  # between two kills, on average
 SETTLE_SECONDS = 60.0
@@ -158,7 +159,7 @@ def run(home: Path, app: str, kills: int, seed: int, *, preload: bool) -> list[s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--kills", type=int, default=100, metavar="N", help="of each of the four")
+    parser.add_argument("--kills", type=int, default=100, metavar="N", help="of each of the six")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}")

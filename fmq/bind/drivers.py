@@ -32,7 +32,7 @@ def binding_of(connection: Any, bridge: Any = None) -> Binding:
 
     A connection of asyncio is used through its `bridge`.
     """
-    if "fmq" in _packages_of(connection):
+    if "fmq" in _packages_of(connection) and not is_django(connection):
         made: Binding = connection  # an outbox hands in the binding of its session
         return made
     binding: Binding = module_of(connection).binding(bridge or connection)
@@ -47,6 +47,11 @@ def is_async(connection: Any) -> bool:
 def is_django(connection: Any) -> bool:
     """Return whether it is a connection of Django's, or the proxy `django.db.connection`."""
     return bool(_names_of(connection) & OF_DJANGO)
+
+
+def is_of_django_outbox(bound: Any) -> bool:
+    """Return whether it is the binding of an outbox of Django's."""
+    return "fmq.OutboxBinding" in _names_of(bound)
 
 
 def module_of(connection: Any) -> Any:

@@ -90,6 +90,10 @@ class PostgresBinding:
     def begin(self) -> str:
         """Begin the database's transaction. Return a warning if its commits may be lost, or ""."""
         self._refuse_open_transaction()
+        return self.join()
+
+    def join(self) -> str:
+        """Join the open transaction. Return a warning if its commit may be lost, or ""."""
         execute = _tuple_cursor(self._connection).execute
         self._beginning = POSTGRES.begin(execute, self.path)
         return self._beginning.loss
@@ -129,8 +133,12 @@ class PostgresBinding:
         try:
             self._connection.commit()
         except psycopg.Error as error:
-            self._certain = rolled_back_by_server(error.sqlstate)
+            self._certain = self.proves_rollback(error)
             raise
+
+    def proves_rollback(self, failed: BaseException) -> bool:
+        """Return whether an error of the commit proves that it did not happen."""
+        return isinstance(failed, psycopg.Error) and rolled_back_by_server(failed.sqlstate)
 
     def rolled_back_for_sure(self) -> bool:
         """Return whether the server said that a commit that raised did not happen."""

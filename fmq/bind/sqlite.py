@@ -54,6 +54,21 @@ class SqliteBinding:
             connection.commit()
         return ""
 
+    def knows(self, store: str, producer: str) -> bool:
+        """Return whether the database knows that `producer` binds it."""
+        key = key_of(store, registered_as(producer))
+        with self._checking_table():
+            return self._connection.execute(STATEMENTS.look, key).fetchone() is not None
+
+    def join(self) -> str:
+        """Join the open transaction, at whose beginning BLOCK_SAVEPOINT was set.
+
+        Return a warning if its commit may be lost, or "".
+        """
+        beginning = SQLITE.begin(_tuple_cursor(self._connection).execute, self.path)
+        self._deadline = beginning.deadline
+        return beginning.loss
+
     def begin(self) -> str:
         """Begin the database's transaction with the right to write.
 
@@ -117,6 +132,10 @@ class SqliteBinding:
             return False
         self._connection.rollback()  # it is still open, so it has not committed
         return True
+
+    def proves_rollback(self, failed: BaseException) -> bool:
+        """Return whether it is certain that a commit that raised `failed` did not happen."""
+        return self._connection.in_transaction  # it is still open
 
     def rollback(self) -> None:
         """Roll back the database's transaction. A closed connection has done so itself."""

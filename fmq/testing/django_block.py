@@ -12,6 +12,7 @@ from typing import Any
 from django.db import Error, transaction
 
 from fmq.bind.django.binding import refuse_open_block, thread_connection
+from fmq.bind.joined import JoinedBinding
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
 
@@ -78,6 +79,41 @@ class DjangoBlock:
         self._django.set_rollback(True)
         with suppress(Error):  # the error that the block raised says more
             self._atomic.__exit__(None, None, None)
+
+    def check(self, question: Question) -> Answer:
+        """Return "unknown": no marker says what became of it."""
+        return "unknown"
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Return 0: there are no markers."""
+        return 0
+
+
+class DjangoOutboxInTest(JoinedBinding):
+    """Implements Binding for an outbox: a block of Django's that it does not begin or end."""
+
+    ended_by = "outermost block"
+    ends_in_test = True
+
+    def __init__(self, connection: Any) -> None:
+        self._django = connection
+        self.path = f"django://{connection.alias}"
+
+    def register(self, store: str, producer: str, *, new: bool) -> str:
+        """Return "": there is no marker table."""
+        return ""
+
+    def join(self) -> str:
+        """Return "": what a test loses does not matter."""
+        return ""
+
+    def insert_marker(self, store: str, tx_id: str) -> str:
+        """Return "": there is no marker table."""
+        return ""
+
+    def proves_rollback(self, failed: BaseException) -> bool:
+        """Return True: nothing survives the test."""
+        return True
 
     def check(self, question: Question) -> Answer:
         """Return "unknown": no marker says what became of it."""

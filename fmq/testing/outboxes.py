@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, overload
 
 import fmq
-from fmq.bind.drivers import is_django
+from fmq.bind.drivers import is_django, is_of_django_outbox
 from fmq.testing.crash_disk import CrashDisk
 
 Handle = fmq.Engine | fmq.RemoteEngine
@@ -98,6 +98,10 @@ class MemoryCalls:
             from fmq.testing.django_block import DjangoBlock  # here: it imports Django
 
             bind = DjangoBlock(bind)
+        elif bind is not None and is_of_django_outbox(bind):
+            from fmq.testing.django_block import DjangoOutboxInTest  # here: it imports Django
+
+            bind = DjangoOutboxInTest(bind.connection)
         tx: fmq.Transaction = self._memory.transaction(bind=bind, **names)
         return tx
 
@@ -140,7 +144,8 @@ def outbox(*engines: Handle, options: fmq.Options | None = None) -> Iterator[Sen
     All calls of `engines`, made by `fmq.connect` or `fmq.open`, lead to one engine in memory
     meanwhile. A client made with `lazy=True` does not even connect. Without `engines`, hand
     `outbox.engine` to the application. A block of Django's may be inside of that of a TestCase: its
-    messages are sent when the block ends, and dropped if it raises.
+    messages, and those of an outbox of Django's, are sent when the block ends, and dropped if it
+    raises.
     """
     with ExitStack() as stack:
         memory = stack.enter_context(

@@ -24,8 +24,15 @@ POSTGRES = {
 }
 MEMORY = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 
+# The same with the backends that outboxes need.
+WITH_OUTBOX = {
+    "outbox_sqlite": {**SQLITE, "ENGINE": "fmq.bind.django.sqlite3"},
+    "outbox_postgres": {**POSTGRES, "ENGINE": "fmq.bind.django.postgresql"},
+    "outbox_memory": {**MEMORY, "ENGINE": "fmq.bind.django.sqlite3"},
+}
+
 settings.configure(
-    DATABASES={"default": SQLITE, "postgres": POSTGRES, "memory": MEMORY},
+    DATABASES={"default": SQLITE, "postgres": POSTGRES, "memory": MEMORY, **WITH_OUTBOX},
     INSTALLED_APPS=["fmq.bind.django"],
     USE_TZ=True,
     TIME_ZONE="Europe/Berlin",
@@ -43,9 +50,15 @@ class Order(models.Model):
         db_table = "orders"
 
 
-def point_at(database: Database) -> str:
-    """Make the alias lead to this database, and return its name."""
-    alias = "default" if isinstance(database, Sqlite) else "postgres"
+def point_at(database: Database, *, outbox: bool = False) -> str:
+    """Make the alias lead to this database, and return its name.
+
+    With `outbox` its ENGINE is that of fmq.bind.django.
+    """
+    if outbox:
+        alias = "outbox_sqlite" if isinstance(database, Sqlite) else "outbox_postgres"
+    else:
+        alias = "default" if isinstance(database, Sqlite) else "postgres"
     leave(alias)
     here: dict[str, Any] = connections[alias].settings_dict
     if isinstance(database, Sqlite):

@@ -1,4 +1,7 @@
-"""Wherever a process is killed inside of Django's block, the rows and the messages agree."""
+"""Wherever a process is killed inside of Django's blocks, the rows and the messages agree.
+
+The blocks are ours, or Django's own with an outbox.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,22 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 from django.db import transaction
 
 import fmq
-from fmq.bind.django import atomic
+from fmq.bind.django import atomic, attach
 from tests.bind.databases import Database, rows
 from tests.bind.django_shop import Order, leave, point_at
 from tests.bind.shop import PRODUCER, messages
 
 # Functions of fmq, Django and the driver, at whose call and return the process is killed.
-STEPS = {"begin", "mark", "prepare", "commit", "leave"}
+STEPS = {"begin", "join", "insert_marker", "prepare", "commit", "confirm", "leave"}
 STEPS_MAX = 99
 
 
@@ -37,7 +42,7 @@ class Killer:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def place(engine: fmq.Engine, using: str, order: str) -> None:
+def place_in_block(engine: fmq.Engine, using: str, order: str) -> None:
     with atomic(engine, using, producer=PRODUCER) as tx:
         Order.objects.using(using).create(name=order)
         with transaction.atomic(using):
@@ -46,8 +51,23 @@ def place(engine: fmq.Engine, using: str, order: str) -> None:
             tx.send("orders", message.encode())
 
 
-def live(folder: Path, using: str, step: int) -> None:
+def place_by_outbox(engine: fmq.Engine, using: str, order: str) -> None:
+    outbox = attach(engine, using, producer=PRODUCER)
+    outbox.register()
+    with transaction.atomic(using):
+        Order.objects.using(using).create(name=order)
+        outbox.transaction().send("orders", order.encode())
+        with transaction.atomic(using):
+            Order.objects.using(using).create(name=f"{order}, in a savepoint")
+            outbox.transaction().send("orders", f"{order}, in a savepoint".encode())
+        with suppress(fmq.RollBack), transaction.atomic(using):
+            outbox.transaction().send("orders", b"never")
+            raise fmq.RollBack
+
+
+def live(folder: Path, using: str, step: int, *, outbox: bool) -> None:
     """Place one order whole, and die at a given step of the next."""
+    place = place_by_outbox if outbox else place_in_block
     try:
         with fmq.open(folder / "shop", background=False) as engine:
             place(engine, using, f"{step} whole")
@@ -61,20 +81,21 @@ def live(folder: Path, using: str, step: int) -> None:
         os._exit(1)
 
 
+@pytest.mark.parametrize("outbox", [False, True])
 def test_a_process_that_is_killed_leaves_both_or_neither(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, *, outbox: bool
 ) -> None:
     """Kill it at every step of a block, its begin and end included. The next process goes on.
 
     Many processes run one after the other on one directory and one database. Each is forked
     without threads and connections. After its death the alias is asked about its order.
     """
-    using = point_at(database)
+    using = point_at(database, outbox=outbox)
     cut = set()
     for step in range(1, STEPS_MAX):
         child = os.fork()
         if not child:
-            live(tmp_path, using, step)
+            live(tmp_path, using, step, outbox=outbox)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "it says why on stderr"
         resolve = {PRODUCER: f"django://{using}"}

@@ -11,7 +11,7 @@ from django.db.transaction import TransactionManagementError
 from django.test import TestCase
 
 import fmq
-from fmq.bind.django import atomic
+from fmq.bind.django import atomic, attach
 from fmq.testing import SentMessages, outbox
 from tests.bind.databases import ORDERS
 from tests.bind.django_shop import Order
@@ -123,6 +123,108 @@ class InTestCase(TestCase):
             ORDERS_IN_MEMORY.create(name="1")
             tx.send("orders", b"1")
         assert orders() == self.bodies() == ["1"]
+
+
+AGAIN = "outbox_memory"
+attached = attach(engine, AGAIN, producer="checkout")
+
+
+@transaction.atomic(AGAIN)
+def place_in_requests_block(order: str, *, fails: bool = False) -> None:
+    """What an application does with ATOMIC_REQUESTS."""
+    Order.objects.using(AGAIN).create(name=order)
+    attached.transaction().send("orders", order.encode())
+    if fails:
+        raise ValueError(order)
+
+
+class OfAnAttachedOutbox(TestCase):
+    """What an outbox that is attached to an alias does inside of the block of a TestCase."""
+
+    databases = frozenset([AGAIN])
+    box: SentMessages
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        with connections[AGAIN].cursor() as cursor:
+            cursor.execute(ORDERS)
+        super().setUpClass()
+
+    def setUp(self) -> None:
+        self.box = self.enterContext(outbox(engine))
+
+    def bodies(self) -> list[str]:
+        assert sorted(each.name for each in Order.objects.using(AGAIN).all()) == sorted(
+            message.body.decode() for message in self.box
+        ), "rows and messages agree at each look"
+        return [message.body.decode() for message in self.box]
+
+    def test_the_outermost_block_of_the_program_sends(self) -> None:
+        place_in_requests_block("1")
+        assert self.bodies() == ["1"]
+        with pytest.raises(ValueError, match="2"):
+            place_in_requests_block("2", fails=True)
+        with transaction.atomic(AGAIN, durable=True):
+            place_in_requests_block("3")
+            with pytest.raises(ValueError, match="4"):
+                place_in_requests_block("4", fails=True)
+            assert len(self.box) == 1
+        assert self.bodies() == ["1", "3"]
+        with pytest.raises(fmq.RollBack), transaction.atomic(AGAIN):
+            place_in_requests_block("5")
+            raise fmq.RollBack
+        assert self.bodies() == ["1", "3"]
+
+    def test_each_test_begins_without_messages(self) -> None:
+        assert self.bodies() == []
+        place_in_requests_block("1")
+        assert self.bodies() == ["1"]
+
+    test_each_test_begins_without_messages_whichever_is_first = (
+        test_each_test_begins_without_messages
+    )
+
+    def test_outside_of_a_block_is_refused_as_in_production(self) -> None:
+        with pytest.raises(fmq.bind.BindError, match="no atomic block"):
+            attached.transaction()
+        assert fmq.current_transaction() is None
+
+    def test_a_block_without_a_savepoint_is_refused(self) -> None:
+        """Nothing would show when it ends."""
+        with (
+            transaction.atomic(AGAIN, savepoint=False),
+            pytest.raises(fmq.bind.BindError, match="savepoint=False"),
+        ):
+            attached.transaction()
+
+    def test_functions_of_on_commit_find_the_messages(self) -> None:
+        found: list[list[str]] = []
+        with self.captureOnCommitCallbacks(using=AGAIN, execute=True), transaction.atomic(AGAIN):
+            place_in_requests_block("1")
+            transaction.on_commit(lambda: found.append(self.bodies()), AGAIN)
+        assert found == [["1"]]
+
+    def test_the_current_transaction_is_found(self) -> None:
+        with transaction.atomic(AGAIN):
+            tx = fmq.current_transaction(engine)
+            assert tx is attached.transaction()
+
+
+def test_an_attached_outbox_outside_of_a_test_case_commits() -> None:
+    """As in a TransactionTestCase."""
+    with connections[AGAIN].cursor() as cursor:
+        cursor.execute(ORDERS)
+    with outbox(engine) as box:
+        found: list[int] = []
+        with transaction.atomic(AGAIN):
+            place_in_requests_block("1")
+            transaction.on_commit(lambda: found.append(len(box)), AGAIN)
+        with pytest.raises(ValueError, match="2"):
+            place_in_requests_block("2", fails=True)
+        assert found == [1]
+        assert [each.body for each in box] == [b"1"]
+    Order.objects.using(AGAIN).all().delete()
+    assert not NOWHERE.exists()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A shop with Django: a request makes an order and its message. HOME is its directory."""
+"""A shop with Django: a request makes an order and its message, in a block of fmq's."""
 
 import os
 

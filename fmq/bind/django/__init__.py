@@ -1,8 +1,11 @@
-"""Django's `atomic` with messages: they are visible if, and only if, the block committed.
+"""Messages that are visible if, and only if, a block of Django's committed.
 
-With "fmq.bind.django" in INSTALLED_APPS, `migrate` makes the marker table.
+`atomic` is a block like Django's. `attach` makes an outbox, whose messages commit with blocks that
+are Django's own. With "fmq.bind.django" in INSTALLED_APPS, `migrate` makes the marker table.
 """
 
 from fmq.bind.django.block import atomic
+from fmq.bind.django.connection import OutboxConnection
+from fmq.bind.django.outbox import DjangoOutbox, attach
 
-__all__ = ["atomic"]
+__all__ = ["DjangoOutbox", "OutboxConnection", "atomic", "attach"]

@@ -53,6 +53,8 @@ class DjangoBinding:
         refuse_open_block(self._django)
         self._atomic = transaction.atomic(self._django.alias, durable=True)
         self._atomic.__enter__()
+        if getattr(self._django, "fmq_block", None) is not None:
+            self._django.fmq_block.driven_by = self
         try:
             with self._django.wrap_database_errors:
                 self._inner = drivers.binding_of(
@@ -125,7 +127,8 @@ def refuse_open_block(connection: Any) -> None:
         raise BindError(
             f"{where}: an atomic block is open already (ATOMIC_REQUESTS and TestCase open one, "
             "too), and a block inside cannot know whether the outermost one commits. Nothing was "
-            "changed. Let fmq's block be the outermost: with transaction.non_atomic_requests on "
+            "changed. Send through an outbox, fmq.bind.django.attach, which commits with the "
+            "outermost one. Or let fmq's block be that: with transaction.non_atomic_requests on "
             "a view, with TransactionTestCase in a test."
         )
     if not connection.get_autocommit():

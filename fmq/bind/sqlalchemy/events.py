@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, event
@@ -20,6 +20,7 @@ from sqlalchemy.orm import (
 from fmq.bind.dialects import SQLITE
 from fmq.bind.errors import BindError, InDoubt
 from fmq.bind.interface import TransactionFactory
+from fmq.bind.joined import JoinedBinding
 from fmq.bind.sqlalchemy.binding import TransactionMarker, database_of
 from fmq.bind.transaction import BoundTransaction
 from fmq.tx.buffer import Phase
@@ -299,8 +300,10 @@ class _SessionMessages:
             tx.ask()
 
 
-class SessionBinding:
+class SessionBinding(JoinedBinding):
     """The binding of a session that begins and commits by itself."""
+
+    ended_by = "session"
 
     def __init__(self, marker: TransactionMarker, session: Session) -> None:
         self._marker = marker
@@ -314,29 +317,6 @@ class SessionBinding:
         """Insert the marker as the last statement, and return where it lies."""
         self._session.flush()
         return self._marker.insert_marker(self._session.connection(), store, tx_id)
-
-    def begin(self) -> NoReturn:
-        """Raise BindError: there is no block."""
-        self._refuse()
-
-    def commit(self) -> NoReturn:
-        """Raise BindError: there is no block."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise BindError(
-            f"{self.path}: this transaction is its session's, so there is no block to begin or "
-            "end. Nothing was changed; send, and commit the session."
-        )
-
-    def rollback(self) -> None:
-        """Do nothing: the error makes the program roll its session back."""
-
-    def rolled_back_for_sure(self) -> bool:
-        return False
-
-    def leave(self) -> None:
-        """Do nothing: `begin` has set up nothing around the transaction."""
 
 
 def _nothing() -> None:

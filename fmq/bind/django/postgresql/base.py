@@ -1,0 +1,9 @@
+"""Django's backend of PostgreSQL, whose commits also commit the messages of outboxes."""
+
+from django.db.backends.postgresql import base
+
+from fmq.bind.django.connection import OutboxConnection
+
+
+class DatabaseWrapper(OutboxConnection, base.DatabaseWrapper):
+    """A connection to PostgreSQL, under the name by which Django looks for it."""

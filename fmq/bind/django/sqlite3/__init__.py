@@ -1,0 +1,1 @@
+"""A database backend, ENGINE = "fmq.bind.django.sqlite3": Django's own, with outboxes."""

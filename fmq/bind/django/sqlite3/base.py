@@ -1,0 +1,9 @@
+"""Django's backend of SQLite, whose commits also commit the messages of outboxes."""
+
+from django.db.backends.sqlite3 import base
+
+from fmq.bind.django.connection import OutboxConnection
+
+
+class DatabaseWrapper(OutboxConnection, base.DatabaseWrapper):
+    """A connection to SQLite, under the name by which Django looks for it."""
