@@ -291,13 +291,16 @@ class Story:
             self._call(lambda: self.engine.dead_letters(group).replay(asked), *effects)
 
     def _replays(self, group: str, letters: list[int]) -> list[Callable[[State], None]]:
-        """Return the effects of a replay. Letters whose numbers follow each other have one append
-        for each topic.
+        """Return the effects of a replay. Letters whose numbers and places follow each other have
+        one append for each topic. Where they lie, retention decides, and no public call tells.
         """
         known = self.done.dead[group]
+        places = inside(self.engine).ledger.dead[group].moved
         runs: list[list[int]] = []
         for each in letters:
-            if runs and self.numbers[runs[-1][-1]] + 1 == self.numbers[each]:
+            here, last = self.numbers[each], self.numbers[runs[-1][-1]] if runs else -1
+            after = places.offset_of(here - 1) if here == last + 1 else None
+            if runs and after is not None and after + 1 == places.offset_of(here):
                 runs[-1].append(each)
             else:
                 runs.append([each])

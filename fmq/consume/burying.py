@@ -328,7 +328,7 @@ class Burying:
         UnknownDeadLetter.
         """
         if numbers is None:
-            return self._runs(group)
+            return _joined(self._runs(group))
         found = []
         with self._writer.commit_queue.lock:
             dead, queue = self._of(group)
