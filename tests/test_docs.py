@@ -169,12 +169,25 @@ def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("view", ["messages", "records", "transactions", "damage", "Many engines"])
+VIEWS_OF_TABLES = [
+    "messages",
+    "records",
+    "transactions",
+    "marks",
+    "acks",
+    "attempts",
+    "dead_letters",
+    "damage",
+]
+
+
+@pytest.mark.parametrize("view", [*VIEWS_OF_TABLES, "Many engines"])
 def test_every_column_of_a_view_is_documented_with_its_type(view: str) -> None:
     """docs/spark.md has them in their order, with the types that Spark shows."""
     from fmq.spark.types import spark_schema
     from fmq.table.schema import FLEET, VIEWS, schema_of
 
+    assert [*VIEWS] == VIEWS_OF_TABLES
     names = list(VIEWS.get(view, FLEET))
     shown = spark_schema(schema_of(view if view in VIEWS else "messages", names, fleet=True))
     expected = [[f"`{field.name}`", f"`{field.dataType.simpleString()}`"] for field in shown]

@@ -49,8 +49,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--view",
         default="messages",
-        help="messages (the default: all that are visible), records (the raw journal) or "
-        "transactions (once they are decided)",
+        help="messages (the default: all that are visible), records (the raw journal), "
+        "transactions (once they are decided), marks, acks, attempts or dead_letters",
     )
     parser.add_argument(
         "--engine",

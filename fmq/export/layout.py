@@ -17,6 +17,7 @@ from fmq.errors import BadName
 DAY_US = 86_400_000_000
 # The column that tells on which day a row belongs.
 TIME_OF = {"messages": "time", "records": "time", "transactions": "decided"}
+TIME_OF |= dict.fromkeys(("marks", "acks", "attempts", "dead_letters"), "time")
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | set(map(chr, range(1, 32)))
 FOLDER_BYTES_MAX = 255
 

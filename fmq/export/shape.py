@@ -93,8 +93,10 @@ def _as_text(batch: pa.RecordBatch, column: pa.Array) -> pa.Array:
 def _first_binary(batch: pa.RecordBatch, column: pa.Array) -> str:
     """Return the first row whose body is not text."""
     row = next(number for number, value in enumerate(column.to_pylist()) if not _is_text(value))
-    where = {name: batch.column(name)[row].as_py() for name in ("topic", "queue", "position")}
-    return f"the body at position {where['position']} ({where['topic']}/{where['queue']})"
+    named = {"topic", "queue", "position", "name"}.intersection(batch.schema.names)
+    where = {name: batch.column(name)[row].as_py() for name in named}
+    of = where["name"] if "name" in where else f"{where['topic']}/{where['queue']}"
+    return f"the body at position {where['position']} ({of})"
 
 
 def _is_text(value: bytes | list[bytes] | None) -> bool:
@@ -116,7 +118,13 @@ def _change(kind: pa.DataType, format: str) -> Change | None:
             return _json_text
         if pa.types.is_binary(kind):
             return _base64_text
+    if pa.types.is_decimal(kind):
+        return _digits
     return None
+
+
+def _digits(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string())
 
 
 def _time_text(column: pa.Array) -> pa.Array:

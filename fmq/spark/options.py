@@ -14,7 +14,7 @@ from fmq.table.schema import VIEWS, check_choice
 from fmq.table.selection import EVERYTHING, LAST, Range, Selection
 
 KNOWN = {
-    "view": "messages, records, transactions or damage",
+    "view": "messages, records, transactions, marks, acks, attempts, dead_letters or damage",
     "columns": "the columns to read, separated by commas",
     "mode": "strict, or permissive to leave out what is behind damage",
     "topic": "only the rows of this topic",
@@ -39,10 +39,28 @@ COMPARED = {
     "messages": ("topic", "topics", "queue", "offset", "position", "time"),
     "records": ("topic", "topics", "queue", "position", "time"),
     "transactions": ("position",),
+    "marks": ("position", "time"),
+    "acks": ("topic", "topics", "queue", "position", "time"),
+    "attempts": ("topic", "topics", "queue", "position", "time"),
+    "dead_letters": ("topic", "topics", "queue", "offset", "position", "time"),
     "damage": (),
 }
 """By view, what can be asked of each row. Not the offset of a record, which holds several messages,
 nor the position of damage, which may begin far before what it hides."""
+OF_A_TABLE = frozenset(
+    [
+        "owner",
+        "location",
+        "provider",
+        "comment",
+        "collation",
+        "external",
+        "is_managed_location",
+        "table_type",
+    ]
+)
+"""What Spark itself adds to the options of a table that CREATE TABLE makes. It also repeats each
+option with `option.` in front."""
 LISTS = {
     "paths": 'as ["/data/a", "/data/b"]; load([...]) writes it for you',
     "topics": 'as ["orders", "emails"]; json.dumps(topics) writes it',
@@ -72,6 +90,8 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     by_name = {name.lower(): name for name in KNOWN}
     values: dict[str, str] = {}
     for name, value in given.items():
+        if name.lower() in OF_A_TABLE or name.lower().startswith("option."):
+            continue
         check_choice("option", by_name.get(name.lower(), name), KNOWN)
         values[by_name[name.lower()]] = value
     view = values.get("view", "messages").strip().lower()
@@ -154,7 +174,9 @@ def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
         paths = (values["path"], *paths)
     if not any(path.strip() for path in paths):
         raise BadOption(
-            'no directory was named. Nothing was read; spark.read.format("fmq").load("shop") does.'
+            'no directory was named. Nothing was read; spark.read.format("fmq").load("shop") does. '
+            "Spark forgets the options of a table that CREATE TABLE has made: say them in a query "
+            "(FROM shop WITH (path = '/data/shop')), or use CREATE TEMPORARY VIEW."
         )
     return paths
 

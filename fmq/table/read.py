@@ -15,6 +15,7 @@ from fmq.table.exact import rows_wanted, with_compared
 from fmq.table.extents import LeftOut, left_out
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
+from fmq.table.logs import LOGS, read_log
 from fmq.table.messages import read_messages
 from fmq.table.records import Row, batch_of, read_records
 from fmq.table.schema import FLEET, schema_of
@@ -130,6 +131,10 @@ def _transactions(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Ba
     return read_transactions(source, schema)
 
 
+def _log(view: str) -> Callable[[OpenSplit, pa.Schema, Selection], Batches]:
+    return lambda source, schema, wanted: read_log(source, view, schema)
+
+
 def _damage(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
     """Return what a reader of all records has to leave out, if anything."""
     split = source.split
@@ -147,6 +152,7 @@ READ: dict[str, Callable[[OpenSplit, pa.Schema, Selection], Batches]] = {
     "transactions": _transactions,
     "damage": _damage,
 }
+READ |= {view: _log(view) for view in LOGS}
 
 
 def _row_of(path: str, part: LeftOut) -> Row:

@@ -12,9 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from fmq.errors import FmqError
+from fmq.clock import as_datetime, as_text
+from fmq.errors import Damaged, FmqError
 from fmq.store.change_words import change_said
+from fmq.store.dead_column import Failure, failures_in
 from fmq.store.decoding import columns_of
+from fmq.store.extension import EXPIRED_ACKS
+from fmq.store.id_table import BadIds, decode_ids
 from fmq.store.internal import shown
 from fmq.store.kinds import (
     AckRange,
@@ -32,6 +36,8 @@ from fmq.store.kinds import (
     TopicMade,
     Tried,
 )
+from fmq.store.record import BadRecord
+from fmq.store.timing import timing_in
 from fmq.table.gather import ROWS
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger import seal_text
@@ -48,7 +54,10 @@ def read_records(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatc
 def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
     for append in source.appends():
         for record in append:
-            row = row_of(record, append[0].position, source.split.file)
+            try:
+                row = row_of(record, append[0].position, source.split.file)
+            except (BadRecord, BadIds) as error:  # its extension, or what is in its bodies
+                raise Damaged(source.split.file, record.position, str(error)) from None
             if wants_bodies and isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
                 row["bodies"] = _bodies(source, record)
             yield row
@@ -93,7 +102,14 @@ def row_of(record: Record, append: int, segment: str) -> dict[str, Any]:
 
 
 def _of_run(run: Run) -> dict[str, Any]:
-    return {
+    timing = timing_in(run.extension)
+    said: dict[str, Any] = {}
+    if timing is not None:
+        first = run.position if run.kind == Kind.TIMER else None
+        said = {"due": timing.due_us, "timer": timing.number or first}
+    if (failures := failures_in(run.extension, run.count)) is not None:
+        said["dead"] = json.dumps([_failure(each) for each in failures])
+    return said | {
         "tx": run.tx or None,
         "tx_id": run.tx_id or None,
         "producer": run.producer or None,
@@ -116,6 +132,9 @@ def _of_prepare(prepare: Prepare) -> dict[str, Any]:
         "refers_to": prepare.replaces or None,
         "seal": seal_text(prepare.seal),
         "acks": _acks(prepare.acks),
+        "prepared": prepare.prepared_us,
+        "bound": prepare.bound,
+        "check_after_ms": None if prepare.check_after_ms < 0 else prepare.check_after_ms,
     }
 
 
@@ -129,41 +148,55 @@ def _of_decided(decided: Decided) -> dict[str, Any]:
         "seal": seal_text(decided.seal),
         "decided_by": decided.decided_by or None,
         "reason": decided.reason or None,
+        "prepared": decided.prepared_us,
+        "asked": decided.asked,
     }
 
 
 def _of_acks(acks: Acks) -> dict[str, Any]:
-    return {"tx": acks.tx or None, "acks": _acks(acks.ranges)}
+    expired = acks.extension == EXPIRED_ACKS
+    return {"tx": acks.tx or None, "acks": _acks(acks.ranges), "expired": expired}
 
 
 def _of_tried(tried: Tried) -> dict[str, Any]:
-    return {
-        "change": json.dumps(
-            [each._asdict() | {"topic": shown(each.topic)} for each in tried.ranges]
-        )
-    }
+    said = [each._asdict() for each in tried.ranges]
+    for each in said:
+        due_us = each.pop("due_us")
+        each |= {"group": shown(each["group"]), "topic": shown(each["topic"])}
+        each["due"] = as_text(as_datetime(due_us)) if due_us else None
+    return {"attempts": json.dumps(said)}
 
 
 def _of_marks(marks: Marks) -> dict[str, Any]:
-    return {"tx": marks.tx or None}
+    said = [
+        {"name": shown(name), "value": value, "data": None if data is None else data.hex()}
+        for name, value, data in marks.changes
+    ]
+    return {"tx": marks.tx or None, "marks": json.dumps(said)}
 
 
 def _of_change(change: Changed) -> dict[str, Any]:
     said = {"asked": ChangeKind(change.asked).name, "group": change.group, "value": change.value}
     said |= {"places": [*change.places], "text": change.text, "says": change_said(change)}
-    return {"topic": shown(change.topic) or None, "change": json.dumps(said)}
+    row: dict[str, Any] = {"topic": shown(change.topic) or None, "change": json.dumps(said)}
+    row["group"] = shown(change.group) or None
+    if change.asked in (ChangeKind.FIRE, ChangeKind.RECALL):
+        row["ends_timers"] = [place.offset for place in change.places]
+    if change.asked == ChangeKind.RECALL:
+        row["due"] = change.value
+    return row
 
 
 def _of_state(state: Carryover) -> dict[str, Any]:
-    return {"bytes": len(state.json)}
+    return {"bytes": len(state.json), "carried": state.json.decode(errors="replace")}
 
 
 def _of_ids(kept: IdsKept) -> dict[str, Any]:
-    return {"bytes": len(kept.table)}
+    return {"bytes": len(kept.table), "ids": len(decode_ids(0, kept.table))}
 
 
 def _of_topic(made: TopicMade) -> dict[str, Any]:
-    return {"topic": shown(made.name)}
+    return {"topic": shown(made.name), "queues": made.queues}
 
 
 SAYS: dict[type, Any] = {
@@ -180,10 +213,29 @@ SAYS: dict[type, Any] = {
 }
 
 
+def _failure(failure: Failure) -> dict[str, Any]:
+    origin = failure.origin
+    return {
+        "number": failure.number,
+        "died_at": as_text(as_datetime(failure.time_us)),
+        "attempts": failure.attempts,
+        "reason": failure.reason,
+        "topic": shown(origin.topic),
+        "queue": origin.queue,
+        "offset": failure.offset,
+        "position": origin.position,
+        "sent": as_text(as_datetime(origin.time_us)),
+        "tx_id": origin.tx_id,
+        "producer": origin.producer,
+    }
+
+
 def _acks(ranges: tuple[AckRange, ...]) -> str | None:
     names = "group", "topic", "queue", "first", "end"
     said = [
-        dict(zip(names, ack.key(), strict=True)) | {"topic": shown(ack.topic)} for ack in ranges
+        dict(zip(names, ack.key(), strict=True))
+        | {"group": shown(ack.group), "topic": shown(ack.topic)}
+        for ack in ranges
     ]
     return json.dumps(said) if said else None
 

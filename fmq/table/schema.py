@@ -3,6 +3,10 @@
     messages      what consumers get: one row a message, committed ones only
     records       the raw journal: one row a record, also what was rolled back or is undecided
     transactions  one row a transaction, from its prepare to its decision
+    marks         what transactions have set, one row a mark
+    acks          what groups have acked, one row a range of messages
+    attempts      what groups have tried, one row a range of messages
+    dead_letters  what became a dead letter, and what became of it, one row each
     damage        what reading has to leave out, if anything
 
 Engine, host and store tell the rows of many directories apart; they are columns of every view,
@@ -28,6 +32,15 @@ RUN = pa.struct(
         ("messages", pa.int64()),
     ]
 )
+RANGE = {
+    "group": pa.string(),
+    "topic": pa.string(),
+    "queue": pa.int32(),
+    "first": pa.int64(),
+    "end": pa.int64(),
+    "messages": pa.int64(),
+}
+"""Messages of one queue that a group is about: from `first` up to, not including, `end`."""
 
 VIEWS: dict[str, dict[str, pa.DataType]] = {
     "messages": {
@@ -62,11 +75,26 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "messages": pa.int64(),
         "bytes": pa.int64(),
         "refers_to": pa.int64(),
+        "due": TIME,
+        "timer": pa.int64(),
+        "ends_timers": pa.list_(pa.int64()),
+        "group": pa.string(),
+        "queues": pa.int32(),
+        "prepared": TIME,
+        "bound": pa.bool_(),
+        "check_after_ms": pa.int64(),
         "seal": pa.string(),
         "decided_by": pa.string(),
         "reason": pa.string(),
+        "asked": pa.int32(),
         "acks": pa.string(),
+        "expired": pa.bool_(),
+        "attempts": pa.string(),
+        "dead": pa.string(),
+        "marks": pa.string(),
         "change": pa.string(),
+        "carried": pa.string(),
+        "ids": pa.int64(),
         "bodies": pa.list_(pa.binary()),
         "segment": pa.string(),
     },
@@ -86,6 +114,59 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "asked": pa.int32(),
         "position": pa.int64(),
         "seal": pa.string(),
+    },
+    "marks": {
+        "position": pa.int64(),
+        "time": TIME,
+        "name": pa.string(),
+        "value": pa.decimal128(20, 0),
+        "data": pa.binary(),
+        "removed": pa.bool_(),
+        "tx_id": pa.string(),
+        "producer": pa.string(),
+        "carried": pa.bool_(),
+    },
+    "acks": {
+        "position": pa.int64(),
+        "time": TIME,
+        **RANGE,
+        "tx_id": pa.string(),
+        "expired": pa.bool_(),
+        "carried": pa.bool_(),
+    },
+    "attempts": {
+        "position": pa.int64(),
+        "time": TIME,
+        **RANGE,
+        "attempts": pa.int64(),
+        "due": TIME,
+        "carried": pa.bool_(),
+    },
+    "dead_letters": {
+        "position": pa.int64(),
+        "time": TIME,
+        "event": pa.string(),
+        "group": pa.string(),
+        "place": pa.int64(),
+        "number": pa.int64(),
+        "died_at": TIME,
+        "attempts": pa.int64(),
+        "reason": pa.string(),
+        "topic": pa.string(),
+        "queue": pa.int32(),
+        "offset": pa.int64(),
+        "sent": TIME,
+        "sent_position": pa.int64(),
+        "key": pa.string(),
+        "tag": pa.string(),
+        "headers": HEADERS,
+        "body": pa.binary(),
+        "tx_id": pa.string(),
+        "producer": pa.string(),
+        "message_id": pa.string(),
+        "priority": pa.int32(),
+        "expires_at": TIME,
+        "carried": pa.bool_(),
     },
     "damage": {
         "segment": pa.string(),

@@ -324,3 +324,28 @@ def test_an_export_by_arrow_needs_no_spark(shop: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert '"rows": 1900' in done.stdout
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("view", ["marks", "acks", "attempts", "dead_letters"])
+def test_small_views_are_exported(tmp_path: Path, out: Out, format: str, view: str) -> None:
+    """A mark may be larger than the numbers of Spark, and its data may be no text."""
+    path = str(tmp_path / "shop")
+    with fmq.open(path) as engine:
+        engine.send_many("t", [b"one", b"two", b"three"])
+        with engine.consumer("t", group="g") as consumer, engine.transaction() as tx:
+            first, second, third = consumer.poll()
+            tx.ack(first)
+            tx.mark("page", 2**64 - 1, b"\xff")
+            second.reject("no good")
+            third.release(delay=60)
+    report = arrow(path, out, format=format, view=view)
+    rows = fmq.table.read(path, view).read_all().to_pylist()
+    found = out.rows()
+    assert report.rows == len(found) == len(rows) > 0
+    assert [str(row["position"]) for row in found] == [str(row["position"]) for row in rows]
+    if view == "marks":
+        assert [str(row["value"]) for row in found] == [str(2**64 - 1)]
+        if format == "csv":
+            with pytest.raises(NotText, match=r"the body at position \d+ \(page\) is not text"):
+                export(path, str(tmp_path / "text"), view=view, engine="arrow", text=True)
