@@ -21,6 +21,7 @@ ROUNDS = 5
 OPTIONS = fmq.Options(sync="never")  # what the disk takes is the same in all rows
 MESSAGES, GROUPS, TOPICS, QUEUES, MEMBERS = 2_000, 100, 10_000, 1_024, 64
 FILTERED, BODY = 40_000, b"x" * 2048
+BACKLOG, HANDLED, KEYS = 100_000, 2_000, 1_000
 
 
 def in_turn(*ways: Callable[[], int]) -> list[float]:
@@ -155,12 +156,47 @@ def with_filter(home: Path, in_record: int, where: str) -> None:
         )
 
 
+def with_order(home: Path) -> None:
+    """Take and ack one by one of a backlog sent one by one, by members that keep the order of keys,
+    beside those that do not. Then a send beside each of them.
+    """
+    with fmq.open(home / "order", OPTIONS) as engine:
+        for number in range(BACKLOG):
+            engine.send("t", b"x", key=f"k{number % KEYS}")
+
+        def way(consumer: fmq.Consumer, *, sends: bool) -> Callable[[], int]:
+            def take() -> int:
+                for _ in range(HANDLED):
+                    (delivery,) = consumer.poll(limit=1)
+                    delivery.ack()
+                return HANDLED
+
+            def send_beside() -> int:
+                for _ in range(HANDLED // 10):
+                    (delivery,) = consumer.poll(limit=1)
+                    engine.send("other", b"x")
+                    delivery.ack()
+                return HANDLED // 10
+
+            return send_beside if sends else take
+
+        plain = engine.consumer("t", group="plain")
+        ordered = engine.consumer("t", group="ordered", ordered=True)
+        with plain, ordered:
+            for each in (plain, ordered):
+                each.poll(limit=1)[0].ack()  # the first poll reads the most
+            for sends, what in ((False, "take and ack"), (True, "the same and a send")):
+                figures = in_turn(way(plain, sends=sends), way(ordered, sends=sends))
+                show(f"{what} of 100,000 in the order of keys, beside without", *figures)
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         many_groups(home)
         many_topics(home)
         many_members(home)
+        with_order(home)
         for where in ("each", "in blocks"):
             for in_record in (100, 1):
                 with_filter(home, in_record, where)

@@ -98,16 +98,17 @@ FOUND_BY_TESTS = (
         tests=CLOSE,
     ),
     Mutant(
-        "an ack during a poll strands the next message of its key",
-        "                    self._release_if_first(claim, offset)\n",
-        "                    pass\n",
-        tests="tests/consume/test_ordered.py -k strands",
+        "an ack strands the next message of its key",
+        "            if key in self._lines:\n"
+        "                heappush(self._free, (self._lines[key][0], key))\n",
+        "            pass\n",
+        tests="tests/consume/test_ordered.py -k next_of_a_key",
     ),
     Mutant(
-        "a poll notes an acked message in the order of its key",
-        "                if not is_held(offset, offset + 1, claim):\n",
-        "                if False:\n",
-        tests="tests/consume/test_ordered.py -k holds_up",
+        "a look whose messages are not passed over is not made again",
+        "            elif offset < self.looked:\n",
+        "            elif False:\n",
+        tests="tests/consume/test_ordered.py -k interrupted",
     ),
     Mutant(
         "a claim that has lost a part gives nothing back",

@@ -40,6 +40,7 @@ from fmq.consume.handling import (
 )
 from fmq.consume.lookahead import Lookahead
 from fmq.consume.membership import Member, OwnedQueue
+from fmq.consume.ordered_claims import LookWanted
 from fmq.consume.read_ahead import ReadAhead, read_priorities
 from fmq.consume.settling import Settler
 from fmq.consume.sieve import Sieve
@@ -337,6 +338,10 @@ class Consumer(Settler):
                 read_priorities(self._messages, self._writer, claim)
                 now = clock.monotonic()
                 continue
+            if isinstance(claim, LookWanted):
+                self._look(claim, now + lease)
+                now = clock.monotonic()
+                continue
             if claim is not None and self._retry.is_last(claim.count):
                 self._use_up(claim)
                 now = clock.monotonic()
@@ -380,7 +385,7 @@ class Consumer(Settler):
         deadline = self._messages.clock.monotonic() + self._lease_seconds
         what = self._group, queue, first, end, self._member, deadline
         claims = self._writer.change(lambda: self._groups.claim_again(*what))
-        return self._sieve.know_order(claims) if self._member.is_ordered else claims
+        return self._sieve.know_order(claims, deadline) if self._member.is_ordered else claims
 
     def _listen_for(self, wakeup: Callable[[], None]) -> float:
         """Have `wakeup` called when a poll may find something; return when to look anyway."""
@@ -436,9 +441,18 @@ class Consumer(Settler):
 
     def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
         """Return the ranges of `claim` that are wanted now."""
-        if claim.filter or claim.holds.order is not None or claim.now_us:
+        if claim.filter or claim.now_us:
             return self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
         return claim.ranges
+
+    def _look(self, wanted: LookWanted, deadline: float) -> None:
+        """Let the order of a queue know the keys that a poll has asked for."""
+        queue, holds, _, first, end, _ = wanted
+        try:
+            self._sieve.look(wanted, Claim(self._member, queue, holds, first, end), deadline)
+        except Damaged as error:
+            self._say_how_to_go_on(error, queue, first)
+            raise
 
     def _read(self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]) -> C:
         """Read a range. Give back what `read` does not return, or all if it raises."""
@@ -447,15 +461,18 @@ class Consumer(Settler):
         except BaseException as error:
             self._try_give_back(claim, first, end)
             if isinstance(error, Damaged):
-                error.add_note(
-                    f"The group {self._group!r} can go on behind it: engine.group({self._group!r})"
-                    f".skip({claim.queue.topic!r}, {claim.queue.number}, {first}) passes over one "
-                    "message, and seek over many."
-                )
+                self._say_how_to_go_on(error, claim.queue, first)
             raise
         if first + len(taken) < end:
             self._try_give_back(claim, first + len(taken), end)
         return taken
+
+    def _say_how_to_go_on(self, error: Damaged, queue: Queue, first: int) -> None:
+        error.add_note(
+            f"The group {self._group!r} can go on behind it: engine.group({self._group!r})"
+            f".skip({queue.topic!r}, {queue.number}, {first}) passes over one message, and seek "
+            "over many."
+        )
 
     def _use_up(self, claim: Claim) -> None:
         """Move to the dead letters what was tried as often as it may be, and not acked. What the

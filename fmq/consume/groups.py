@@ -11,8 +11,14 @@ from fmq.consume.backoff import DEFAULT
 from fmq.consume.by_priority import SpanWanted
 from fmq.consume.claim import Claim
 from fmq.consume.holds import QueueHolds
-from fmq.consume.key_order import KeyOrder
 from fmq.consume.membership import GroupRoom, Member
+from fmq.consume.ordered_claims import (
+    LOOKED_AT_ONCE,
+    InOrder,
+    LookWanted,
+    next_in_order,
+    order_of,
+)
 from fmq.consume.priority_claims import Candidate, ClaimAsked
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.sieve import SIFTED_AT_ONCE
@@ -211,8 +217,8 @@ class Groups:
     def end_holds(self, ack: AckRange) -> None:
         """End the holds of a range that is acked."""
         holds = self._holds.get((ack.group, ack.topic, ack.queue))
-        if holds is not None:
-            holds.end_acked(ack.first, ack.end)
+        if holds is not None and holds.end_acked(ack.first, ack.end):
+            self._ledger.arrived.add(ack.topic)
 
     def give_back(self, ack: AckRange) -> None:
         """Redeliver a range that a rolled-back transaction would have acked."""
@@ -278,12 +284,12 @@ class Groups:
         deadline: float,
         *,
         in_one_piece: bool = False,
-    ) -> Claim | SpanWanted | None:
+    ) -> Claim | SpanWanted | LookWanted | None:
         """Hold up to `limit` messages of one queue for `member` until `deadline`.
 
-        Return a SpanWanted if something has to be read first. The search begins with queue number
-        `turn` of all queues of `topics`, so that no queue starves. Leases that have ended by `now`
-        are given back first.
+        Return a SpanWanted or LookWanted if something has to be read first. The search begins with
+        queue number `turn` of all queues of `topics`, so that no queue starves. Leases that have
+        ended by `now` are given back first.
         """
         room = self.rooms[group]
         owner = None if room.strategy is None else member
@@ -297,7 +303,7 @@ class Groups:
         for topic in (*known[first:], *known[:first]):
             ready = self._ready_of(group, topic.name, self._looking(topic.name, owner))
             text = self._ledger.subscriptions[group, topic.name].filter
-            wanted = max(limit, SIFTED_AT_ONCE) if text or room.is_ordered else limit
+            wanted = max(limit, SIFTED_AT_ONCE) if text else limit
             ready.expire(now)
             i = bisect_left(ready.numbers, start)
             start = 0  # the other topics begin with their first queue
@@ -318,10 +324,19 @@ class Groups:
                 holds = self._holds_of(group, queue.topic, queue.number)
                 if now >= holds.earliest_deadline:
                     holds.expire(now)
-                found = holds.next_range(queue.next, queue.first, wanted, now)
+                if room.is_ordered:
+                    most = max(limit, LOOKED_AT_ONCE) if self._may_expire(queue) else limit
+                    ordered = next_in_order(
+                        holds, queue, text, most, now, in_one_piece=in_one_piece
+                    )
+                    if isinstance(ordered, LookWanted):
+                        return ordered
+                    if ordered is not None:
+                        return self._claim_in_order(member, queue, holds, ordered, deadline)
+                    found = None
+                else:
+                    found = holds.next_range(queue.next, queue.first, wanted, now)
                 if found is not None:
-                    if room.is_ordered and holds.order is None:
-                        holds.order = KeyOrder()
                     low, high, count = found
                     claim = Claim(member, queue, holds, low, high, text, count)
                     holds.hold(low, high, claim, deadline, count)
@@ -332,6 +347,27 @@ class Groups:
                     queue.idle.append(ready.add)
                 ready.remove_idle(i, min(holds.earliest_deadline, holds.redeliveries.next_due()))
         return None
+
+    def _may_expire(self, queue: Queue) -> bool:
+        """Return whether a message of `queue` may have expired by now."""
+        spans = queue.spans
+        return spans is not None and spans.may_have_expired(
+            queue.first, queue.next, self._clock.time_us()
+        )
+
+    def _claim_in_order(
+        self, member: Member, queue: Queue, holds: QueueHolds, found: InOrder, deadline: float
+    ) -> Claim:
+        (first, end), *rest = found.ranges
+        claim = Claim(member, queue, holds, first, end, found.filter, found.tries)
+        for each in rest:
+            claim.add(*each)
+        for each in found.ranges:
+            holds.hold(*each, claim, deadline, found.tries)
+        now_us = self._clock.time_us()
+        if claim.may_have_expired(now_us):
+            claim.now_us = now_us
+        return claim
 
     def _claim_by_priority(
         self, group: str, topic: Topic, ready: ReadyQueues, i: int, asked: ClaimAsked
@@ -374,7 +410,7 @@ class Groups:
             return
         claim.now_us = now_us
         more = SIFTED_AT_ONCE - (claim.end - claim.first)
-        while more > 0 and holds.order is None and not claim.count:
+        while more > 0 and not claim.count:
             found = holds.next_new_range(queue.next, queue.first, more)
             if found is None:
                 break
@@ -394,8 +430,8 @@ class Groups:
         ):
             return []
         holds = self._holds_of(group, queue.topic, queue.number)
-        if room.is_ordered and holds.order is None:
-            holds.order = KeyOrder()
+        if room.is_ordered:
+            order_of(holds, self._ledger.subscriptions[group, queue.topic].filter)
         claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
 

@@ -38,6 +38,7 @@ class QueueHolds:
         self._untried = Untried(acked, self._holds, self.redeliveries)
         self.earliest_deadline = math.inf  # no lease ends before it
         self.order: KeyOrder | None = None  # of a group that keeps the order of each key
+        self.has_ended = False  # the group was moved, and goes on with other holds
         self._by_priority: PriorityOrder | None = None
 
     def belong_to(self, ready: ReadyQueues) -> None:
@@ -57,8 +58,8 @@ class QueueHolds:
         New messages and those that were given back take turns, see redelivery.py. The caller adds
         a hold for the range.
         """
-        if self._by_priority is not None:
-            self._end_priorities()
+        if self.order is not None:
+            self.end_order()
         redeliveries = self.redeliveries
         if not redeliveries:
             return self._untried.take(visible, first, limit)
@@ -78,6 +79,8 @@ class QueueHolds:
 
     def by_priority(self, queue: Queue, now: float) -> PriorityOrder:
         """Return the order of a queue whose messages have priorities."""
+        if self.order is not None:
+            self.end_order()
         order = self._by_priority
         if order is None:
             self._by_priority = order = PriorityOrder(
@@ -91,15 +94,35 @@ class QueueHolds:
                 order.put_back(found.first, found.end, found.count, found.behind)
         return order
 
+    def begin_order(self, filter_text: str) -> KeyOrder:
+        """Keep the order of each key from now on."""
+        if self.order is None:
+            if self._by_priority is not None:
+                self._end_priorities()
+            self._untried.pop_returned()  # it is looked at with the rest
+            self.order = KeyOrder(self._acked.floor, filter_text)
+        return self.order
+
+    def end_order(self) -> None:
+        """Go on in the order of offsets: the group does not keep that of keys any more."""
+        self.order = None
+        self._untried.begin_again()
+        for hold in [*self._holds.by_first.values()]:
+            if hold.owner is LATER:
+                self.give_back(hold.first, hold.end)
+
     def _end_priorities(self) -> None:
-        """Go on in the order of offsets: the group keeps the order of each key now."""
+        """Go on without priorities."""
         assert self._by_priority is not None
         returned, self._by_priority = self._by_priority.take_back(), None
         for first, end, count in returned:
             if count:
                 self.redeliveries.add(first, end, count, 0.0)
-            else:
-                self._untried.put_back(first, end)
+
+    @property
+    def floor(self) -> int:
+        """The offset below which all is acked."""
+        return self._acked.floor
 
     def hold(self, first: int, end: int, owner: object, deadline: float, count: int = 0) -> None:
         """Hold a range that has no owner, until `deadline`. It was tried `count` times."""
@@ -139,6 +162,8 @@ class QueueHolds:
             tried.append((low, high, hold.count))
             self._holds.remove(low)
         self._untried.remove(first, end)
+        if self.order is not None:
+            self.order.take_these(first, end)
         at = first
         for low, high, count in (*sorted(tried), (end, end, 0)):
             if at < low:
@@ -177,12 +202,16 @@ class QueueHolds:
         """Return whether the ack of `offset` is durable."""
         return offset in self._acked
 
-    def unknown(self, end: int) -> list[tuple[int, int]]:
-        """Return what is held below `end` and was never looked at by the order of keys."""
-        assert self.order is not None
-        known = [(hold.first, hold.end) for hold in self._holds.find_all(0, end)]
-        known += [(each.first, each.end) for each in self.redeliveries.within(0, end)]
-        return [(first, min(last, end)) for first, last in known if first not in self.order]
+    def busy(self, first: int, end: int) -> set[int]:
+        """Return the offsets of a range that are held, or wait to be redelivered."""
+        ranges = self._holds.pieces(first, end)
+        ranges += [(each.first, each.end) for each in self.redeliveries.within(first, end)]
+        return {each for low, high in ranges for each in range(max(low, first), min(high, end))}
+
+    def hold_later(self, offset: int, count: int) -> None:
+        """Hold a message that was tried until those before it of its key are acked."""
+        self._ready.unleased.add(self)
+        self._holds.add(Hold(offset, offset + 1, LATER, math.inf, count))
 
     def unacked(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that are not acked."""
@@ -235,13 +264,16 @@ class QueueHolds:
 
     def end_all(self) -> None:
         """End every hold: the group goes on elsewhere."""
+        self.has_ended = True
         for first in [*self._holds.by_first]:
             self._holds.remove(first)
         self._untried.pop_returned()
         self.redeliveries.clear()
 
-    def end_acked(self, first: int, end: int) -> None:
-        """End every hold in a range that was acked."""
+    def end_acked(self, first: int, end: int) -> bool:
+        """End every hold in a range that was acked. Return whether other messages may be handed out
+        now, which have waited for it.
+        """
         exact = self._holds.by_first.get(first)
         if exact is not None and exact.end == end:
             self._holds.remove(first)
@@ -249,11 +281,16 @@ class QueueHolds:
             for low, high in self._holds.pieces(first, end):
                 self._holds.split(low, high)
                 self._holds.remove(low)
-        if self.order is not None:
-            for offset in range(first, end):
-                for later in self.order.remove(offset):
-                    if self.is_held_by(later, later + 1, LATER):
-                        self.give_back(later, later + 1)
+        if self.order is None:
+            return False
+        is_free, left = self.order.remove(first, end)
+        for later in left:
+            if self.is_held_by(later, later + 1, LATER):
+                self.give_back(later, later + 1)
+                is_free = True
+        if is_free:
+            self._ready.add(self._number)
+        return is_free
 
     def give_back(self, first: int, end: int, due: float = 0.0, count: int | None = None) -> None:
         """End the hold of this range, and hand it out again: what was not tried at the next poll
@@ -261,24 +298,42 @@ class QueueHolds:
         """
         self._ready.add(self._number)
         hold = self._holds.split(first, end)
-        if hold is not None:
-            self._holds.remove(first)
-            if count is not None or hold.count:
-                times = hold.count if count is None else count
-                self.redeliveries.add(first, end, times, due)
-            else:
-                self._untried.put_back(first, end)
-            if self.order is not None and hold.owner is not LATER:
-                self._take_later(first, end)
+        if hold is None:
+            return
+        self._holds.remove(first)
+        if self.order is not None and hold.owner is not LATER:
+            self._take_later(first, end)
+        if count is not None or hold.count:
+            times = hold.count if count is None else count
+            self.redeliveries.add(first, end, times, due)
+        elif self.order is None:
+            self._untried.put_back(first, end)
+        else:
+            self._put_back_in_order(first, end)
 
     def _take_later(self, first: int, end: int) -> None:
         """Take from its claim what must not be acked before the messages that are given back."""
         assert self.order is not None
         for offset in range(first, end):
-            for later in self.order.after(offset):
+            for later in reversed(self.order.after(offset)):
                 hold = None if later < end else self._holds.find(later)
-                if hold is not None and isinstance(hold.owner, Claim):
+                if hold is None or not isinstance(hold.owner, Claim):
+                    continue
+                if hold.count:
                     self.transfer(later, later + 1, hold.owner, LATER)
+                else:
+                    self._holds.split(later, later + 1)
+                    self._holds.remove(later)
+                    self._put_back_in_order(later, later + 1)
+
+    def _put_back_in_order(self, first: int, end: int) -> None:
+        """Hand out a range again that was not tried."""
+        assert self.order is not None
+        for offset in range(end - 1, first - 1, -1):
+            if self.order.after(offset):
+                self.redeliveries.add(offset, offset + 1, 0, 0.0)  # it goes before those
+            else:
+                self.order.put_back(offset, offset + 1)
 
     def give_back_held(self, first: int, end: int, owner: object) -> None:
         """Give back what `owner` holds of the range. It may have lost a part of it: where the order

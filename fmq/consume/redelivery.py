@@ -96,16 +96,21 @@ class Redeliveries:
                 waiting.behind = visible
                 self._due.append(waiting)
 
-    def take(self, limit: int, new: int | None) -> GivenBack | None:
-        """Remove and return at most `limit` messages whose turn it is. `new` is the first offset
-        that was never handed out; None if there is none.
+    def next_turn(self, new: int | None) -> GivenBack | None:
+        """Return the messages whose turn it is. `new` is the first offset that was never handed
+        out; None if there is none.
         """
         due = self._due
         while due and due[0].is_gone:
             due.popleft()
-        if not due or (new is not None and new < due[0].behind):
+        return None if not due or (new is not None and new < due[0].behind) else due[0]
+
+    def take(self, limit: int, new: int | None) -> GivenBack | None:
+        """Remove and return at most `limit` of the messages whose turn it is."""
+        waiting = self.next_turn(new)
+        if waiting is None:
             return None
-        waiting = due.popleft()
+        self._due.popleft()
         self._remove(waiting)
         waiting.is_gone = False
         # Messages that were given back one by one are handed out together again.

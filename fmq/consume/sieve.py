@@ -2,30 +2,31 @@
 
 They are read from the heads of records, without the bodies. What a filter does not let through is
 passed over by an ack, so that a group does not keep the journal for it. So is what has expired: the
-ack says so, and it is counted, or becomes a dead letter, too. What must wait for an earlier message
-of its key is held until that one is acked.
+ack says so, and it is counted, or becomes a dead letter, too. Where the order of keys is kept, the
+keys are read before the claim.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import repeat
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from itertools import count, repeat
 
 from fmq.consume.burying import Burying
 from fmq.consume.claim import Claim
 from fmq.consume.expiring import bury_expired
-from fmq.consume.holds import LATER
 from fmq.consume.key_order import Key
+from fmq.consume.ordered_claims import LookWanted, learn, next_look
 from fmq.consume.ranges import Ranges, gaps_between, ranges_of
-from fmq.errors import BadFilter, BadOption, FilterDiffers, FmqError
+from fmq.errors import BadFilter, BadOption, FilterDiffers, FmqError, OffsetGone
 from fmq.filters import Filter, stored
 from fmq.store.extension import EXPIRED_ACKS
 from fmq.store.extras import NEVER
+from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
-from fmq.tx.ledger import Queue
+from fmq.store.reader import Carried
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
 
@@ -113,18 +114,11 @@ class Sieve:
         self, claim: Claim, first: int, end: int, limit: int, *, in_one_piece: bool
     ) -> Ranges:
         """Return what is to be handed out between two offsets."""
-        later: list[int] = []
         expired: list[int] = []
-        if claim.holds.order is None:
-            looking = claim, first, end, limit, expired
-            matching, upto = self._matching(*looking, in_one_piece=in_one_piece)
-            free = matching
-        else:
-            keys, upto = self._keys_of(claim, expired)
-            matching = [*keys]
-            free, later, upto = self._in_order(claim, keys, limit, upto)
+        looking = claim, first, end, limit, expired
+        matching, upto = self._matching(*looking, in_one_piece=in_one_piece)
         taken: Ranges = []
-        for offset in free:
+        for offset in matching:
             if taken and taken[-1][1] == offset:
                 taken[-1] = taken[-1][0], offset + 1
             elif taken and in_one_piece:
@@ -134,131 +128,76 @@ class Sieve:
                 taken.append((offset, offset + 1))
         expired = expired[: bisect_left(expired, upto)]
         passed = gaps_between(sorted((*matching, *expired)), first, upto)
-        counted = ranges_of(expired)
-        if counted and self._burying is not None:
-            counted = bury_expired(self._burying, self._writer, self._group, claim, counted)
-        if passed or counted:
-            self._pass_over(claim, passed, counted)
-
-        def hold_the_rest() -> None:
-            for offset in later:
-                if offset < upto and claim.holds.transfer(offset, offset + 1, claim, LATER):
-                    self._release_if_first(claim, offset)
-            if upto < end:
-                claim.holds.give_back_held(upto, end, claim)
-
-        if later or upto < end:
-            self._writer.change(hold_the_rest)
+        self._let_go(claim, passed, ranges_of(expired))
+        if upto < end:
+            self._give_back(claim, [(upto, end)])
         return taken
 
-    def _release_if_first(self, claim: Claim, offset: int) -> None:
-        """Hand a message out after all, if another thread has just acked those before it of its
-        key. That ack met it in this claim, so it will not release it. Under the lock.
+    def _let_go(self, claim: Claim, passed: Ranges, expired: Ranges) -> None:
+        """Ack what does not match, and count what has expired, or make dead letters of it."""
+        if expired and self._burying is not None:
+            expired = bury_expired(self._burying, self._writer, self._group, claim, expired)
+        if passed or expired:
+            self._pass_over(claim, passed, expired)
+
+    # --- where the order of keys is kept ----------------------------------------------------------
+
+    def look(self, wanted: LookWanted, claim: Claim, deadline: float) -> None:
+        """Read the keys that a poll wants to know, and let the order know them. What the group does
+        not want is passed over, held by `claim`. Raises what reading raises if it begins with that.
         """
-        order = claim.holds.order
-        assert order is not None
-        if not order.before(offset):
-            claim.holds.give_back(offset, offset + 1)
-            self._messages.wake_for(claim.queue)
+        queue, holds, order, first, end, text = wanted
+        spans = queue.spans
+        may_expire = spans is not None and not is_internal(queue.topic)
+        now_us = self._messages.clock.time_us() if may_expire else 0
+        keys: list[tuple[int, Key, bool]] = []
+        expired: set[int] = set()
+        at = first
+        try:
+            while at < end:
+                for carried in self._messages.carried(queue, at, end - at):
+                    for offset, key, matches, expires_us in _keys_in(carried, text, now_us):
+                        is_over = matches and expires_us <= now_us
+                        if is_over:
+                            expired.add(offset)
+                        keys.append((offset, key, matches and not is_over))
+                    at = carried.first + carried.messages
+        except OffsetGone:
+            return  # retention was here meanwhile: the next claim looks at what is left
+        except (FmqError, OSError):
+            if at == first:
+                order.unreadable = first
+                raise
+        end = at
+        what = wanted, end, keys, claim, deadline
+        held = self._writer.change(lambda: learn(*what))
+        try:
+            offsets = [each for low, high in held for each in range(low, high)]
+            self._let_go(
+                claim,
+                ranges_of(each for each in offsets if each not in expired),
+                ranges_of(each for each in offsets if each in expired),
+            )
+        except BaseException:
+            self._give_back(claim, held)
+            raise
 
-    def _keys_of(self, claim: Claim, expired: list[int]) -> tuple[dict[int, Key], int]:
-        """Return the keys of the messages that match, by offset, and the end of what was looked at.
-        Add those that have expired to `expired`.
-
-        The order also learns the keys of what others hold and it was not told of.
-        """
-        holds, order, queue = claim.holds, claim.holds.order, claim.queue
-        assert order is not None
-        with self._writer.commit_queue.lock:
-            unknown = holds.unknown(claim.first)
-        for part in unknown:
-            self._learn(claim, *part)
-        keys = dict(self._keys_in(queue, claim.first, claim.end, claim.filter))
-        if claim.now_us:
-            for offset in self._expired_in(claim, claim.first, claim.end):
-                if keys.pop(offset, None) is not None:
-                    expired.append(offset)
-        return keys, claim.end
-
-    def know_order(self, claims: list[Claim]) -> list[Claim]:
-        """Learn the keys of what was claimed again after a restart. Return the claims whose keys
-        could be read; the others are given back, because their order would be unknown.
+    def know_order(self, claims: list[Claim], deadline: float) -> list[Claim]:
+        """Learn the keys of what was claimed again after a restart, and of what is before it.
+        Return the claims whose keys could be read; the others are given back, because their order
+        would be unknown.
         """
         known = []
         for claim in claims:
             try:
-                self._learn(claim, claim.first, claim.end)
+                while (wanted := self._writer.change(partial(_next_before, claim))) is not None:
+                    passing = Claim(claim.member, claim.queue, claim.holds, *wanted[3:5])
+                    self.look(wanted, passing, deadline)
             except (FmqError, OSError):
                 self._give_back(claim, claim.ranges)
             else:
                 known.append(claim)
         return known
-
-    def _learn(self, claim: Claim, first: int, end: int) -> None:
-        """Let the order know the keys between two offsets of the queue of `claim`."""
-        holds, order = claim.holds, claim.holds.order
-        assert order is not None
-        keys = [*self._keys_in(claim.queue, first, end)]
-
-        def add() -> None:
-            for offset, key in keys:
-                if not holds.is_acked(offset):
-                    order.add(offset, key)
-
-        self._writer.change(add)
-
-    def _keys_in(
-        self, queue: Queue, at: int, end: int, text: str = ""
-    ) -> Iterator[tuple[int, Key]]:
-        """Yield the offset and the key of each message that matches."""
-        matches = filter_of(text).matches_message if text else None
-        while at < end:
-            for carried in self._messages.carried(queue, at, end - at):
-                keys = enumerate(carried.keys(), carried.first)
-                if matches is None:
-                    yield from keys
-                else:
-                    for each, (tag, headers) in zip(keys, carried.looks(), strict=True):
-                        if matches(tag, headers):
-                            yield each
-                at = carried.first + carried.messages
-
-    def _in_order(
-        self, claim: Claim, keys: dict[int, Key], limit: int, upto: int
-    ) -> tuple[list[int], list[int], int]:
-        """Return up to `limit` offsets that may be handed out, those before them that may not yet,
-        and the end of both.
-        """
-        order, is_held = claim.holds.order, claim.holds.is_held_by
-        assert order is not None
-        free: list[int] = []
-        later: list[int] = []
-        mine: dict[Key, int] = {}  # how many of each key are handed out with this claim
-
-        def choose() -> int:
-            for offset, key in keys.items():
-                if len(free) == limit:
-                    return offset
-                if not is_held(offset, offset + 1, claim):
-                    continue  # taken from it meanwhile, and acked perhaps: the order forgets that
-                order.add(offset, key)
-                if order.before(offset) == mine.get(key, 0):
-                    mine[key] = mine.get(key, 0) + 1
-                    free.append(offset)
-                else:
-                    later.append(offset)
-            return upto
-
-        return free, later, self._writer.change(choose)
-
-    def _expired_in(self, claim: Claim, at: int, end: int) -> Iterator[int]:
-        """Yield the offsets of the messages that have expired."""
-        while at < end:
-            for carried in self._messages.carried(claim.queue, at, end - at):
-                for offset, expires_us in enumerate(carried.expiries_us(), carried.first):
-                    if expires_us <= claim.now_us:
-                        yield offset
-                at = carried.first + carried.messages
 
     def _matching(
         self,
@@ -324,3 +263,19 @@ class Sieve:
                     claim.holds.transfer(low, high, claim, append)
 
         self._writer.commit_queue.run(plan, append, False)
+
+
+def _keys_in(carried: Carried, text: str, now_us: int) -> Iterator[tuple[int, Key, bool, int]]:
+    """Yield the offset and the key of each message, whether it passes the filter `text`, and when
+    it expires if that is asked for.
+    """
+    matches: Iterable[bool] = repeat(True)
+    if text:
+        wanted = filter_of(text).matches_message
+        matches = (wanted(*look) for look in carried.looks())
+    expiries = carried.expiries_us() if now_us else repeat(NEVER)
+    return zip(count(carried.first), carried.keys(), matches, expiries, strict=False)
+
+
+def _next_before(claim: Claim) -> LookWanted | None:
+    return next_look(claim.holds, claim.queue, claim.end, claim.end)

@@ -90,6 +90,11 @@ class Untried:
         self._returned.clear()
         return ranges
 
+    def begin_again(self) -> None:
+        """Find what is free from the first message on that is not acked."""
+        self._returned.clear()
+        self.cursor = self._acked.floor
+
     def free_range(self, first: int, end: int) -> Range | None:
         """Return the first range between two offsets that is neither acked, nor held, nor waits to
         be due.

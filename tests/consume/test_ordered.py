@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq import Engine, filters
+from fmq.consume import consumer as consumers
 from fmq.consume import sieve
 from fmq.consume.sieve import Sieve
 from fmq.errors import LeaseLost, StrategyDiffers
@@ -56,65 +58,114 @@ def test_the_next_of_a_key_comes_when_the_one_before_is_acked(engine: Engine) ->
         third = consumer.poll()
         assert bodies(third) == ["c3"]
         first.ack()
-        (next_one,) = consumer.poll()
+        (next_one,) = consumer.poll(limit=1)
         assert bodies([next_one, *consumer.poll()]) == ["a2"]
         next_one.ack()
         assert bodies(consumer.poll()) == ["a4"]
 
 
-def test_an_ack_while_another_thread_polls_strands_no_message() -> None:
-    """Method: before each line of the choice of a poll, another thread acks."""
-    for lines in at_each_line(lambda at: Lines(sieve, at, function=Sieve._sift.__code__)):
+def looks() -> Iterator[Lines]:
+    """Something at each line of a look at keys, one after the other."""
+    return at_each_line(lambda at: Lines(sieve, at, function=Sieve.look.__code__))
+
+
+def test_an_ack_while_another_thread_looks_strands_no_message() -> None:
+    """Method: before each line of a look at the keys of new messages, another thread acks."""
+    for lines in looks():
         with opened(CrashDisk()) as engine, joined(engine) as consumer:
-            send(engine, "a", "a", "b")
-            (first,) = consumer.poll(limit=1)
+            send(engine, "a")
+            (first,) = consumer.poll()
+            send(engine, "c", "a", "b")
             lines.act = partial(in_thread, first.ack, "the ack")
             found: Any = lines.run(consumer.poll)
             if not lines.met:
                 first.ack()
             found += consumer.poll()
-            assert sorted(bodies(found)) == ["a1", "b2"], lines.met
+            assert sorted(bodies(found)) == ["a1", "b2", "c0"], lines.met
 
 
-def test_a_release_while_another_thread_polls_strands_no_message() -> None:
-    """It takes back later messages of its key from the claim of that poll; the rest of what the
-    poll does not return is handed out again at once, and not when a lease ends.
-    """
-    for lines in at_each_line(lambda at: Lines(sieve, at, function=Sieve._sift.__code__)):
+def test_a_release_while_another_thread_looks_strands_no_message() -> None:
+    """It takes back later messages of its key from their claim."""
+    for lines in looks():
         with opened(CrashDisk()) as engine, joined(engine) as consumer:
-            send(engine, "a", "b", "a", "b", "a")
-            (first,) = consumer.poll(limit=1)
+            send(engine, "a", "a")
+            first, later = consumer.poll()
+            send(engine, "b", "b", "a", "b", "a")
             lines.act = partial(in_thread, first.release, "the release")
             batch: Any = lines.run(consumer.poll_batch)
             if not lines.met:
                 first.release()
+            with pytest.raises(LeaseLost):
+                later.ack()
             found = [each.decode() for each in batch.bodies]
             batch.ack()
             found += acked(consumer)
-            assert sorted(found) == ["a0", "a2", "a4", "b1", "b3"], lines.met
+            assert sorted(found) == ["a0", "a1", "a2", "a4", "b0", "b1", "b3"], lines.met
 
 
-def test_what_is_acked_while_another_thread_polls_holds_up_no_later_message() -> None:
-    """Method: the message before it is given back, so it leaves the claim of that poll. Then both
-    are handed out and acked, before each line of the choice of the poll.
+def test_a_skip_before_an_attempt_is_counted_strands_no_message() -> None:
+    """It takes a part of what the poll has claimed, and the poll gives back the rest at once, not
+    when its lease ends.
     """
-    for lines in at_each_line(lambda at: Lines(sieve, at, function=Sieve._sift.__code__)):
+    for lines in at_each_line(
+        lambda at: Lines(consumers, at, function=fmq.Consumer._count.__code__)
+    ):
         with opened(CrashDisk()) as engine, joined(engine) as consumer:
-            send(engine, "a", "b", "a", "b", "a")
-            (first,) = consumer.poll(limit=1)
-            batch = consumer.poll_batch()  # b1; a4 was looked at, and given back
-            assert batch is not None
-            found = [each.decode() for each in batch.bodies]
+            send(engine, "a", "b", "c")
+            group = engine.group("g")
+            lines.act = partial(in_thread, partial(group.skip, "t", 0, 1), "the skip")
+            deliveries: Any = lines.run(consumer.poll)
+            if not lines.met:
+                group.skip("t", 0, 1)
+            for each in deliveries:
+                with suppress(LeaseLost):
+                    each.ack()
+            found = {*bodies(deliveries), *acked(consumer)}
+            assert {"a0", "c2"} <= found <= {"a0", "b1", "c2"}, lines.met
 
+
+def test_what_is_acked_while_another_thread_looks_holds_up_no_later_message() -> None:
+    """Method: another thread looks at the same messages, handles and acks them, before each line
+    of the look.
+    """
+    for lines in looks():
+        with opened(CrashDisk()) as engine, joined(engine) as consumer:
+            send(engine, "a")
+            (first,) = consumer.poll()
+            send(engine, "b", "a", "b", "a")
+            found: list[str] = []
             lines.act = partial(in_thread, partial(go_on, first, consumer, found), "it")
-            assert lines.run(consumer.poll) == []
+            deliveries: Any = lines.run(consumer.poll)
+            for each in deliveries:
+                each.ack()
+            found += bodies(deliveries)
             if not lines.met:
                 go_on(first, consumer, found)
-            batch.ack()
-            found += acked(consumer)
             engine.send("t", b"a5", key="a")
             found += acked(consumer)
-            assert sorted(found) == ["a0", "a2", "a4", "a5", "b1", "b3"], lines.met
+            assert sorted(found) == ["a0", "a1", "a3", "a5", "b0", "b2"], lines.met
+
+
+def test_a_look_that_is_interrupted_is_made_again(clock: FakeClock) -> None:
+    """Of what does not match, some may be passed over when the lease of the poll has ended."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for lines in looks():
+        with opened(CrashDisk(), clock) as engine:
+            for number in range(5):
+                engine.send("t", b"%d" % number, key="a", tag="x" if number % 2 else "y")
+            with joined(engine, filter=filters.tags("x"), lease_seconds=5) as consumer:
+                lines.act = interrupt
+                found: list[str] = []
+                with suppress(KeyboardInterrupt):
+                    found += cast(list[str], lines.run(partial(acked, consumer)))
+                clock.advance(6)
+                found += acked(consumer)
+                assert found == ["1", "3"], lines.met
+            [info] = engine.groups("g")
+            assert info.acked_below == 5, lines.met
 
 
 def go_on(first: fmq.Delivery, consumer: fmq.Consumer, found: list[str]) -> None:
@@ -221,7 +272,7 @@ def test_a_filter_does_not_block_a_key(engine: Engine) -> None:
         (first,) = consumer.poll(limit=1)
         assert consumer.poll() == []
         first.ack()
-        assert bodies(consumer.poll()) == ["3"]
+        assert bodies(consumer.poll()) == ["3", "5"]
 
 
 def test_all_members_keep_the_order_or_none(engine: Engine) -> None:
