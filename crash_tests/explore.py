@@ -12,7 +12,7 @@ import json
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from random import Random
@@ -20,9 +20,10 @@ from random import Random
 from crash_tests.directories import check_has_checkpoint
 from crash_tests.engines import PATH, abandon, open_engine, options_of, violation_of
 from crash_tests.failure import Event, Failure, power
+from crash_tests.follower import check_still_shown
 from crash_tests.futures import check_futures
 from crash_tests.memory import Memory, State
-from crash_tests.oracle import Oracle, Violation
+from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.tally import Tally
 from crash_tests.trial import Trial
@@ -52,6 +53,8 @@ class Moment:
 
     disk: CrashDisk
     oracle: Oracle
+    shown: dict[Lane, int] = field(default_factory=dict)
+    """How far a reader was shown each queue."""
 
 
 @cache
@@ -107,7 +110,9 @@ class Explorer:
 
         def note(run: Run) -> None:
             wanted = run.at >= since
-            moments.append(Moment(run.disk.stopped(), run.oracle.copy()) if wanted else None)
+            moments.append(
+                Moment(run.disk.stopped(), run.oracle.copy(), run.shown) if wanted else None
+            )
 
         run = self.start()
         run.watch(note)
@@ -188,7 +193,7 @@ class Explorer:
             known = state.fingerprint(), promises
             if not self._memory.knows(known):
                 self.states.add(known)
-            if not self._try(crash_at, event, state, moment.oracle):
+            if not self._try(crash_at, event, state, moment):
                 break
 
     def crashes(self, disk: CrashDisk) -> Iterator[tuple[Event, CrashDisk]]:
@@ -220,6 +225,7 @@ class Explorer:
             if failure.crash_at < 0:
                 return None
             first, *rest = failure.path
+            self._check_still_shown(first, self.crashed(run, first), run)
             self.trial_of(run, first).replay(rest)
         except Exception as error:
             violation = violation_of(error)
@@ -237,19 +243,24 @@ class Explorer:
         finally:
             run.unfollow()
 
+    def _check_still_shown(self, event: Event, state: CrashDisk, at: Run | Moment) -> None:
+        if event["do"] == "kill" and at.shown and self.depth.honest:
+            check_still_shown(state.after_kill(), self._options, at.shown)
+
     def _draw(self, state: CrashDisk) -> float:
         """From 0 to 1; it depends on nothing but the disk, whoever comes to it first."""
         return zlib.crc32(f"{self._seed} {state.fingerprint()}".encode()) / (1 << 32)
 
-    def _try(self, crash_at: int, event: Event, state: CrashDisk, oracle: Oracle) -> bool:
+    def _try(self, crash_at: int, event: Event, state: CrashDisk, moment: Moment) -> bool:
         """Put one state through recovery and what follows; False if a promise was broken."""
-        trial = Trial(self._options, state, oracle, [event], self._seed, self._memory)
+        trial = Trial(self._options, state, moment.oracle, [event], self._seed, self._memory)
         full = self._draw(state) < self.depth.full
         chain = self.depth.chain and (full or event["do"] == "kill")
         twice = self.depth.twice > 0 and (
             event["do"] == "kill" or self._draw(state) < self.depth.twice
         )
         try:
+            self._check_still_shown(event, state, moment)
             if not self.workload.fresh:
                 check_has_checkpoint(state.files(PATH), self._memory.sound)
             trial.go(full=full, chain=chain, twice=twice)

@@ -46,6 +46,11 @@ class Follower:
                 oracle.shown((topic, queue), offset, body, is_durable=True)
             self._read_to[topic, queue] = max(known, first + len(bodies))
 
+    @property
+    def shown(self) -> dict[Lane, int]:
+        """How far each queue was shown by now."""
+        return self._read_to.copy()
+
     def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:
         """Everything that it shows; nothing before there is a journal."""
         try:
@@ -67,3 +72,17 @@ class Follower:
         if self._engine is not None:
             self._engine.close()
             check_files(self._door)
+
+
+def check_still_shown(disk: CrashDisk, options: Options, shown: dict[Lane, int]) -> None:
+    """Violation if a reader that comes after a kill is shown less than one before it was."""
+    try:
+        with fmq.open(PATH, options, read_only=True, disk=disk) as reader:
+            now = {(each.topic, each.queue): each.next for each in reader.queues()}
+    except (NotAStore, CheckpointLost):
+        if not shown:
+            return
+        now = {}
+    less = {lane: (end, now.get(lane, 0)) for lane, end in shown.items() if now.get(lane, 0) < end}
+    if less:
+        raise Violation("I21", f"shown before the kill and after it: {less}")

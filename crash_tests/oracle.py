@@ -42,6 +42,7 @@ INVARIANTS = {
     "I19": "a follower beside a sound writer, or a recovery, sees no damage, and nothing else than "
     "they show",
     "I20": "a sealed segment of another future of the journal is refused",
+    "I21": "a kill takes nothing from readers that one of them was shown before it",
 }
 
 

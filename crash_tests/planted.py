@@ -35,6 +35,12 @@ MUTANTS = (
         "--workload never",
     ),
     Mutant(
+        "a page whose engine was killed is not believed",
+        "or (not is_held and said != (self._store, page.identity()))",
+        "or not is_held",
+        "--workload send",
+    ),
+    Mutant(
         "delivery before the sync",
         "self._writing.write(start - segment.base, buffers, sync=sync)",
         "self._writing.write(start - segment.base, buffers, sync=len(self.segments) < 2)",

@@ -10,8 +10,8 @@ from weakref import WeakMethod
 
 from crash_tests.carry_on import look_again, plain
 from crash_tests.engines import PATH, abandon, open_engine, options_of, rules_of
-from crash_tests.follower import Follower
-from crash_tests.oracle import Oracle, Violation
+from crash_tests.follower import Follower, check_still_shown
+from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.resources import STEP_OPERATIONS_MAX, Door, check_files, check_reserved
 from crash_tests.steps import STEPS
 from crash_tests.workload import Workload
@@ -56,6 +56,7 @@ class Run:
         self.transactions: dict[str, Transaction] = {}
         self.consumers: dict[str, Consumer] = {}
         self.followers: list[Follower] = []
+        self.shown: dict[Lane, int] = {}  # how far the first of them was shown each queue
         self.step_operations_max = STEP_OPERATIONS_MAX
         self._operations_left = STEP_OPERATIONS_MAX  # of the step that is running
         self.exported = ""  # the segment that an export is reading
@@ -112,6 +113,8 @@ class Run:
             raise PowerLoss("it does not end")
         for follower in self.followers:
             follower.look(self.oracle)
+        if self.followers:
+            self.shown = self.followers[0].shown
         if self._watcher is not None:
             self._watcher(self)
 
@@ -202,6 +205,7 @@ class Run:
         self.disk = old.after_kill(crash_at=left)
         self.past.append(old)
         old.stop()
+        check_still_shown(self.disk.after_kill(), self.options, self.shown)
         self._watch_disk()
         if self.followers:
             self.unfollow()

@@ -64,11 +64,14 @@ class Page(Protocol):
     def boot(self) -> bytes:
         """16 bytes that name this start of the machine."""
 
+    def identity(self) -> tuple[int, int]:
+        """Return what tells this page from a copy of it."""
+
     def is_held(self) -> bool:
         """Return whether its maker has it open."""
 
-    def close(self) -> None:
-        """Close it. Its name goes, too, if its maker closes it."""
+    def close(self, *, keep: bool = False) -> None:
+        """Close it. Its name goes, too, if its maker closes it, unless it is to `keep` it."""
 
 
 class Directory(Protocol):
@@ -106,10 +109,12 @@ class Directory(Protocol):
     def locked_by(self, name: str) -> Locked | None:
         """Return the error that a writer would get now; None if no engine has the lock."""
 
-    def make_page(self, name: str) -> Page:
-        """Return a new page of zeros, in place of any file `name`. It is held until it is closed.
+    def make_page(self, name: str, begin: Callable[[Page], None]) -> Page:
+        """Return a new page, in place of any file `name`. It is held until it is closed.
 
-        Raises OSError, also where not all processes would see what is stored in it.
+        `begin` is given it with zeros, and stores what it says first. Whoever opens `name` finds
+        the file from before, or the page as `begin` has left it. Raises OSError, also where not all
+        processes would see what is stored in it.
         """
 
     def page(self, name: str) -> Page:

@@ -157,7 +157,7 @@ class Parts:
         self._opened_at = journal.written_to
         self._page: Page | None = None
         with suppress(OSError):  # readers do without it
-            self._page = begin_page(directory, drawn, journal.durable_to)
+            self._page = begin_page(directory, found.store, drawn, journal.durable_to)
             journal.page = self._page.words
 
     def _fill_catalog(self) -> None:
@@ -239,6 +239,7 @@ class Parts:
         """Close all files."""
         self.journal.page = no_page()
         if self._page is not None:
-            self._page.close()
+            # Without a last checkpoint only the page says what readers have been shown.
+            self._page.close(keep=self.chores.checkpointer.upto < self.ledger.applied_upto)
         self.ledger.timers.close()
         self.journal.close()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,25 @@ from typing import Any
 import pytest
 
 import fmq
+from fmq import table
 from fmq import ReadOnlyEngine
 from fmq.disk import Page
 from fmq.errors import Locked
 from fmq.posix import RealDirectory, RealDisk
 from fmq.read_only_engine import LOOK_SECONDS
-from fmq.store.page import AGAIN, BOOT, DURABLE_TO, INCARNATION, PAGE, PageReader, begin_page
+from fmq.recovery.layout import read_header
+from fmq.store.page import (
+    AGAIN,
+    BOOT,
+    DURABLE_TO,
+    IDENTITY,
+    INCARNATION,
+    PAGE,
+    STORE,
+    PageReader,
+    Told,
+    begin_page,
+)
 from fmq.table.snapshot import see
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
@@ -162,7 +178,8 @@ def incarnation(disk: CrashDisk) -> list[int]:
 
 def lying(disk: CrashDisk, end: int) -> Page:
     """A page that says that the journal is durable up to `end`, held as by an engine."""
-    return begin_page(disk.directory("data", make=False), b"lie", end)
+    directory = disk.directory("data", make=False)
+    return begin_page(directory, read_header(directory, 0).store, b"lie", end)
 
 
 def unsynced() -> tuple[CrashDisk, int]:
@@ -173,38 +190,121 @@ def unsynced() -> tuple[CrashDisk, int]:
         return disk.after_kill(), inside(engine).journal.position
 
 
-def test_a_page_that_is_not_held_is_not_believed() -> None:
-    """That is the only difference: while it is held the reader shows what it says."""
+def test_what_was_shown_stays_shown_when_the_engine_is_killed(disk: CrashDisk) -> None:
+    """For readers that are there, for new ones and for tables, over a roll and a decision. And a
+    power cut may leave any bytes in the page: it is not believed, and no damage is seen.
+    """
+    with opened(disk) as engine, looking(disk) as reader:
+        for number in range(20):
+            engine.send("t", b"%d" % number + b"x" * 300)
+        for number in range(2):
+            engine.transaction(tx_id=str(number)).prepare()
+        engine.transaction(tx_id="T").commit()
+        shown = bodies(reader, "t"), reader.undecided(), reader.outcome("T"), reader.visible_to
+        killed = disk.after_kill()
+        for _ in range(2):
+            with looking(killed) as late:
+                seen = bodies(late, "t"), late.undecided(), late.outcome("T"), late.visible_to
+                assert seen == shown
+                late.refresh()
+                assert late.visible_to == shown[-1]
+            assert see("data", disk=killed).visible_to == shown[-1]
+            killed = killed.after_kill()
+    for cut in (killed.after(loss) for loss in killed.losses()):
+        with looking(cut) as late:
+            assert late.visible_to < shown[-1]
+            assert late.damage is None
+
+
+def test_what_was_shown_stays_shown_while_the_next_engine_opens(disk: CrashDisk) -> None:
+    """Before each operation of recovery, and of an engine that finds no room for a page."""
+    with opened(disk) as engine, looking(disk) as reader:
+        for number in range(3):
+            engine.send("t", b"%d" % number)
+        shown = reader.visible_to
+        killed = disk.after_kill()
+    full = FaultDisk(killed)
+    full.fail("create", names=f"*/{PAGE}", error=errno.ENOSPC, persistently=True)
+    late = looking(killed)
+    looks = []
+
+    def look(_: str) -> None:
+        looks.append(see("data", disk=killed).visible_to)
+        late.refresh()
+        looks.append(late.visible_to)
+
+    killed.watch(look)
+    with opened(full) as engine:
+        engine.send("t", b"3")
+        engine.send("t", b"4")
+        late.refresh()
+        assert bodies(late, "t") == [b"0", b"1", b"2", b"3"]
+    killed.watch(None)
+    assert len(looks) > 4
+    assert looks == sorted(looks)
+    assert min(looks) >= shown
+    late.close()
+
+
+@pytest.mark.parametrize("failing", ["write", "open"])
+def test_what_was_shown_stays_shown_when_an_engine_cannot_write_its_last_checkpoint(
+    disk: CrashDisk, failing: Any
+) -> None:
+    """Because an append fails, and with it the engine; or because the checkpoint alone does."""
+    faults = FaultDisk(disk)
+    engine = opened(faults)
+    for number in range(3):
+        engine.send("t", b"%d" % number)
+    with looking(disk) as reader:
+        shown = reader.visible_to
+    if failing == "write":
+        faults.fail("write", names="*.seg")
+        with pytest.raises(fmq.errors.FmqError):
+            engine.send("t", b"lost")
+    else:
+        faults.fail("create", names="*/checkpoint*", persistently=True)
+        faults.fail("open", names="*/checkpoint*", persistently=True)
+    with suppress(fmq.errors.FmqError):
+        engine.close()
+    with looking(disk) as reader:
+        assert reader.visible_to >= shown
+        assert bodies(reader, "t")[:3] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("word", [0, 1, BOOT, BOOT + 1, STORE, STORE + 1, IDENTITY, IDENTITY + 1])
+@pytest.mark.parametrize("held", [True, False])
+def test_a_page_with_a_wrong_word_is_not_believed(word: int, *, held: bool) -> None:
+    """It is of another version, start of the machine, store or file. The last two count only when
+    it is not held: an fmq from before does not store them.
+    """
     disk, end = unsynced()
     page = lying(disk, end)
-    with looking(disk) as reader:
+    page.words[word] ^= 1
+    seen = disk if held else disk.after_kill()
+    with looking(seen) as reader:
+        assert bodies(reader, "t") == ([b"0"] if held and word >= STORE else [])
+        assert reader.damage is None
+    page.words[word] ^= 1
+    with looking(disk if held else disk.after_kill()) as reader:
         assert bodies(reader, "t") == [b"0"]
-    killed = disk.after_kill()
-    assert PAGE in killed.directory("data", make=False).names()
-    with looking(killed) as reader:
-        assert bodies(reader, "t") == []
-    (_, *cuts) = killed.losses()
-    for loss in cuts:
-        with looking(killed.after(loss)) as reader:
-            assert bodies(reader, "t") == []
     page.close()
 
 
-@pytest.mark.parametrize("word", [0, 1, BOOT, BOOT + 1, DURABLE_TO, AGAIN])
-def test_a_page_with_a_wrong_word_is_not_believed(word: int) -> None:
-    """It is of another version or another start of the machine, or its two positions differ."""
+@pytest.mark.parametrize("word", [DURABLE_TO, AGAIN])
+def test_of_two_positions_in_a_page_the_smaller_one_counts(word: int) -> None:
+    """A kill came between the two stores."""
     disk, end = unsynced()
     page = lying(disk, end)
-    page.words[word] += 1
-    with looking(disk) as reader:
-        assert bodies(reader, "t") == []
+    page.words[word] += 8
+    with looking(disk.after_kill()) as reader:
+        assert bodies(reader, "t") == [b"0"]
         assert reader.damage is None
     page.close()
 
 
 def test_a_page_beside_the_journal_alone_is_no_sign_of_one(disk: CrashDisk) -> None:
     """It says nothing without its engine, so a new journal may begin there."""
-    begin_page(disk.directory("data", make=True), b"", FAR)
+    begin_page(disk.directory("data", make=True), bytes(16), b"", FAR)
     left = disk.after_kill()
     with opened(left) as engine, looking(left) as reader:
         engine.send("t", b"0")
@@ -220,19 +320,65 @@ def test_a_copy_of_a_page_is_not_believed(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "a") as engine:
         engine.send("t", b"0")
         shutil.copytree(tmp_path / "a", tmp_path / "b")
+    store = bytes.fromhex(see(str(tmp_path / "a")).store.hex())
     directory = RealDisk().directory(str(tmp_path / "b"), make=False)
     release = directory.lock("LOCK")
-    reader = PageReader(directory)
+    reader = PageReader(directory, store)
     assert (tmp_path / "b" / PAGE).stat().st_size == 4096
-    assert reader.durable_to() == 0
-    page = begin_page(directory, b"", FAR)
-    assert reader.durable_to() == reader.glance() == FAR
+    assert reader.look() == Told(0, is_open=False)
+    page = begin_page(directory, store, b"", FAR)
+    assert reader.look() == Told(FAR, is_open=True)
+    assert reader.glance() == FAR
     page.words[DURABLE_TO] = page.words[AGAIN] = FAR + 8
     assert reader.glance() == FAR + 8
     page.close()
-    assert reader.durable_to() == 0
+    assert reader.look() == Told(0, is_open=False)
     release()
     directory.close()
+
+
+SENDER = """
+import sys, fmq, time
+path, how = sys.argv[1:]
+with (fmq.connect(path) if how == "connect" else fmq.open(path)) as engine:
+    for number in range(7):
+        engine.send("t", b"%d" % number)
+    print("sent", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["open", "connect"])
+def test_what_was_shown_stays_shown_after_a_kill(tmp_path: Path, how: str) -> None:
+    """The process that has the directory open is killed: a program, or the server of clients."""
+    path = tmp_path / "d"
+    with subprocess.Popen(
+        [sys.executable, "-c", SENDER, str(path), how], stdout=subprocess.PIPE
+    ) as sender:
+        assert sender.stdout is not None
+        assert sender.stdout.readline() == b"sent\n"
+
+        def shown() -> tuple[int, int]:
+            with fmq.open(path, read_only=True) as reader:
+                return len(bodies(reader, "t")), table.read(str(path)).read_all().num_rows
+
+        try:
+            assert shown() == (7, 7)
+            directory = RealDisk().directory(str(path), make=False)
+            (holder, *_) = (path / "LOCK").read_text().split("\n")
+            os.kill(int(holder.removeprefix("process ")), signal.SIGKILL)
+        finally:
+            sender.kill()
+    while directory.locked_by("LOCK") is not None:  # the kernel is about to end the process
+        pass
+    directory.close()
+    assert shown() == (7, 7)
+    shutil.copytree(path, tmp_path / "copy", ignore=shutil.ignore_patterns("S*"))
+    with fmq.open(tmp_path / "copy", read_only=True) as reader:
+        assert len(bodies(reader, "t")) == 6  # a copy may lack what the page says
+    with fmq.open(path) as engine:
+        engine.send("t", b"7")
+    assert shown() == (8, 8)
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(4096), b"\xff" * 4096])

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 import fmq
-from crash_tests.oracle import Place, Violation
+from crash_tests.oracle import Lane, Place, Violation
 from crash_tests.real import load
 from crash_tests.real.load import Life
 from crash_tests.real.promises import Promises
@@ -93,6 +93,9 @@ def spend(
         if not linger:
             process.kill()
         ear.listen_to_the_end()
+        if end is None and not linger:
+            process.join()  # until then it may have the page, or take it away
+            ear.look_again()
         return ear.closed
     finally:
         process.kill()
@@ -109,6 +112,7 @@ class Ear:
         self._life = life
         self._promises = promises
         self._over = False
+        self._shown: dict[Lane, int] = {}  # the last offset of each queue that a reader was shown
         self.heard = 0
         self.closed = False
         self.ended = False  # from now on an engine may fail
@@ -132,9 +136,23 @@ class Ear:
         if self._over or not self.heard:
             return
         shown = look_from_outside(self._life.path)
+        self._shown = {}
+        for (topic, queue, offset), _ in shown:
+            self._shown[topic, queue] = offset
         self.listen_to_what_was_said()
         for place, body in shown:
             self._promises.shown(place, body)
+
+    def look_again(self) -> None:
+        """What a reader was shown before the kill, one that comes after it is shown, too."""
+        if not self._shown:
+            return
+        with fmq.open(self._life.path, read_only=True) as engine:
+            now = {(each.topic, each.queue): each.next for each in engine.queues()}
+        for lane, offset in self._shown.items():
+            if now.get(lane, 0) <= offset:
+                what = f"of {lane} {offset} was shown before the kill, and then {now.get(lane)}"
+                raise Violation("I21", what)
 
     def listen_to_what_was_said(self) -> None:
         while not self._over and self._pipe.poll(0):

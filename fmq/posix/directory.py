@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from fmq.disk import PAGE_BYTES
+from fmq.disk import PAGE_BYTES, Page
 from fmq.errors import Locked, RemoteFileSystem
 from fmq.posix.descriptors import FILE_MODE, UNFOLLOWED, close, directory_mode, set_mode
 from fmq.posix.engine_lock import EngineLock
@@ -15,6 +15,8 @@ from fmq.posix.file import RealFile
 from fmq.posix.locks import lock_past_looks
 from fmq.posix.page import RealPage
 from fmq.posix.writing import Writer
+
+NEW = ".new"  # the suffix of a page that is being made
 
 
 class RealDirectory:
@@ -100,27 +102,35 @@ class RealDirectory:
     def _lock(self, name: str) -> EngineLock:
         return EngineLock(self._fd, self.path, name, self.file_mode)
 
-    def make_page(self, name: str) -> RealPage:
+    def make_page(self, name: str, begin: Callable[[Page], None]) -> RealPage:
         self._check_shares_pages()
+        new = name + NEW
 
         def remove() -> None:
             os.unlink(name, dir_fd=self._fd)
 
         with contextlib.suppress(FileNotFoundError):
-            remove()
+            os.unlink(new, dir_fd=self._fd)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-        fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        fd = os.open(new, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        page: RealPage | None = None
         try:
             if not lock_past_looks(fd):
-                raise OSError(errno.EAGAIN, "another program has locked the page", name)
+                raise OSError(errno.EAGAIN, "another program has locked the page", new)
             set_mode(fd, self.file_mode)
             # Written, so that a full disk refuses it here and not when it is mapped.
             os.pwrite(fd, bytes(PAGE_BYTES), 0)
-            return RealPage(fd, remove=remove)
+            page = RealPage(fd, remove=remove)
+            begin(page)
+            os.replace(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            return page
         except BaseException:
-            close(fd)
+            if page is None:
+                close(fd)
+            else:
+                page.close(keep=True)  # the file from before may have the name
             with contextlib.suppress(OSError):
-                remove()
+                os.unlink(new, dir_fd=self._fd)
             raise
 
     def page(self, name: str) -> RealPage:

@@ -31,20 +31,25 @@ class RealPage:
         self._remove = remove
         self._maker = os.getpid()
 
+    def identity(self) -> tuple[int, int]:
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
     def is_held(self) -> bool:
         if not share(self._fd):
             return True
         unlock(self._fd)
         return False
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = False) -> None:
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
         # The child of a fork has a copy: closing that changes nothing for its parent.
         if self._remove is not None and os.getpid() == self._maker:
-            with contextlib.suppress(OSError):
-                self._remove()
+            if not keep:
+                with contextlib.suppress(OSError):
+                    self._remove()
             with contextlib.suppress(OSError):
                 unlock(fd)
         self.words.release()

@@ -22,7 +22,7 @@ from fmq.recovery.replay import Replay, rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
-from fmq.store.page import PageReader
+from fmq.store.page import PageReader, Told
 from fmq.store.section import Section
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Ledger
@@ -36,6 +36,12 @@ class _Begun(NamedTuple):
     replay: Replay
     damage: Damaged | None
     lasting: Damaged | None
+
+
+def _listen(replay: Replay, told: Told) -> None:
+    """Let `replay` take as durable what a page says, and read no further if its engine is open."""
+    replay.prove(told.durable_to)
+    replay.told = told.durable_to if told.is_open else 0
 
 
 class Follower:
@@ -61,7 +67,7 @@ class Follower:
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
         self.files.segment_of = self.segment_of
-        self._page = PageReader(directory)
+        self._page = PageReader(directory, self.store)
         try:
             self._start_over()
         except BaseException:
@@ -134,11 +140,11 @@ class Follower:
 
     def _begin(self, *, believe: bool) -> _Begun:
         """Replay the journal. Raise damage or, with `believe`, return it with what comes before."""
-        told = self._page.durable_to()  # before the names: each segment below it has its name
+        told = self._page.look()  # before the names: each segment below it has its name
         layout = self._look()
         replay = begin(self._directory, layout)
         self._check_store(replay.store)
-        replay.listen(told)
+        _listen(replay, told)
         if not self._knows_undecided and replay.checkpoint is not None:
             replay.forgo_undecided()
         at_rest = replay.applied_from
@@ -240,14 +246,14 @@ class Follower:
         return self._page.glance() > self._replay.durable_to
 
     def _refresh(self) -> None:
-        told = self._page.durable_to()  # before the names: each segment below it has its name
+        told = self._page.look()  # before the names: each segment below it has its name
         layout = self._look()
         here = self._replay.ledger.index.base
         if here not in layout.bases:
             self._start_over()
             return
-        # An engine that tells of itself knows more than any checkpoint.
-        slots = None if told else checkpoints.read_slots(self._directory, self.store)
+        # An open engine that tells of itself knows more than any checkpoint.
+        slots = None if told.is_open else checkpoints.read_slots(self._directory, self.store)
         ahead = layout._replace(bases=tuple(base for base in layout.bases if base >= here))
         try:
             newest = read_header(self._directory, layout.bases[-1])
@@ -255,7 +261,7 @@ class Follower:
             segments = known_segments(self._directory, ahead, None, newest)
             self._replay.first = layout.bases[0]
             self._replay.resume(segments)
-            self._replay.listen(told)
+            _listen(self._replay, told)
             if slots is not None and slots.newest is not None:
                 self._replay.prove(slots.newest.applied_upto)
             with self._lock:

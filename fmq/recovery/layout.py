@@ -31,11 +31,13 @@ SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # where the process that serves the
 STARTING = "STARTING"  # locked while a client starts that process
 SERVER_LOG = "SERVER.log"  # what that process has to say
 HANDED_OUT = "HANDED_OUT"  # what its clients have in work
-OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT}
+HANDED_OUT_NEW = HANDED_OUT + ".new"  # while it is made
+OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
 FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
 # The only names before the first segment.
 # PAGE says nothing of a journal without its engine, so it is no sign that there was one.
-BEFORE_THE_FIRST = {LOCK, PAGE, segment_name(0, ".new"), *OF_THE_SERVER}
+PAGE_NEW = PAGE + ".new"  # while it is made
+BEFORE_THE_FIRST = {LOCK, PAGE, PAGE_NEW, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
 
 
@@ -96,7 +98,7 @@ def _ours(name: str) -> bool:
     if (
         is_spare(name)
         or is_unproven(name)
-        or name in (LOCK, PAGE, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
+        or name in (LOCK, PAGE, PAGE_NEW, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
     ):
         return True
     return belongs(name) and name.endswith(SUFFIXES)

@@ -141,11 +141,6 @@ class Replay:
         if position <= self.segments[-1].limit:
             self.durable_to = max(self.durable_to, position)
 
-    def listen(self, told: int) -> None:
-        """Read to where an open engine says that what is durable ends; 0 if none is open."""
-        self.told = told
-        self.prove(told)
-
     def run(self, *, durable_only: bool = False) -> None:
         """Apply everything up to the end. Nothing is written. Raises Damaged or NewerFormat.
 

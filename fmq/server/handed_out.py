@@ -67,9 +67,7 @@ class HandedOut:
         self._page: Page | None = None
         self._places: dict[GroupKey, int] = {}
         with suppress(OSError):
-            self._page = page = directory.make_page(HANDED_OUT)
-            page.words[BOOT], page.words[BOOT + 1] = _words(page.boot)
-            page.words[0] = NAME
+            self._page = directory.make_page(HANDED_OUT, _begin)
 
     def note(self, key: GroupKey, end: int) -> None:
         """Note that a queue was handed out to a group up to the offset `end`."""
@@ -94,6 +92,11 @@ class HandedOut:
         page, self._page = self._page, None
         if page is not None:
             page.close()
+
+
+def _begin(page: Page) -> None:
+    page.words[BOOT], page.words[BOOT + 1] = _words(page.boot)
+    page.words[0] = NAME
 
 
 def _hash(key: GroupKey) -> int:

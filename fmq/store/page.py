@@ -7,13 +7,17 @@
        4    16  incarnation: drawn by the engine when it opened the directory
        8     8  durable_to: the position below which all bytes are synced
        9     8  durable_to once more
+      10    16  store: the UUID of the directory
+      12    16  identity: the device and the inode of this file
 
 The rest is zeros. A word has 8 bytes, in the byte order of the machine: no other one reads it.
 
 The engine stores durable_to after each sync. It is the only one that stores in this file: each
 opening makes a new file, and holds it until it closes or its process ends. So a page that is held
-is of an engine that is open, and what it says is true. It stays true, because recovery never cuts
-what is durable. See docs/decisions/0041 for torn words, copies and two openings at once.
+is of an engine that is open, and what it says is true. It stays true when the process is killed,
+because recovery never cuts what is durable. A power cut may leave any bytes in the page, and a copy
+of the directory may lack what the page says: both have another boot or identity. See
+docs/decisions/0041 for torn words, copies and two openings at once.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from threading import Lock
+from typing import NamedTuple
 
 from fmq.disk import PAGE_BYTES, Directory, Page
 
 PAGE = "DURABLE"
 NAME, VERSION = int.from_bytes(b"fmq page", sys.byteorder), 1
-BOOT, INCARNATION, DURABLE_TO, AGAIN = 2, 4, 8, 9  # words
-LOADS_MAX = 100
+BOOT, INCARNATION, DURABLE_TO, AGAIN, STORE, IDENTITY = 2, 4, 8, 9, 10, 12  # words
 
 
 def no_page() -> memoryview:
@@ -35,18 +39,22 @@ def no_page() -> memoryview:
     return memoryview(bytearray(PAGE_BYTES)).cast("Q")
 
 
-def begin_page(directory: Directory, drawn: bytes, durable_to: int) -> Page:
+def begin_page(directory: Directory, store: bytes, drawn: bytes, durable_to: int) -> Page:
     """Return a new page of the engine that has locked `directory`. Raises OSError if there can be
     none: the disk is full, or other processes would not see it.
     """
-    page = directory.make_page(PAGE)
-    words = page.words
-    words[BOOT], words[BOOT + 1] = _two_words(page.boot)
-    words[INCARNATION], words[INCARNATION + 1] = _two_words(drawn.ljust(16, b"\0"))
-    words[DURABLE_TO] = words[AGAIN] = durable_to
-    words[1] = VERSION
-    words[0] = NAME
-    return page
+
+    def begin(page: Page) -> None:
+        words = page.words
+        words[BOOT], words[BOOT + 1] = _two_words(page.boot)
+        words[INCARNATION], words[INCARNATION + 1] = _two_words(drawn.ljust(16, b"\0"))
+        words[STORE], words[STORE + 1] = _two_words(store)
+        words[IDENTITY], words[IDENTITY + 1] = page.identity()
+        words[DURABLE_TO] = words[AGAIN] = durable_to
+        words[1] = VERSION
+        words[0] = NAME
+
+    return directory.make_page(PAGE, begin)
 
 
 def _two_words(data: bytes) -> tuple[int, int]:
@@ -54,53 +62,73 @@ def _two_words(data: bytes) -> tuple[int, int]:
     return first, second
 
 
-class PageReader:
-    """Reads the page of the engine that has the directory open, if one has. Safe for threads."""
+class Told(NamedTuple):
+    """What a page says."""
 
-    def __init__(self, directory: Directory) -> None:
+    durable_to: int
+    """The position up to which the journal is durable; 0 if no page can be believed."""
+    is_open: bool
+    """Whether the engine that says it is open. If not, the journal may have gone on since."""
+
+
+NOTHING = Told(0, is_open=False)
+
+
+class PageReader:
+    """Reads the page of the engine that has a directory open, or that had it open when it was
+    killed. Safe for threads.
+    """
+
+    def __init__(self, directory: Directory, store: bytes) -> None:
+        """Only a page of the `store` with this UUID is believed."""
         self._directory = directory
+        self._store = _two_words(store)
         self._page: Page | None = None
         self._lock = Lock()
 
-    def durable_to(self) -> int:
-        """Return the position up to which an open engine has told that the journal is durable.
-
-        Return 0 if no engine is open, or the one that is has told nothing.
-        """
+    def look(self) -> Told:
+        """Return what the page in the directory says now."""
         with self._lock, suppress(OSError):  # there is none, or this user may not lock or read it
             if self._page is not None and not self._page.is_held():
-                self._close()
-            if self._page is None:
-                self._open()
-            return self._position()
-        return 0
+                self._close()  # the next engine has made another one, or will
+            is_open = self._page is not None or self._open()
+            return Told(self._position(), is_open)
+        return NOTHING
 
     def glance(self) -> int:
-        """Return the same, but only as the page says that the last call of `durable_to` has found.
+        """Return the position that the page says which the last call of `look` has found.
 
         This takes no system call.
         """
         with self._lock:
             return self._position()
 
-    def _open(self) -> None:
+    def _open(self) -> bool:
+        """Open the page, and close it again if it is not to be believed. Return whether it is
+        held.
+        """
         self._page = page = self._directory.page(PAGE)
-        words = page.words
+        words, is_held = page.words, page.is_held()
         named = words[0] == NAME and words[1] == VERSION
         boot = words[BOOT], words[BOOT + 1]
-        if not (page.is_held() and named and boot == _two_words(page.boot)):
+        said = (words[STORE], words[STORE + 1]), (words[IDENTITY], words[IDENTITY + 1])
+        if (
+            not named
+            or boot != _two_words(page.boot)
+            # An fmq from before has stored neither. While its page is held, no copy has it.
+            or (not is_held and said != (self._store, page.identity()))
+        ):
             self._close()
+            return False
+        return is_held
 
     def _position(self) -> int:
         if self._page is None:
             return 0
-        words = self._page.words
-        for _ in range(LOADS_MAX):
-            again = words[AGAIN]
-            position = words[DURABLE_TO]
-            if position == again:
-                return position
-        return 0
+        # A kill between the two stores leaves two positions. Both are true, and nobody was shown
+        # more than the smaller one.
+        again = self._page.words[AGAIN]
+        return min(again, self._page.words[DURABLE_TO])
 
     def _close(self) -> None:
         page, self._page = self._page, None

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from fmq.disk import PAGE_BYTES, Buffer
+from fmq.disk import PAGE_BYTES, Buffer, Page
 from fmq.errors import Locked
 from fmq.testing.changes import Room, Write, Zeros
 from fmq.testing.image import Image
@@ -141,15 +141,22 @@ class CrashPage:
         if folder is not None:
             inode.pin(self, exclusive=True)
 
+    def identity(self) -> tuple[int, int]:
+        with self._power:
+            return 0, self._inode.number & (1 << 64) - 1
+
     def is_held(self) -> bool:
         with self._power:
             return bool(self._inode.pins)
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = False) -> None:
         """Not an operation of the disk, so it works without power, too. The name stays then."""
         self._handles.pop(id(self), None)
         folder, self._folder = self._folder, None
-        if folder is not None:
+        if folder is not None and keep:
+            if self._inode.pins is not None:
+                self._inode.pins.pop(self, None)
+        elif folder is not None:
             with suppress(PowerLoss), self._power:
                 for names in (folder.seen, folder.durable):
                     for name in [name for name, node in names.items() if node is self._inode]:
@@ -267,16 +274,18 @@ class CrashDirectory:
         with self._power:
             return None if self._opened().holder is None else self._locked()
 
-    def make_page(self, name: str) -> CrashPage:
+    def make_page(self, name: str, begin: Callable[[Page], None]) -> CrashPage:
         with self._power as power:
             folder = self._opened()
             # As a lock: its name is durable at once, and making it is not counted.
             inode = Inode(LOCK_NUMBER, Image(), Image())
             inode.page = bytearray(PAGE_BYTES)
             inode.path = self._join(name)
+            page = CrashPage(power, inode, self._handles, folder)
+            begin(page)
             folder.seen[name] = folder.durable[name] = inode
             power.was_used = True
-            return CrashPage(power, inode, self._handles, folder)
+            return page
 
     def page(self, name: str) -> CrashPage:
         with self._power as power:

@@ -199,9 +199,9 @@ class FaultDirectory:
     def locked_by(self, name: str) -> Locked | None:
         return self._directory.locked_by(name)
 
-    def make_page(self, name: str) -> Page:
+    def make_page(self, name: str, begin: Callable[[Page], None]) -> Page:
         self._faults.meet("create", self._join(name))
-        return self._directory.make_page(name)
+        return self._directory.make_page(name, begin)
 
     def page(self, name: str) -> Page:
         self._faults.meet("open", self._join(name))

@@ -11,6 +11,7 @@ from fmq.errors import (
     Damaged,
     UnknownTransaction,
 )
+from fmq.store.page import PAGE
 from fmq.testing import CrashDisk
 from tests.read_only.looking import looking, without_pages
 from tests.small import bodies, content, flip, opened, overwrite, remove, segments
@@ -112,7 +113,9 @@ def test_damage_after_the_checkpoint_hides_no_decision_in_silence(disk: CrashDis
 def test_the_error_for_an_unproven_prepare_names_the_remedy(
     disk: CrashDisk,
 ) -> None:
-    """The writer was killed after a durable prepare that no later record proves durable."""
+    """The writer was killed after a durable prepare that no later record proves durable, and its
+    page is gone.
+    """
     with opened(disk) as engine:
         engine.send("t", b"1")
         tx = engine.transaction(tx_id="T")
@@ -122,6 +125,7 @@ def test_the_error_for_an_unproven_prepare_names_the_remedy(
             engine.outcome("U")
         assert "read_only" not in str(caught.value)  # whoever writes sees all there is
         left = disk.after_kill()
+        remove(left, PAGE)
     with looking(left) as reader:
         with pytest.raises(UnknownTransaction) as caught:
             reader.outcome("T")
@@ -156,5 +160,5 @@ def test_messages_after_damage_never_get_the_offsets_of_hidden_ones(
             for hidden in (1, 2):
                 with pytest.raises(Damaged, match=r"damaged in front of it|does not match"):
                     reader.read("t", offset=hidden)
-            assert bodies(reader, "t", offset=3) == [b"3", b"4"]
+            assert bodies(reader, "t", offset=3) == [b"3", b"4", b"5"]
             reader.refresh()
