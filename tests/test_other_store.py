@@ -205,6 +205,25 @@ def test_the_index_of_a_sealed_segment_of_a_copy_is_not_used(
 
 
 @pytest.mark.parametrize("read", ["open", "read_only", "table"])
+@pytest.mark.parametrize("suffix", ["seg", "seg idx", "seg idx keys"])
+def test_a_sealed_segment_of_a_copy_is_refused_without_checkpoints(
+    ours: Path, other: Path, read: str, suffix: str
+) -> None:
+    """A replay finds out at its end. A reader that goes on shows nothing of it either."""
+    parted(ours, other, 3, 60)
+    fmq.open(other, read_only=True).close()
+    for each in suffix.split():
+        name = FIRST.replace("seg", each)
+        if (other / name).exists():
+            shutil.copy(other / name, ours / name)
+    for slot in ours.glob("checkpoint.*"):
+        slot.unlink()
+    for _ in range(2):
+        with pytest.raises(FmqError, match="not those that the next"):
+            read_all(ours, read)
+
+
+@pytest.mark.parametrize("read", ["open", "read_only", "table"])
 def test_a_sealed_segment_that_another_opening_has_made_is_refused(
     ours: Path, other: Path, read: str
 ) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq import table
-from fmq import ReadOnlyEngine
+from fmq import ReadOnlyEngine, table
 from fmq.disk import Page
 from fmq.errors import Locked
 from fmq.posix import RealDirectory, RealDisk

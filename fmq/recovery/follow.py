@@ -24,7 +24,7 @@ from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
 from fmq.store.page import PageReader, Told
 from fmq.store.section import Section
-from fmq.store.segment import Segment, segment_name
+from fmq.store.segment import OTHER_RECORDS, Segment, segment_name
 from fmq.tx.ledger import Ledger
 
 ATTEMPTS = 5
@@ -135,6 +135,8 @@ class Follower:
                 catalog.add(segment.base, segment.chain)
         with self._lock, self._changing:
             self._replay, self.damage, self._lasting = begun
+            self.files.refused = {}
+            self._refuse_others(begun.damage)
             self.ledger, self.segments, self.catalog = ledger, segments, catalog
             self.files.close()  # files opened from now on are as new as what was replayed
 
@@ -195,8 +197,16 @@ class Follower:
             except Damaged as error:
                 if attempt == ATTEMPTS - 1:
                     self.damage = error
+                    self._refuse_others(error)
                 else:
                     self._replay.resume(self._replay.segments)
+
+    def _refuse_others(self, damage: Damaged | None) -> None:
+        """Let nothing be read of a segment whose records turn out at its end not to be ours. They
+        were applied before.
+        """
+        if damage is not None and damage.reason == OTHER_RECORDS:
+            self.files.refused[damage.position] = damage
 
     def _run_once(self) -> None:
         """Run the replay, and close the files that it has read. Under the lock."""

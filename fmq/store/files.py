@@ -35,12 +35,16 @@ class Files:
         self._directory = directory
         self.segment_of: Callable[[int], Segment | None] | None = None
         """What is known of the segment at a position, to be compared with its file."""
+        self.refused: dict[int, Damaged] = {}
+        """Segments whose records are known not to be ours, with the error of each look at them."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self.lock = OwnedLock()
 
     @contextmanager
     def using(self, base: int) -> Iterator[File]:
         """Open the segment at `base` for as long as the block runs; raise FileNotFoundError."""
+        if base in self.refused:
+            raise self.refused[base].with_traceback(None)
         with self.lock:
             entry = self._entries.get(base)
             if entry is None:
