@@ -330,7 +330,7 @@ class Engine:
     def send_in_transaction(
         self,
         messages: Iterable[tuple[str, Body | Message]],
-        local: Callable[[Transaction], Answer],
+        local: Callable[[Transaction], Answer | None],
         *,
         producer: str | None = None,
         tx_id: str | None = None,
@@ -338,7 +338,8 @@ class Engine:
     ) -> Outcome:
         """Prepare `messages`, pairs of topic and body, call `local`, and decide as it answers.
 
-        `local` returns "commit", "rollback" or "unknown". If it raises, the checker is asked later.
+        `local` returns "commit", "rollback" or "unknown", which None also means. If it raises, the
+        checker is asked later.
         """
         check_callable("local", local)
         tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)

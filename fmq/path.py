@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from fmq.errors import BadName
+
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
 
 
 class PathLike(Protocol):
@@ -28,3 +31,16 @@ def text_of(path: object) -> str:
     if "\0" in text:
         raise BadName(f"path {text!r}: no path has a zero byte")
     return text
+
+
+def check_local(path: str) -> str:
+    """Return `path`; raise BadName if it is an address, such as s3://bucket/shop: a folder called
+    "s3:" is not what is meant.
+    """
+    if ADDRESS.match(path):
+        raise BadName(
+            f"path {path!r}: an address, and no directory that the file system of this machine "
+            "shows. Nothing was opened or made. Name the directory itself, or where it is mounted; "
+            f"a folder that is called so is ./{path}"
+        )
+    return path

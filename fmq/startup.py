@@ -13,7 +13,7 @@ from fmq.disk import Directory, Disk, is_full
 from fmq.engine import Engine
 from fmq.errors import StorageFull, Unreadable
 from fmq.options import Options
-from fmq.path import PathLike, text_of
+from fmq.path import PathLike, check_local, text_of
 from fmq.posix import RealDisk
 from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import claim
@@ -76,7 +76,7 @@ def open(
     binds its transactions, such as "sqlite:///shop.db" or an engine of SQLAlchemy. Each is asked,
     before this returns, what became of the transactions that a crash left undecided.
     """
-    where = text_of(path)
+    where = check_local(text_of(path))
     options = _checked(options)
     _check_flag("read_only", read_only)
     _check_flag("background", background)

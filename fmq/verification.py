@@ -15,7 +15,7 @@ from itertools import chain
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
-from fmq.path import PathLike, text_of
+from fmq.path import PathLike, check_local, text_of
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
@@ -79,7 +79,7 @@ def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = Non
     by itself; an engine may have the directory open. Raises NotAStore if no journal was ever begun
     there.
     """
-    where = text_of(path)
+    where = check_local(text_of(path))
     if disk is None:
         disk = RealDisk()
     else:

@@ -62,7 +62,7 @@ class AsyncRange(Generic[D]):
         """Let the lease end `seconds` from now. Raises LeaseLost."""
         await self._side.quickly(self._delivery.extend, seconds)
 
-    async def fail(self, error: BaseException) -> None:
+    async def _fail(self, error: BaseException) -> None:
         """Give it back because of `error`: it waits as its consumer's `retry` says, or is a dead
         letter if that was the last attempt.
         """
@@ -103,7 +103,7 @@ class AsyncRange(Generic[D]):
         settled it.
         """
         if error is not None:
-            await self.fail(error)
+            await self._fail(error)
         elif not self.is_settled:
             await self.ack()
 
@@ -222,4 +222,4 @@ class AsyncDeliveries(list[AsyncDelivery]):
             await self.ack()
         else:
             for each in self:
-                await each.fail(error)
+                await each._fail(error)

@@ -42,7 +42,7 @@ async def _handle(consumer: Any, handler: AsyncHandler, delivery: AsyncDelivery)
             await result
     except Exception as error:
         logger.warning("attempt %s of %r failed", delivery.attempt, delivery, exc_info=error)
-        await delivery.fail(error)
+        await delivery._fail(error)
         return
     except BaseException:  # it was cancelled, and may be handled by another
         if not delivery.is_settled:

@@ -311,7 +311,7 @@ class Consumer(Settler):
                 news = claim = None
                 if member.has_news:
                     if self._on_change is None or not tells:
-                        return None  # `take_news` tells a client first
+                        return None  # `_take_news` tells a client first
                     news = member.take_news()
                 else:
                     self._turn += 1
@@ -404,7 +404,7 @@ class Consumer(Settler):
         assert self._on_change is not None
         self._on_change(lost, gained)
 
-    def take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]] | None:
+    def _take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]] | None:
         """Return the queues that were lost and gained, for a client that is to be told."""
         with self._writer.commit_queue.lock:
             self._check()

@@ -18,6 +18,7 @@ from fmq.export.layout import TIME_OF, FolderLayout, topic_folder
 from fmq.export.manifest import check_same
 from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
 from fmq.export.shape import Shape
+from fmq.path import check_local
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.pins import pinned
 from fmq.table.schema import check_choice
@@ -106,6 +107,7 @@ def export(
         ("value of on_gap", on_gap, ON_GAP),
     ):
         check_choice(what, given, known)
+    check_local(out)
     chosen = engine_for(engine, format)
     shape = Shape(format, view, text, is_fleet(named), raw or format != "csv")
     with _machine(out), ExitStack() as held:

@@ -15,8 +15,8 @@ from fmq.results import Outcome
 from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
 
-Local = Callable[[Transaction], Answer]
-"""The program's own part, which returns whether it succeeded."""
+Local = Callable[[Transaction], Answer | None]
+"""The program's own part, which returns whether it succeeded; None: that is not known."""
 
 
 def send_with(
@@ -40,6 +40,8 @@ def send_with(
         raise
     try:
         decision = local(tx)
+        if decision is None:
+            decision = "unknown"
         if not is_answer(decision):
             raise BadOption(f"local() returned {decision!r}: must be one of {', '.join(ANSWERS)}")
     except RollBack:

@@ -9,6 +9,7 @@ import sys
 from fmq.errors import NotAStore, UnsupportedSystem
 from fmq.errors.storage import no_directory, no_parent
 from fmq.mounts import remote_kind
+from fmq.path import check_local
 from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode
 from fmq.posix.directory import RealDirectory
 from fmq.posix.writing import gil_holding_writer
@@ -36,6 +37,7 @@ class RealDisk:
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         if not path:
             raise NotAStore("an empty path names no directory. Nothing was changed.")
+        check_local(path)
         if make and sys.platform != "linux":
             # macOS has no RWF_DSYNC, and its sync does not reach the disk.
             raise UnsupportedSystem(sys.platform, can_read=True)

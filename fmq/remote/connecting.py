@@ -16,7 +16,7 @@ from fmq.clock import Clock, SystemClock, sleep
 from fmq.errors import FmqError, Locked
 from fmq.network import client_context, connect_over, parse_address, read_token
 from fmq.options import Options
-from fmq.path import PathLike, text_of
+from fmq.path import PathLike, check_local, text_of
 from fmq.posix import RealDisk
 from fmq.processes import (
     absolute,
@@ -231,6 +231,8 @@ def connect(
     if resolve is not None:
         check_resolve(resolve)
     where = text_of(path)
+    if not where.startswith((UNIX, TCP)):
+        check_local(where)
     if lazy:
         later = partial(
             connect,

@@ -255,7 +255,7 @@ class RemoteEngine:
     def send_in_transaction(
         self,
         messages: Iterable[tuple[str, Body | Message]],
-        local: Callable[[Transaction], Answer],
+        local: Callable[[Transaction], Answer | None],
         *,
         producer: str | None = None,
         tx_id: str | None = None,

@@ -126,7 +126,7 @@ class ServedMember:
 
     def _news(self) -> bytes | None:
         """Return the queues that were lost and gained, if the client is to be told of some."""
-        news = self._consumer.take_news()
+        news = self._consumer._take_news()
         if news is None:
             return None
         return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])

@@ -1,0 +1,107 @@
+"""A path that is an address is refused wherever a path is taken, and makes no folder called "s3:"."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+import fmq.aio
+from fmq.cli.main import main
+from fmq.errors import FmqError
+
+
+async def open_aio(path: Any) -> None:
+    async with await fmq.aio.open(path):
+        pass
+
+
+async def connect_aio(path: Any) -> None:
+    async with await fmq.aio.connect(path):
+        pass
+
+
+def table(path: Any) -> object:
+    return pytest.importorskip("fmq.table").read(str(path)).read_all()
+
+
+def export(path: Any) -> None:
+    from fmq import export
+
+    with fmq.open("shop") as engine:
+        engine.send("t", b"1")
+    export.export("shop", str(path), engine="arrow")
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "open": fmq.open,
+    "read only": lambda path: fmq.open(path, read_only=True),
+    "connect": fmq.connect,
+    "check": fmq.check,
+    "aio.open": lambda path: asyncio.run(open_aio(path)),
+    "aio.connect": lambda path: asyncio.run(connect_aio(path)),
+    "table": table,
+    "export": export,
+}
+ADDRESSES = ["s3://bucket/shop", "hdfs://host:8020/shop", Path("s3://bucket/shop")]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("address", [*ADDRESSES, "file:///tmp/no-such-shop"], ids=str)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_address_is_refused(call: str, address: str | Path, folder: Path) -> None:
+    """A table takes file:///shop, as Spark names files; here there is none."""
+    if call == "table" and isinstance(address, Path):
+        pytest.skip("a table takes paths as text")
+    with pytest.raises(FmqError) as caught:
+        CALLS[call](address)
+    if not (call == "table" and str(address).startswith("file:")):
+        assert "address" in str(caught.value)
+        assert "Nothing was" in str(caught.value)
+    assert set(os.listdir(folder)) <= {"shop"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info", "s3://bucket/shop"],
+        ["records", "s3://bucket/shop"],
+        ["verify", "s3://bucket/shop"],
+        ["tx", "list", "s3://bucket/shop"],
+        ["group", "list", "s3://bucket/shop"],
+        ["serve", "s3://bucket/shop"],
+        ["demo", "s3://bucket/shop"],
+        ["export", "shop", "s3://bucket/out"],
+        ["export", "s3://bucket/shop", "out"],
+        ["export", "shop", "file:///out"],
+    ],
+    ids=" ".join,
+)
+def test_the_command_line_refuses_an_address(
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fmq.open("shop") as engine:
+        engine.send("t", b"1")
+    assert main(words) != 0
+    assert "address" in capsys.readouterr().err
+    assert os.listdir(folder) == ["shop"]
+
+
+def test_a_folder_with_such_a_name_is_named_from_here(folder: Path) -> None:
+    """And addresses of a server are none of a directory."""
+    (folder / "s3:").mkdir()
+    with fmq.open("./s3:/shop") as engine:
+        engine.send("t", b"1")
+    assert (folder / "s3:" / "shop").is_dir()
+    with pytest.raises(fmq.errors.BadOption):
+        fmq.connect("tcp://nobody")
