@@ -202,7 +202,9 @@ class FmqChannel(virtual.Channel):
         extras: dict[str, Any] = {}
         if priority := self._get_message_priority(message):
             extras["priority"] = priority
-        if expiration := message["properties"].get("expiration"):
+        expiration = message["properties"].get("expiration")
+        # Celery's worker has to see a task that expired: it stores REVOKED, for who waits.
+        if expiration and not (message["headers"] or {}).get("expires"):
             extras["expires_at"] = as_datetime(clock.time_us() + round(float(expiration) * 1000))
         send(self._engine, topic_of(queue), dumps(message).encode(), **extras)
 

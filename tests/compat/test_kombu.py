@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.exceptions import TaskRevokedError
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 
 import fmq
@@ -195,6 +196,19 @@ def test_a_worker_of_celerys_does_the_tasks(tmp_path: Path) -> None:
         f"flaky f {n}" for n in range(3)
     ]
     assert lines.count("add 20 1") == 1
+
+
+def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
+    """The worker says so to the one who waits for its result; the transport drops no task."""
+    tasks = app_in(tmp_path)
+    expired = [tasks.add.apply_async((1, number), expires=0.001) for number in range(3)]
+    in_time = tasks.add.apply_async((1, 3), expires=3600)
+    with worker(tmp_path):
+        assert in_time.get(timeout=60) == 4
+        for each in expired:
+            with pytest.raises(TaskRevokedError, match="expired"):
+                each.get(timeout=10)
+            assert each.state == "REVOKED"
 
 
 def test_a_task_in_work_comes_again_when_its_worker_is_killed(tmp_path: Path) -> None:
