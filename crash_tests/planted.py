@@ -9,6 +9,7 @@ from crash_tests.ids.planted import OF_IDS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
+from crash_tests.planted_lately import FOUND_LATELY
 from crash_tests.planted_mending import MENDING
 from crash_tests.threads.planted import BETWEEN_THREADS
 from crash_tests.transport.planted import BETWEEN_PROCESSES
@@ -400,5 +401,6 @@ MUTANTS = (
     *OF_IDS,
     *OF_TIMERS,
     *FOUND_BY_TESTS,
+    *FOUND_LATELY,
     *FOUND_IN_BINDING,
 )

@@ -369,15 +369,11 @@ class LocalSide:
         waits = self._waits_of(consumer)
 
         def look_in_turn() -> tuple[Claim, list[Any]] | None:
-            found = None
             try:
-                found = look()
+                return look()
             except BaseException:
                 waits.wake_next()  # the engine is closed, or a thread has to look
                 raise
-            if found is not None:
-                waits.wake_next()  # there may be more
-            return found
 
         how = partial(waits.listen, consumer), partial(waits.stop, consumer)
         try:
@@ -386,7 +382,7 @@ class LocalSide:
             waits.wake_next()  # this poll may have been the next one
             raise
         if found is not None:
-            waits.wake_next()  # a thread has found it, and there may be more
+            waits.wake_next()  # there may be more
         return found
 
     def _waits_of(self, consumer: Any) -> GroupWaits:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fmq.aio
-from fmq import filters
+from fmq import Message, filters
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import AwaitedEngine
 from tests.interrupts import in_thread
@@ -42,20 +42,27 @@ def test_it_waits_and_does_not_look_all_the_time(how: str, backlog: int) -> None
     assert in_thread(told, "the poll") == []
 
 
-@pytest.mark.parametrize("how", SIFTED)
+@pytest.mark.parametrize("how", [*SIFTED, "as they come"])
 def test_each_message_wakes_one_of_those_that_wait(how: str) -> None:
     async def told() -> list[bytes]:
         disk = CrashDisk()
         async with fmq.aio.of(opened(disk, queues=3)) as engine:
-            consumers = [engine.consumer("t", group="g", **SIFTED[how]) for _ in range(3)]
+            consumers = [engine.consumer("t", group="g", **SIFTED.get(how, {})) for _ in range(3)]
+            for each in consumers:
+                assert await each.poll() == []  # it has joined
             waiting = [asyncio.create_task(each.poll(limit=1, timeout=60)) for each in consumers]
-            await asyncio.sleep(0)
-            for number in range(3):
-                await engine.send("t", b"%d" % number, tag="wanted", queue=number)
+            for _ in range(9):
+                await asyncio.sleep(0)
+            messages = [Message(b"%d" % number, tag="wanted") for number in range(3)]
+            if how == "by key":  # then each queue has its own member
+                for queue, message in enumerate(messages):
+                    await engine.send_many("t", [message], queue=queue)
+            else:
+                await engine.send_many("t", messages)  # which is one event
             found = [body for poll in await asyncio.gather(*waiting) for body in poll]
             bodies = [each.body for each in found]
-            for each in found:
-                await each.ack()
+            for delivery in found:
+                await delivery.ack()
         check(disk)
         return bodies
 

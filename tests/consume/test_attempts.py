@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,18 @@ def test_what_was_tried_once_is_handed_out_by_the_first_poll_after_a_restart(
             if attempt == 1:
                 engine.send("t", b"x")
             assert polled(engine) == [(0, attempt)]
+
+
+def test_what_is_never_settled_waits_after_its_lease_longer_each_time(clock: FakeClock) -> None:
+    """Whoever handles it hangs, or dies: its attempts do not follow each other at once."""
+    disk = CrashDisk()
+    came = []
+    with opened(disk, clock) as engine:
+        engine.send("t", b"it kills who handles it")
+        retry = fmq.Retry(backoff=10)
+        with engine.consumer("t", group="g", lease_seconds=5, retry=retry) as consumer:
+            for _ in range(4):
+                assert len(consumer.poll(timeout=1000)) == 1
+                came.append(round(clock.monotonic()))
+    assert [later - earlier for earlier, later in pairwise(came)] == [15, 25, 45]
+    check(disk)

@@ -94,6 +94,21 @@ def test_a_page_that_is_full_holds_back_what_it_does_not_list(machine: Machine) 
     assert other.consumer("t", group="g0").poll() == []
 
 
+def test_who_comes_back_late_takes_nothing_from_others(machine: Machine) -> None:
+    first, second = machine.server.connect(), machine.server.connect()
+    first.send_many("t", [b"0", b"1"])
+    late = first.consumer("t", group="g").poll()
+    machine.kill()
+    machine.clock.advance(2.5)
+    mine = second.consumer("t", group="g").poll()
+    assert [each.body for each in mine] == [b"0", b"1"]
+    for delivery in late:
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+    for delivery in mine:
+        delivery.ack()
+
+
 def test_an_undecided_transaction_keeps_what_it_acks(machine: Machine) -> None:
     client = machine.server.connect()
     client.send_many("t", [b"0", b"1", b"2"])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from fmq import Engine
+from fmq import Engine, Message
+from fmq.aio.engine import AsyncEngine
+from fmq.aio.remote import RemoteSide
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.awaited import AtOnce, LoopInMemory, RingingWire
 from fmq.testing.transport import MemoryServer
 from tests.small import bodies, check, opened
 
@@ -24,6 +28,11 @@ def send(client: RemoteEngine) -> Any:
 
 def send_many(client: RemoteEngine) -> Any:
     return client.send_many("wide", [b"1", b"2", b"3"], queue=2)
+
+
+def send_with_ids(client: RemoteEngine) -> Any:
+    """One of them is there twice, and is left out."""
+    return client.send_many("t", [Message(b"%d" % len(each), message_id=each) for each in "aab"])
 
 
 def commit(client: RemoteEngine) -> Any:
@@ -93,7 +102,18 @@ def change(client: RemoteEngine) -> Any:
     client.topic("y").delete()
 
 
-WORKS = [send, send_many, commit, two_phases, consume, consume_with_gaps, advance, take, change]
+WORKS = [
+    send,
+    send_many,
+    send_with_ids,
+    commit,
+    two_phases,
+    consume,
+    consume_with_gaps,
+    advance,
+    take,
+    change,
+]
 
 
 def found_in(engine: Engine) -> dict[str, Any]:
@@ -139,8 +159,7 @@ def test_a_request_is_carried_out_once_wherever_the_stream_is_cut(work: Work, wh
         with opened(CrashDisk(), clock, topic_queues={"wide": 3}) as engine:
             server = Cutter(engine, clock, at, where)
             client = server.connect()
-            work(client)
-            found = found_in(engine)
+            found = work(client), found_in(engine)  # what it was told, and what is there
             expected = expected or found
             assert found == expected, at
             if server.left > 0 and at:
@@ -199,3 +218,49 @@ class Killed(MemoryServer):
         self.engine = self._opened()
         dead.close()  # which changes nothing of what the kill has left
         self.serve(self.engine)
+
+
+class Swallowing(MemoryServer):
+    """Serves what arrives, and sends no answer until the connection has ended."""
+
+    swallows = False
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        if self.swallows:
+            session._send = lambda _: None
+        super().deliver(session, data)
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_of_several_requests_in_flight_each_is_carried_out_once(count: int) -> None:
+    """All of them have no answer yet when the connection ends: none is forgotten for another."""
+    clock = FakeClock()
+    with opened(CrashDisk(), clock) as engine:
+        server = Swallowing(engine, clock)
+        wire: list[Any] = []
+
+        def dial_and_note() -> Any:
+            wire.append(RingingWire(server))
+            return wire[-1]
+
+        loop = LoopInMemory(clock, server.loop)
+        remote = RemoteEngine("memory", dial_and_note, server.draw, clock, 30.0, background=False)
+        face = AsyncEngine(remote)
+
+        async def told() -> list[int | None]:
+            face._loop, face._made = loop, RemoteSide(remote, loop, AtOnce(loop))
+            await face.send("t", b"first")
+            server.swallows = True
+            sends = []
+            for number in range(count):
+                sends.append(asyncio.ensure_future(face.send("t", b"%d" % number, sync=True)))
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            server.swallows = False
+            wire[-1].session.ended()
+            wire[-1].cut()
+            return [each.offset for each in await asyncio.gather(*sends)]
+
+        assert loop.finish(told()) == [*range(1, count + 1)]
+        assert bodies(engine, "t") == [b"first", *(b"%d" % number for number in range(count))]
+        loop.close()
