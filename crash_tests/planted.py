@@ -98,9 +98,9 @@ MUTANTS = (
     ),
     Mutant(
         "a roll back that is not logged",
-        "        if entry is not None:\n            forget(ledger, entry)\n            entry.state",
-        "        if entry is not None:\n            if decided.kind == COMMIT:\n"
-        "                forget(ledger, entry)\n            entry.state",
+        "            forget(ledger, entry)\n        if decided.kind == COMMIT:\n",
+        "            if decided.kind == COMMIT:\n                forget(ledger, entry)\n"
+        "        if decided.kind == COMMIT:\n",
         "--workload two-phase",
     ),
     Mutant(
@@ -255,8 +255,8 @@ MUTANTS = (
     ),
     Mutant(
         "records vouch for what is not durable",
-        "durable_to, seed, chain = self.durable_to, self.seed, segment.chain",
-        "durable_to, seed, chain = self.position, self.seed, segment.chain",
+        "durable_to, seed, chain = self.durable_to, self.seed, self.segments[-1].chain",
+        "durable_to, seed, chain = self.position, self.seed, self.segments[-1].chain",
         "--workload never",
     ),
     Mutant(
@@ -337,8 +337,8 @@ MUTANTS = (
     ),
     Mutant(
         "a transaction in one phase begins with its topics",
-        "        for record in records:\n            record.tx = number",
-        "        for record in records:\n            record.tx = append.position",
+        "            for record in records:\n                record.tx = first",
+        "            for record in records:\n                record.tx = append.position",
         "--workload one-phase",
     ),
     Mutant(

@@ -38,7 +38,7 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a queue that was idle does not hear of a message",
-        "    if queue.idle:\n        queue.end_idle()\n",
+        "        if queue.idle:\n            queue.end_idle()\n",
         "",
         tests="tests/test_steps.py -k message_in_any_queue",
     ),
@@ -61,10 +61,58 @@ FOUND_BY_TESTS = (
         tests="tests/store/test_commit_queue.py -k served_thread",
     ),
     Mutant(
-        "a prepare settles offsets that were given to others",
-        "                if record.kind == PRE_MESSAGE or record.kind == TIMER:\n",
-        "                if False:\n",
-        tests="tests/tx/test_frontier.py",
+        "what gives out offsets is all that checks them",
+        "            if self.is_live:\n",
+        "            if False:\n",
+        tests="tests/tx/test_late_refusals.py",
+    ),
+    Mutant(
+        "a record that no replay takes is written",
+        "            if isinstance(error, IllegalStep) and error.is_first:\n"
+        "                changing.changed = False\n"
+        "            if changing.changed:\n                raise\n"
+        "            raise IllegalRecord(append.records[0].kind, str(error)) from error\n",
+        "            pass\n",
+        tests="tests/tx/test_late_refusals.py",
+    ),
+    Mutant(
+        "a change begins before all of it is checked",
+        "        found.append(queue)\n    return found\n",
+        "        found.append(queue)\n"
+        "        ledger.acked_of(change.group, change.topic, number).move_to(offset)\n"
+        "    return found\n",
+        tests="tests/tx/test_late_refusals.py",
+    ),
+    Mutant(
+        "a search by key looks at what is not durable yet",
+        "min(queue.next, lane.next)",
+        "lane.next",
+        tests="tests/test_looks.py -k open",
+    ),
+    Mutant(
+        "a look at marks shows one that is not durable yet",
+        "        self.catch_up(self.ledger.marked_at)\n        with self.lock:\n"
+        "            return self.ledger.marks.get(name)\n",
+        "        with self.lock:\n            return self.ledger.marks.get(name)\n",
+        tests="tests/test_looks.py -k commit",
+    ),
+    Mutant(
+        "letters are moved though their group was deleted",
+        "            if dead is not whose or dead is None:\n",
+        "            if dead is None:\n",
+        tests="tests/test_administering.py -k dead_letters",
+    ),
+    Mutant(
+        "a topic that was deleted meanwhile is trimmed",
+        "            if self._ledger.topics.get(topic.name) is not topic:\n",
+        "            if False:\n",
+        tests="tests/test_administering.py -k trimmed",
+    ),
+    Mutant(
+        "a replay takes a queue for one that is new",
+        "            queue.settled = not self.unsettled\n",
+        "",
+        tests="tests/test_administering.py -k added",
     ),
     Mutant(
         "a call of an engine imports what it needs",

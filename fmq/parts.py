@@ -39,7 +39,6 @@ from fmq.store.record import aligned
 from fmq.store.section import OwnedLock
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
-from fmq.tx.apply import apply
 from fmq.tx.delays import END_BYTES, Delays
 from fmq.tx.find import Finder
 from fmq.tx.limits import DECISION_BYTES_MAX
@@ -49,6 +48,7 @@ from fmq.tx.outcomes import Outcomes
 from fmq.tx.reserve import size_of_all
 from fmq.tx.router import Router
 from fmq.tx.sender import Sender, append_of
+from fmq.tx.transitions import show
 from fmq.tx.writer import Writer
 
 
@@ -120,17 +120,18 @@ class Parts:
         modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
         self.commit_queue = queue = CommitQueue(lock, journal, self._publish, **modes)
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
-        router = Router(ledger.topics, options.queues_of, writer.frontier.has_topic)
+        router = Router(ledger.topics, options.queues_of, ledger.topics.__contains__)
         self.router, self.sender = router, Sender(router, options, append_of)
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
+        outcomes.catch_up = writer.catch_up
         store = found.store.hex()
         what = outcomes, catalog, store, drawn, check_open, after
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
-        self.messages.hurry = queue.hurry
+        self.messages.hurry, self.messages.catch_up = queue.hurry, writer.catch_up
         self.marks = marks = KeyMarks(directory, found.store, catalog, reader, writes=True)
         self.finder = Finder(self.messages, catalog, reader, marks)
         self.burying = Burying(writer, self.messages)
@@ -153,7 +154,8 @@ class Parts:
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one
-        self._limit = self._limit_of(ledger.index.base)
+        writer.on_sealed = self._segment_is_full
+        ledger.all_is_shown()
         self._opened_at = journal.written_to
         self._page: Page | None = None
         with suppress(OSError):  # readers do without it
@@ -175,19 +177,10 @@ class Parts:
             raise FileNotFoundError(segment_name(base))
         return rebuild_index(self.directory, segment, self._store)
 
-    def _limit_of(self, base: int) -> int:
-        segment = self.journal.segment_of(base)
-        assert segment is not None
-        return segment.limit
-
     def _publish(self, appends: list[Append]) -> None:
         """Make durable appends visible, all at one instant. Under the lock."""
-        ledger, frontier, thread = self.ledger, self.writer.frontier, self.chore_thread
-        for append in appends:
-            if append.position >= self._limit:
-                self._enter_segment(append.position)
-            apply(ledger, append.records, append.step)
-            frontier.settle(append.records)
+        ledger, thread, last = self.ledger, self.chore_thread, appends[-1]
+        show(ledger, last.position + last.size)
         if ledger.arrived:
             self.messages.wake()
         if ledger.timers.sooner:
@@ -196,11 +189,7 @@ class Parts:
         if thread is not None and ledger.applied_upto >= thread.wake_at:
             thread.wake()
 
-    def _enter_segment(self, position: int) -> None:
-        segment = self.journal.segment_of(position)
-        assert segment is not None
-        self.ledger.enter_segment(segment.base)
-        self._limit = segment.limit
+    def _segment_is_full(self, _: object) -> None:
         if self.chore_thread is not None:
             self.chore_thread.wake()  # to write the index of the full segment
 

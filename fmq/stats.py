@@ -74,7 +74,8 @@ class Stats:
         messages: int,
     ) -> Stats:
         """Take the snapshot, under the engine's lock. The two counts were taken before."""
-        oldest = next(iter(ledger.undecided.values()), None)
+        # A PREPARE that is not durable yet is not counted.
+        undecided = [each for each in ledger.undecided.values() if each.tx < ledger.applied_upto]
         next_due_us = ledger.timers.next_due_us()
         return cls(
             path=path,
@@ -88,9 +89,9 @@ class Stats:
             messages=messages,
             groups=len({group for group, _ in ledger.subscriptions}),
             dead_letters=sum(map(ledger.dead_letters_of, ledger.dead)),
-            undecided=len(ledger.undecided),
-            undecided_bytes=ledger.undecided_in_all.bytes,
-            oldest_undecided=oldest.prepare.tx_id if oldest else None,
+            undecided=len(undecided),
+            undecided_bytes=sum(each.prepare.bytes for each in undecided),
+            oldest_undecided=undecided[0].prepare.tx_id if undecided else None,
             delayed=ledger.timers.messages,
             next_due=None if next_due_us is None else as_datetime(next_due_us),
             syncs=commit_queue.syncs,

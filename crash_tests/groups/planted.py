@@ -35,7 +35,7 @@ OF_GROUPS = (
     Mutant(
         "a group begins at the earliest wherever it was made",
         "    ledger.subscribe(change.group, change.topic).filter = change.text\n"
-        "    _move(ledger, change)\n",
+        "    _move(ledger, change, queues)\n",
         "    ledger.subscribe(change.group, change.topic).filter = change.text\n",
         STORIES,
     ),
@@ -84,8 +84,8 @@ OF_GROUPS = (
     ),
     Mutant(
         "queues that are added are not replayed",
-        "        topic.queues.append(Queue(topic.name, number))\n",
-        "        topic.queues.append(Queue(topic.name, number)) if ledger.listener else None\n",
+        "    ledger.grow(topic, change.value)\n",
+        "    if ledger.listener:\n        ledger.grow(topic, change.value)\n",
         STORIES,
     ),
     Mutant(

@@ -11,8 +11,8 @@ PUBLISH = """\
         if not self._background:
 """
 NO_LONGER = """\
-        found = self._ledger.undecided.get(tx)
-        return "?" if found is None else found.prepare.tx_id
+            found = self._ledger.undecided.get(holder)
+            tx_id = "?" if found is None else found.prepare.tx_id
 """
 
 OF_IDS = (
@@ -48,7 +48,7 @@ OF_IDS = (
         "                ledger.held_ids.pop(key, None)\n",
         "                pass\n",
         STORIES,
-        (("        return self._ledger.undecided[tx].prepare.tx_id\n", NO_LONGER),),
+        (("            tx_id = self._ledger.undecided[holder].prepare.tx_id\n", NO_LONGER),),
     ),
     Mutant(
         "an undecided transaction holds no ids after a restart",

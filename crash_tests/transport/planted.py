@@ -38,6 +38,7 @@ BETWEEN_PROCESSES = (
     Mutant(
         "what was taken for good is taken again if its answer is lost",
         "            if done:\n"
+        "                self._parts.writer.catch_up(done[-1].position)\n"
         "                self._session.answer(asked, self._read_again(*done))\n"
         "                return\n",
         "",

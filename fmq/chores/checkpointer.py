@@ -44,7 +44,7 @@ class Checkpointer:
         self._ledger = writer.ledger
         self._due_files = due_files
         self._commit_queue = writer.commit_queue
-        self._syncs = writer.options.sync == "never"  # what is applied may not be durable yet
+        self._syncs = writer.options.sync == "never"  # what is shown may not be durable yet
         last = found.checkpoint
         self._slots = CheckpointWriter(directory, found.generation)
         self._part_base = self._ledger.index.base
@@ -63,8 +63,10 @@ class Checkpointer:
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
-            if self._syncs and not clean:
-                # Not earlier: what was written until now is noted, too.
+            # Not earlier: what was planned until now is noted, too.
+            if not clean and (
+                self._syncs or noted.checkpoint.applied_upto > self._journal.durable_to
+            ):
                 self._commit_queue.flush(force=True)
             checkpoint = noted.checkpoint
             self._due_files.save()
@@ -90,7 +92,7 @@ class Checkpointer:
         """Note the checkpoint of this instant. Under the lock."""
         ledger, journal = self._ledger, self._journal
         index = ledger.index
-        applied = ledger.applied_upto
+        applied = ledger.end
         oldest = ledger.oldest_undecided()
         goes_on = self._part_base == index.base and not index.begins_anew
         part_at = self._part_size if goes_on else 0
@@ -126,8 +128,8 @@ class Checkpointer:
 
     def _chain_at(self, applied: int) -> int:
         journal = self._journal
-        if applied == journal.written_to:
-            return journal.written_chain
+        if applied == journal.position:
+            return journal.current.chain
         # Nothing was written since the engine was opened, and the newest segment is empty. So
         # `applied` is the end of the segment before it.
         return next(each.chain for each in reversed(journal.segments) if each.end == applied)

@@ -233,15 +233,10 @@ class Retention:
                     firsts[key] = lane.next
 
         def plan(state: Carryover) -> bool:
-            frontier = writer.frontier
-            if frontier.changes or frontier.expired or not self._ids.is_current():
-                return False  # what is carried would undo a seek or a count that is not applied yet
-            # All that is planned is applied before this record, so take the planned offsets.
+            if not self._ids.is_current():
+                return False
             carried = ledger.carried(firsts)
             carried["floor"] = floor
-            for name, ranges in carried["topics"].items():
-                for number, bounds in enumerate(ranges):
-                    bounds[1] = writer.frontier.next_offset(name, number)
             state.json = to_json(carried)
             lost.update(_lost(ledger, carried["groups"]))
             append = Append([*kept_ids, state])

@@ -81,8 +81,6 @@ class Advance:
             return
         append = Append(records)
         consumer._writer.send(append)
-        if self.is_acked:
-            consumer._transfer(*handled, append)
         for each in tried:
             self._next.holds.count_try(each.first, each.end)
         self.left = [(each.first, each.end) for each in tried]

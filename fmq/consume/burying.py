@@ -116,11 +116,6 @@ class Burying:
             raise TooLarge(what, append.size, most, "segment_bytes")
         return append
 
-    def planned(self, append: Append) -> None:
-        """Note that `append`, of `appends_of`, is planned. Under the lock."""
-        records = append.records
-        self._writer.frontier.changes += sum(isinstance(each, Changed) for each in records)
-
     # --- what was replayed ----------------------------------------------------------------------
 
     def deliveries(
@@ -166,6 +161,7 @@ class Burying:
 
     def count(self, group: str) -> int:
         """Return how many dead letters `group` has."""
+        self._writer.catch_up(self._ledger.changed_at)
         with self._writer.commit_queue.lock:
             return self._ledger.dead_letters_of(group)
 
@@ -201,6 +197,7 @@ class Burying:
 
     def _runs(self, group: str) -> list[tuple[int, int, int]]:
         """Return number, offset and count of each run of the letters of `group`, by number."""
+        self._writer.catch_up(self._ledger.changed_at)
         with self._writer.commit_queue.lock:
             dead, queue = self._of(group)
             return [] if dead is None else dead.runs(queue)
@@ -213,7 +210,7 @@ class Burying:
             try:
                 return self._letters_now(group, after, limit, last)
             except OffsetGone:
-                pass  # a retention has just carried them forward
+                pass  # a retention has just carried them forward, or the group was deleted
 
     def _letters_now(self, group: str, after: int, limit: int, last: int | None) -> list[Letter]:
         letters: list[Letter] = []
@@ -254,14 +251,15 @@ class Burying:
         that.
         """
         done = 0
+        whose = self._ledger.dead.get(group)
         for number, _, count in self._wanted(group, numbers, or_gone=or_gone):
             at, last = number - 1, number + count - 1
             while letters := self._letters(group, at, LETTERS_AT_ONCE, last):
-                done += self._replay(group, letters)
+                done += self._replay(group, whose, letters)
                 at = letters[-1].number
         return done
 
-    def _replay(self, group: str, letters: list[Letter]) -> int:
+    def _replay(self, group: str, whose: DeadLetterState | None, letters: list[Letter]) -> int:
         """Move `letters`, with an append for each of their topics. Return how many were there."""
         by_topic: dict[str, list[Letter]] = {}
         for letter in letters:
@@ -274,10 +272,10 @@ class Burying:
                 [letter.failure for letter in some],
             )
             ranges = ranges_of(letter.offset for letter in some)
-            if self._end(group, topic, ranges, REPLAYED, [run]):
+            if self._end(group, whose, topic, ranges, REPLAYED, [run]):
                 done += len(some)
             elif len(some) > 1:
-                done += sum(self._replay(group, [letter]) for letter in some)
+                done += sum(self._replay(group, whose, [letter]) for letter in some)
         return done
 
     def purge(
@@ -289,6 +287,7 @@ class Burying:
         or_gone: bool = False,
     ) -> int:
         """Drop these dead letters of `group`, or all of them. Return how many."""
+        whose = self._ledger.dead.get(group)
         while True:
             wanted = self._wanted(group, numbers, or_gone=or_gone)
             ranges = [(offset, offset + count) for _, offset, count in wanted]
@@ -301,7 +300,7 @@ class Burying:
         done = 0
         for at in range(0, len(ranges), RANGES_AT_ONCE):
             part = ranges[at : at + RANGES_AT_ONCE]
-            if self._end(group, "", part, PURGED, []):
+            if self._end(group, whose, "", part, PURGED, []):
                 done += sum(end - first for first, end in part)
         return done
 
@@ -341,39 +340,41 @@ class Burying:
         return _joined(found)
 
     def _end(
-        self, group: str, topic: str, ranges: list[tuple[int, int]], why: int, copies: list[Run]
+        self,
+        group: str,
+        whose: DeadLetterState | None,
+        topic: str,
+        ranges: list[tuple[int, int]],
+        why: int,
+        copies: list[Run],
     ) -> bool:
         """End the letters in `ranges`, with their `copies`, in one append. Return False, and change
-        nothing, if one of them is not there any more.
+        nothing, if one of them is not there any more, or if `whose` they are was deleted: another
+        group of that name may have letters at their places.
         """
-        writer, frontier = self._writer, self._writer.frontier
+        writer = self._writer
         places = [QueuePlace(0, offset) for first, end in ranges for offset in (first, end, 0)]
         append = Append([*copies, Changed(ChangeKind.END_DEAD, group, topic, places, why)])
-        gone = False
 
         def plan(append: Append) -> bool:
-            nonlocal gone
-            if frontier.changes:
-                return False  # a pending change may be about these letters
             dead, queue = self._of(group)
-            gone = dead is None or queue is None or not dead.are_open(queue, ranges)
-            if gone:
-                return True
+            if dead is not whose or dead is None:
+                return False
+            if queue is None or not dead.are_open(queue, ranges):
+                return False
             if why == CARRIED:
                 self._renumber(append)
                 writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
-            frontier.changes += 1
             return True
 
-        while not writer.commit_queue.run(plan, append, True):
-            writer.commit_queue.flush(force=True)
-        return not gone
+        return writer.commit_queue.run(plan, append, True)
 
     def _renumber(self, append: Append) -> None:
         """Write the offsets of the copies into the END_DEAD of `append`. Under the lock."""
         *copies, change = append.records
-        at = self._writer.frontier.next_offset(copies[0].topic, 0)
+        topic = self._writer.ledger.topics.get(copies[0].topic)
+        at = 0 if topic is None else topic.queues[0].end
         offsets = [place.offset for place in change.places]
         places = []
         for first, end in zip(offsets[::3], offsets[1::3], strict=True):
@@ -395,7 +396,7 @@ class Burying:
                 count = min(count, below[dead.topic] - offset)
                 while count > 0:
                     letters = self._some(group, number, offset, count)
-                    written += self._carry(group, letters)
+                    written += self._carry(group, dead, letters)
                     number, offset = number + len(letters), offset + len(letters)
                     count -= len(letters)
         return written
@@ -411,15 +412,15 @@ class Burying:
                 break
         return letters
 
-    def _carry(self, group: str, letters: list[Letter]) -> int:
+    def _carry(self, group: str, whose: DeadLetterState, letters: list[Letter]) -> int:
         failures = [letter.failure._replace(number=letter.number) for letter in letters]
         run = self._run_of(dead_topic(group), [letter.message for letter in letters], failures)
         ranges = ranges_of(letter.offset for letter in letters)
-        if self._end(group, "", ranges, CARRIED, [run]):
+        if self._end(group, whose, "", ranges, CARRIED, [run]):
             return run.size
         if len(letters) == 1:
             return 0  # it was replayed or purged meanwhile
-        return sum(self._carry(group, [letter]) for letter in letters)
+        return sum(self._carry(group, whose, [letter]) for letter in letters)
 
 
 def origin_of(message: Message, failure: Failure) -> Message:

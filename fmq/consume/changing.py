@@ -1,7 +1,4 @@
-"""Making, moving and deleting groups, and changing topics. Each step is one append.
-
-One such append is under way at a time: each is planned on what the one before has left.
-"""
+"""Making, moving and deleting groups, and changing topics. Each step is one append."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from fmq.clock import as_us
 from fmq.consume.groups import Groups
 from fmq.consume.sieve import check_filter
 from fmq.errors import (
+    BadName,
     BadOption,
     FmqError,
     GroupExists,
@@ -30,7 +28,7 @@ from fmq.store.extension import Request, extension_of
 from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import Changed, ChangeKind, QueuePlace, TopicMade
-from fmq.tx.dead_letters import check_taken, topics_of
+from fmq.tx.dead_letters import topics_of
 from fmq.tx.ledger import Queue, Topic
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_name, check_seconds, no_queue
@@ -39,6 +37,7 @@ from fmq.tx.writer import Writer
 logger = logging.getLogger("fmq.topics")
 group_logger = logging.getLogger("fmq.groups")
 EARLIEST, LATEST = "earliest", "latest"
+MOVES = frozenset((ChangeKind.SEEK, ChangeKind.DELETE_GROUP, ChangeKind.DELETE_TOPIC))
 At = str | int | datetime
 
 
@@ -50,12 +49,12 @@ class GroupChanges:
         self._ledger = writer.ledger
         self._groups = groups
         self._messages = messages
-        self._request: Request | None = None
+        self._extension = b""
 
     def asked_by(self, request: Request) -> GroupChanges:
         """Return the same for one call that carries out `request` of a client."""
         found = copy(self)
-        found._request = request
+        found._extension = extension_of(request)
         return found
 
     # --- calls ----------------------------------------------------------------------------------
@@ -106,16 +105,12 @@ class GroupChanges:
         def ends(topic: str) -> list[QueuePlace]:
             if not at_end:
                 return []
-            end = self._writer.frontier.next_offset
-            return [
-                QueuePlace(each.number, end(topic, each.number)) for each in self._queues(topic)
-            ]
+            return [QueuePlace(each.number, each.end) for each in self._queues(topic)]
 
         self._run(plan)
 
     def set_filter(self, group: str, topic: str, wanted: str) -> None:
         """Let `group` want other messages of `topic` from now on."""
-        topic = check_taken(topic)
 
         def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
@@ -128,7 +123,6 @@ class GroupChanges:
 
         What it has acked from there on is redelivered.
         """
-        topic = check_taken(topic)
         if number is not None:
             number = check_count("queue", number, 0)
         find = self._finder(topic, at)
@@ -145,15 +139,10 @@ class GroupChanges:
             places = [QueuePlace(queue.number, find(queue)) for queue in queues]
             return [Changed(ChangeKind.SEEK, group, topic, places)]
 
-        def planned() -> None:
-            moved = [(group, topic, queue.number) for queue in self._queues(topic, number)]
-            self._groups.begin_move(moved)
-
-        self._run(plan, planned)
+        self._run(plan)
 
     def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
         """Let `group` pass over `count` messages from `offset` on."""
-        topic = check_taken(topic)
         number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
         count = check_count("count", count)
 
@@ -183,12 +172,7 @@ class GroupChanges:
             own = [Changed(ChangeKind.DELETE_TOPIC, "", topic) for topic in topics]
             return [*own, Changed(ChangeKind.DELETE_GROUP, group, "")]
 
-        def planned() -> None:
-            self._groups.begin_delete(group, UnknownGroup(group, was_deleted=True))
-            for topic in topics_of(self._ledger, group):
-                self._writer.frontier.delete_topic(topic)
-
-        self._run(plan, planned)
+        self._run(plan)
 
     # --- topics ---------------------------------------------------------------------------------
 
@@ -200,7 +184,7 @@ class GroupChanges:
         retain_ms = _retain_ms(retain_seconds)
 
         def plan() -> list[Changed | TopicMade]:
-            if self._writer.frontier.has_topic(topic):
+            if topic in self._ledger.topics:
                 raise TopicExists(topic)
             retains = [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)] if retain_ms else []
             return [TopicMade(topic, count, 0), *retains]
@@ -232,7 +216,6 @@ class GroupChanges:
 
         Raises UnknownTopic, or TopicInUse if an undecided transaction writes to it.
         """
-        frontier = self._writer.frontier
 
         def plan() -> list[Changed | TopicMade]:
             known = self._topic(topic)
@@ -245,11 +228,7 @@ class GroupChanges:
                         self._check_decided(group, topic, queue.number)
             return [Changed(ChangeKind.DELETE_TOPIC, "", topic)]
 
-        def planned() -> None:
-            frontier.delete_topic(topic)
-            self._groups.begin_delete_topic(topic)
-
-        self._run(plan, planned)
+        self._run(plan)
 
     def check_topic(self, topic: str) -> None:
         """Raise UnknownTopic if there is no `topic`."""
@@ -279,12 +258,17 @@ class GroupChanges:
                 self._trim(topic, now_us - topic.retain_ms * 1000)
 
     def _trim(self, topic: Topic, until_us: int) -> None:
-        first = {
-            queue.number: self._messages.offset_at(topic.name, queue.number, until_us)
-            for queue in topic.queues
-        }
+        try:
+            first = {
+                queue.number: self._messages.offset_at(topic.name, queue.number, until_us)
+                for queue in topic.queues
+            }
+        except BadName:
+            return  # it was made again with fewer queues meanwhile
 
         def plan() -> list[Changed | TopicMade]:
+            if self._ledger.topics.get(topic.name) is not topic:
+                return []  # it was deleted meanwhile, and perhaps made again
             places = [
                 QueuePlace(queue.number, first[queue.number])
                 for queue in topic.queues
@@ -313,39 +297,26 @@ class GroupChanges:
 
     # --- how a change is planned ----------------------------------------------------------------
 
-    def _run(
-        self,
-        plan: Callable[[], list[Changed | TopicMade]],
-        planned: Callable[[], None] | None = None,
-    ) -> None:
-        """Write the changes that `plan` returns, durably. `planned` is called once they are
-        pending.
-        """
-        writer, frontier = self._writer, self._writer.frontier
+    def _run(self, plan: Callable[[], list[Changed | TopicMade]]) -> None:
+        """Write the changes that `plan` returns, durably."""
+        writer = self._writer
 
-        def plan_alone(_: None) -> bool:
+        def plan_changes(_: None) -> None:
             writer.release_dropped()
-            if frontier.changes or any(True for _ in frontier.preparing()):
-                return False  # what is on its way might stand in the way
             changes = plan()
             if changes:
-                if self._request is not None:
-                    changes[0].extension = extension_of(self._request)
+                changes[0].extension = self._extension
                 writer.send(Append(changes))
-                frontier.changes += sum(isinstance(each, Changed) for each in changes)
-                frontier.add_topics(each for each in changes if isinstance(each, TopicMade))
-                if planned is not None:
-                    writer.moves += 1
-                    planned()
-            return True
+                asked = {each.asked for each in changes if isinstance(each, Changed)}
+                writer.moves += not asked.isdisjoint(MOVES)
 
-        writer.commit_queue.catch_up()  # what has ended must not stand in the way
         with writer.commit_queue.lock:
             writer.commit_queue.check()
-            if not frontier.changes and not plan():
-                return  # nothing to write, as for almost every new consumer
-        while not writer.commit_queue.run(plan_alone, None, True):
-            writer.commit_queue.flush(force=True)
+            is_needed = plan()
+        if is_needed:
+            writer.commit_queue.run(plan_changes, None, True)
+        else:  # as for almost every new consumer
+            writer.catch_up(self._ledger.changed_at)
 
     def _finder(self, topic: str, at: At) -> Callable[[Queue], int]:
         """Return what finds the offset of `at` in a queue. It is called under the lock, in a plan.
@@ -355,8 +326,7 @@ class GroupChanges:
         if at == EARLIEST:
             return lambda queue: queue.first
         if at == LATEST:
-            next_offset = self._writer.frontier.next_offset
-            return lambda queue: next_offset(queue.topic, queue.number)
+            return lambda queue: queue.end
         if isinstance(at, datetime):
             known = self._ledger.topics.get(topic)
             time_us = as_us(at)
@@ -396,8 +366,8 @@ class GroupChanges:
 
     def _check_decided(self, group: str, topic: str = "", number: int | None = None) -> None:
         """Raise StillUndecided if a transaction acks messages there."""
-        prepares = [entry.prepare for entry in self._ledger.undecided.values()]
-        for prepare in (*prepares, *self._writer.frontier.preparing()):
+        for entry in self._ledger.undecided.values():
+            prepare = entry.prepare
             for ack in prepare.acks:
                 if ack.group == group and topic in ("", ack.topic) and number in (None, ack.queue):
                     raise StillUndecided(prepare.tx_id, group, ack.topic, ack.queue)
@@ -422,5 +392,5 @@ def _retain_ms(seconds: float | None) -> int:
 
 
 def _check_end(queue: Queue, offset: int) -> None:
-    if offset > queue.next:
-        raise OffsetBeyond(queue.topic, queue.number, offset, queue.next)
+    if offset > queue.end:
+        raise OffsetBeyond(queue.topic, queue.number, offset, queue.end)

@@ -34,7 +34,7 @@ def bury_expired(
             what = group, claim.queue, at, min(at + size, end), REASON, claim.holds.count_of
             try:
                 for _, stop, append in burying.appends_of(*what, EXPIRED_ACKS):
-                    plan = partial(_plan, burying, writer, claim, at, stop)
+                    plan = partial(_plan, writer, claim, at, stop)
                     writer.commit_queue.run(plan, append, False)
                     at = stop
             except OffsetGone:
@@ -50,12 +50,7 @@ def bury_expired(
     return left
 
 
-def _plan(
-    burying: Burying, writer: Writer, claim: Claim, first: int, end: int, append: Append
-) -> None:
+def _plan(writer: Writer, claim: Claim, first: int, end: int, append: Append) -> None:
     """Plan the move of a range, unless the group was moved meanwhile. Under the lock."""
     if claim.holds.is_held_by(first, end, claim):
         writer.send(append)
-        writer.frontier.expired += 1
-        burying.planned(append)
-        claim.holds.transfer(first, end, claim, append)

@@ -48,7 +48,6 @@ class Groups:
         ] = {}  # since the oldest, of each group and topic
         # By group and topic, and by member if the queues belong to members.
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
-        self._moving: set[GroupKey] = set()  # a seek of them is planned and not yet durable
         self._former: Callable[[GroupKey], int] | None = None
         self._former_until = 0.0
         for entry in ledger.undecided.values():
@@ -215,9 +214,17 @@ class Groups:
     # --- called when an append is applied -------------------------------------------------------
 
     def end_holds(self, ack: AckRange) -> None:
-        """End the holds of a range that is acked."""
+        """End the holds of a range that is acked. Those that wait for it wait until it is shown."""
         holds = self._holds.get((ack.group, ack.topic, ack.queue))
-        if holds is not None and holds.end_acked(ack.first, ack.end):
+        if holds is not None:
+            holds.end_acked(ack.first, ack.end)
+            if holds.order is not None:
+                ledger = self._ledger
+                ledger.shows.append((ledger.end, None, self._hand_on, (holds, ack)))
+
+    def _hand_on(self, what: tuple[QueueHolds, AckRange]) -> None:
+        holds, ack = what
+        if not holds.has_ended and holds.hand_on(ack.first, ack.end):
             self._ledger.arrived.add(ack.topic)
 
     def give_back(self, ack: AckRange) -> None:
@@ -229,47 +236,34 @@ class Groups:
         """Begin anew where a group was moved."""
         group, name = change.group, change.topic
         if change.asked == ChangeKind.SEEK:
+            self._end([(group, name, number) for number, _ in change.places])
             for number, _ in change.places:
-                self._moving.discard((group, name, number))
                 self._ready_of(group, name, self._owner(group, name, number)).add(number)
         elif change.asked == ChangeKind.SKIP:
             for number, offset in change.places:
                 self.end_holds(AckRange(group, name, number, offset, offset + change.value))
         elif change.asked == ChangeKind.DELETE_TOPIC:
-            self._moving = {key for key in self._moving if key[1] != name}
+            self._end([key for key in self._holds if key[1] == name])
             self._ready = {key: ready for key, ready in self._ready.items() if key[1] != name}
         elif change.asked == ChangeKind.ADD_QUEUES:
             for (_, topic, owner), ready in self._ready.items():
                 if topic == name and owner is None:
                     ready.add_all(range(change.value))
         elif change.asked == ChangeKind.DELETE_GROUP:
-            self._moving = {key for key in self._moving if key[0] != group}
+            self._end([key for key in self._holds if key[0] == group])
+            room = self.rooms.pop(group, None)
+            for member in () if room is None else room.members.values():
+                member.refusal = UnknownGroup(group, was_deleted=True)
             # A group that is made again looks at queues that this one had found idle.
             self._ready = {key: ready for key, ready in self._ready.items() if key[0] != group}
         self._ledger.arrived.add(name)
 
-    # --- called when a change is planned --------------------------------------------------------
-
-    def begin_move(self, keys: Iterable[GroupKey]) -> None:
-        """Hand out nothing of these queues until they are moved; no delivery of them counts."""
+    def _end(self, keys: Iterable[GroupKey]) -> None:
+        """End the holds of these queues: no delivery of them counts any more."""
         for key in keys:
-            self._moving.add(key)
             holds = self._holds.pop(key, None)
             if holds is not None:
                 holds.end_all()
-
-    def begin_delete(self, group: str, refusal: Exception) -> None:
-        """Hand out nothing to `group`: its members are out, and get `refusal`."""
-        self.begin_move([key for key in self._holds if key[0] == group])
-        room = self.rooms.pop(group, None)
-        for member in () if room is None else room.members.values():
-            member.refusal = refusal
-
-    def begin_delete_topic(self, topic: str) -> None:
-        """Hand out nothing of `topic`, which is about to be deleted."""
-        known = self._ledger.topics[topic]
-        groups = [group for group, taken in self._ledger.subscriptions if taken == topic]
-        self.begin_move((group, topic, queue.number) for group in groups for queue in known.queues)
 
     # --- called by consumers --------------------------------------------------------------------
 
@@ -318,9 +312,6 @@ class Groups:
             for _ in range(len(ready.numbers)):
                 i = 0 if i >= len(ready.numbers) else i
                 queue = topic.queues[ready.numbers[i]]
-                if self._moving and (group, queue.topic, queue.number) in self._moving:
-                    ready.remove_idle(i, math.inf)
-                    continue
                 holds = self._holds_of(group, queue.topic, queue.number)
                 if now >= holds.earliest_deadline:
                     holds.expire(now)
@@ -378,9 +369,6 @@ class Groups:
         found: list[Candidate] = []
         for number in (*ready.numbers[i:], *ready.numbers[:i]):
             queue, key = topic.queues[number], (group, topic.name, number)
-            if key in self._moving:
-                ready.remove_idle(bisect_left(ready.numbers, number), math.inf)
-                continue
             self._ledger.spans_of(queue)
             holds = self._holds_of(*key)
             if asked.now >= holds.earliest_deadline:

@@ -199,7 +199,7 @@ class QueueHolds:
             first = high
 
     def is_acked(self, offset: int) -> bool:
-        """Return whether the ack of `offset` is durable."""
+        """Return whether `offset` is acked."""
         return offset in self._acked
 
     def busy(self, first: int, end: int) -> set[int]:
@@ -270,10 +270,8 @@ class QueueHolds:
         self._untried.pop_returned()
         self.redeliveries.clear()
 
-    def end_acked(self, first: int, end: int) -> bool:
-        """End every hold in a range that was acked. Return whether other messages may be handed out
-        now, which have waited for it.
-        """
+    def end_acked(self, first: int, end: int) -> None:
+        """End every hold in a range that was acked."""
         exact = self._holds.by_first.get(first)
         if exact is not None and exact.end == end:
             self._holds.remove(first)
@@ -281,8 +279,12 @@ class QueueHolds:
             for low, high in self._holds.pieces(first, end):
                 self._holds.split(low, high)
                 self._holds.remove(low)
-        if self.order is None:
-            return False
+
+    def hand_on(self, first: int, end: int) -> bool:
+        """Let the next messages of the keys go on, as the ack of a range is durable. Return whether
+        one may be handed out now.
+        """
+        assert self.order is not None
         is_free, left = self.order.remove(first, end)
         for later in left:
             if self.is_held_by(later, later + 1, LATER):
@@ -388,7 +390,7 @@ class QueueHolds:
         return min((hold.deadline for hold in self._holds.by_first.values()), default=math.inf)
 
     def has_unleased(self) -> bool:
-        """Return whether a transaction, or an ack on its way to the disk, holds anything."""
+        """Return whether a transaction holds anything."""
         return any(hold.deadline == math.inf for hold in self._holds.by_first.values())
 
     def _check(self) -> None:

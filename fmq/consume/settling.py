@@ -92,8 +92,6 @@ class Settler:
             if not claim.holds.is_held_by(first, end, claim):
                 self._refuse(claim, first)
         self._writer.send(append)
-        for claim, first, end in held:
-            self._transfer(claim, first, end, append)
 
     def _extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
         self._check()
@@ -116,7 +114,7 @@ class Settler:
         try:
             for at, stop, append in self._burying.appends_of(*what):
                 acking = Acking(claim, at, stop, append)
-                self._writer.commit_queue.run(self._plan_reject, acking, True)
+                self._writer.commit_queue.run(self._plan_ack, acking, True)
         except OffsetGone:
             if not claim.holds.is_held_by(first, end, claim):
                 self._refuse(claim, first)  # its topic was deleted meanwhile
@@ -126,11 +124,6 @@ class Settler:
 
     def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
         return claim.holds.count_of
-
-    def _plan_reject(self, acking: Acking) -> None:
-        """Plan a rejection. Under the lock."""
-        self._plan_ack(acking)
-        self._burying.planned(acking.append)
 
     def _acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
         """Return what `_plan_ack` takes."""
@@ -147,9 +140,6 @@ class Settler:
         if not claim.holds.is_held_by(first, end, claim):
             self._refuse(claim, first)
         self._writer.send(append)
-        # Until the ack is durable, it holds the range itself. So neither the end of the lease nor
-        # that of the consumer redelivers it.
-        self._transfer(claim, first, end, append)
 
     def _range(self, claim: Claim, first: int, end: int) -> AckRange:
         return AckRange(self._group, claim.queue.topic, claim.queue.number, first, end)

@@ -258,9 +258,6 @@ class Sieve:
         def plan(append: Append) -> None:
             if all(claim.holds.is_held_by(low, high, claim) for low, high in gone):
                 self._writer.send(append)
-                self._writer.frontier.expired += bool(expired)
-                for low, high in gone:
-                    claim.holds.transfer(low, high, claim, append)
 
         self._writer.commit_queue.run(plan, append, False)
 

@@ -15,6 +15,7 @@
     │   ├── NotAllowed          an engine process does not serve this client, or not in this way
     │   ├── ProtocolError       an engine process and its client do not understand each other
     │   ├── StorageFull         no room: refused whole, before a byte was written
+    │   ├── IllegalRecord       a defect of fmq, met and refused before a byte was written
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
@@ -55,6 +56,7 @@ from fmq.errors.storage import (
     CheckpointLost,
     Damaged,
     EngineFailed,
+    IllegalRecord,
     Locked,
     NewerFormat,
     NotAllowed,
@@ -108,6 +110,7 @@ __all__ = [
     "FmqError",
     "Forked",
     "GroupExists",
+    "IllegalRecord",
     "LeaseLost",
     "Locked",
     "MarkMoved",

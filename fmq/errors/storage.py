@@ -238,6 +238,19 @@ class StorageFull(StorageError):
     """There is no room. The call was refused before a byte of it was written."""
 
 
+class IllegalRecord(StorageError):
+    """fmq made a record that no opening would take. It was refused before a byte was written."""
+
+    def __init__(self, kind: int, reason: str) -> None:
+        super().__init__(
+            f"a record of kind {kind} was refused, because no opening would take it: {reason}. "
+            "Nothing was written and nothing was changed; the engine goes on. This is a defect of "
+            "fmq: please report it with this text."
+        )
+        self.kind = int(kind)
+        self.reason = reason
+
+
 class EngineFailed(StorageError):
     """A write or sync failed, so the engine takes no calls until the directory is opened again.
 

@@ -88,7 +88,9 @@ class OpenQuestions:
         due = self._clock.monotonic() + after
         self._schedule.add(entry, due)
         if self._waiters.sleep_beyond(due):
-            self._wake_for(self._schedule.find(entry.tx), due)
+            question = self._schedule.find(entry.tx)
+            assert question is not None, "it was added above"
+            self._wake_for(question, due)
 
     def remove(self, entry: Entry) -> None:
         """Drop the question of a transaction that was decided."""

@@ -171,10 +171,10 @@ class Schedule:
             return (producer, None), *((producer, topic) for topic in question.topics)
         return ((producer, None),)
 
-    def find(self, tx: int) -> OpenQuestion:
-        """Return the open question about the transaction with this number."""
+    def find(self, tx: int) -> OpenQuestion | None:
+        """Return the open question about the transaction with this number; None without one."""
         self._index_new()
-        return self._open[tx]
+        return self._open.get(tx)
 
     def snapshot(self) -> Snapshot:
         """Return all questions unsorted, for `in_order`. This is all that needs the lock."""

@@ -27,6 +27,7 @@ from fmq.tx.carryover import floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
 from fmq.tx.timers import Timers
+from fmq.tx.transitions import show
 
 
 class Replay:
@@ -70,7 +71,7 @@ class Replay:
         self.ledger = ledger = Ledger(first)
         self.scan_from = self.applied_from = first + HEADER_BYTES
         self._index_from = self._timers_from = self.applied_from
-        ledger.applied_upto = self.applied_from
+        ledger.applied_upto = ledger.end = self.applied_from
         ledger.known_from = first
         # Segments have been dropped. A STATE later in the journal says what was in them.
         ledger.unsettled = first > 0
@@ -80,7 +81,7 @@ class Replay:
         base = self._segment_at(self.applied_from).base
         self.ledger = Ledger(base)
         self.ledger.carry(checkpoint.ledger)
-        self.ledger.applied_upto = self.applied_from
+        self.ledger.applied_upto = self.ledger.end = self.applied_from
         self.durable_to = self._timers_from = self.applied_from
         if self._with_timers:
             self.ledger.timers = timers = Timers()
@@ -248,6 +249,7 @@ class Replay:
         try:
             if position >= self.applied_from:
                 apply(ledger, append)
+                show(ledger, ledger.end)
                 self.replayed_bytes += ledger.applied_upto - position
                 return
             if position >= self.scan_from:
@@ -259,8 +261,6 @@ class Replay:
             return
         except (IllegalStep, BadRecord) as error:
             reason = f"a sound record in a wrong place: {error}"
-        except (ValueError, RecursionError) as error:
-            reason = f"a STATE of an unknown shape: {error}"
         except BaseException as error:
             self.interrupted_by = error
             raise

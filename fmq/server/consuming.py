@@ -126,7 +126,8 @@ class Consuming:
         self._session.order(asked, plan, partial(self._session.answer, asked), sync)
 
     def is_acked(self, group: str, ack: AckAsked) -> bool:
-        """Return whether all that `ack` asks for is acked."""
+        """Return whether all that `ack` asks for is acked, durably."""
+        self._parts.commit_queue.flush()
         with self._parts.lock:
             acked = self._parts.ledger.acked.get((group, ack.topic, ack.queue))
             return acked is not None and acked.gap(ack.first, ack.end) is None

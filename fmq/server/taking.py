@@ -42,6 +42,7 @@ class Taking:
         if asked.flags & AGAIN:
             done = self._parts.ledger.requests.find(client, request.sequence)
             if done:
+                self._parts.writer.catch_up(done[-1].position)
                 self._session.answer(asked, self._read_again(*done))
                 return
         member = self._consuming.member(asked.handle)

@@ -71,7 +71,10 @@ class Writes:
         """Return what has carried out a request that the client repeats."""
         if not asked.flags & AGAIN:
             return []
-        return self._parts.ledger.requests.find(self._session.client, sequence)
+        found = self._parts.ledger.requests.find(self._session.client, sequence)
+        for done in found:
+            self._parts.writer.catch_up(done.position)
+        return found
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -119,7 +122,6 @@ class Writes:
             return
         self._host.commit()
         delays = self._parts.delays
-        delays.settle()
         extension = extension_of(Request(self._session.client, sequence, waiting))
         found = False
 

@@ -61,6 +61,10 @@ class LaneSummary(NamedTuple):
     last_us: int
 
 
+class OutOfLine(Exception):
+    """A run that does not follow the one before it in its queue."""
+
+
 class SegmentIndex:
     """The index of the segment at `base`."""
 
@@ -73,6 +77,7 @@ class SegmentIndex:
         "chain",
         "end",
         "ids",
+        "is_live",
         "lanes",
         "outcome_keys",
         "outcome_places",
@@ -97,17 +102,23 @@ class SegmentIndex:
         self.saved_outcomes = 0
         self.ids = IdTable(base)
         self.saved_ids = 0
+        self.is_live = False  # whether a running engine adds to it: then nothing is missing
         self.begins_anew = False  # whether the `.part` file has lanes that are gone
 
     def add(self, run: Run) -> None:
-        """Add `run`, published by the record at its position; raise Damaged if its offsets are
-        known.
+        """Add `run`, published by the record at its position.
+
+        Raises Damaged if its offsets are known. Raises OutOfLine if a running engine has left some
+        out: then its state is wrong, and it ends.
         """
         key = run.topic, run.queue
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(run.offset, run.time_us, self.base)
         if run.offset != lane.next:
+            if self.is_live:
+                where = f"{run.topic}/{run.queue}"
+                raise OutOfLine(f"{where} goes on at {run.offset}, and ends at {lane.next}")
             self._skip(lane, run)
         place = run.position - self.base
         body_place = run.body_position - self.base if run.body_position else place

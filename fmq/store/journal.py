@@ -63,12 +63,12 @@ class Roll:
 
 
 class Append:
-    """Records that are written in one piece and applied at one instant.
+    """Records that are applied and written in one piece.
 
     The running engine makes appends, and a replay decodes them. Both hand them to `tx/apply`.
     """
 
-    __slots__ = ("left_out", "position", "records", "size", "step")
+    __slots__ = ("left_out", "position", "records", "size")
 
     def __init__(self, records: list[Any]) -> None:
         """Measure `records`. This needs no lock."""
@@ -76,12 +76,14 @@ class Append:
         self.size = measure(records)  # with padding
         self.position = 0
         self.left_out: Sequence[Any] = ()  # messages that were sent before, under the same ids
-        self.step: Any = None  # the checked Step that they make (tx/apply.py)
 
 
 # What is taken to be written: appends; rolls; and, after the last roll, the segment, the positions
 # where its bytes begin and end, the bytes, and the chain after them.
 Pending = tuple[list[Append], tuple[Roll, ...], Segment, int, int, list[Buffer], int]
+
+
+Encoded = tuple[list[Buffer], int]  # the bytes of an append, and the chain after them
 
 
 class Ahead(NamedTuple):
@@ -180,10 +182,11 @@ class Journal:
         self._buffers, self._ahead = [], 0
         return new
 
-    def append(self, append: Append) -> None:
-        """Encode `append`, which was placed at the end, and make it pending."""
-        segment, buffers, records = self.segments[-1], self._buffers, append.records
-        durable_to, seed, chain = self.durable_to, self.seed, segment.chain
+    def encode(self, append: Append) -> Encoded:
+        """Return the bytes of `append`, which was placed at the end. This changes nothing."""
+        records = append.records
+        buffers: list[Buffer] = []
+        durable_to, seed, chain = self.durable_to, self.seed, self.segments[-1].chain
         assert append.position == self.position
         records[0].flags |= FIRST
         records[-1].flags |= LAST
@@ -191,7 +194,13 @@ class Journal:
             encoded = encode(record, durable_to, seed)
             chain = crc32(encoded[1], chain)
             buffers += encoded
-        segment.chain = chain
+        return buffers, chain
+
+    def append(self, append: Append, encoded: Encoded) -> None:
+        """Make `append` pending, of which `encode` has returned the bytes."""
+        segment = self.segments[-1]
+        buffers, segment.chain = encoded
+        self._buffers += buffers
         self.position = segment.end = end = append.position + append.size
         assert end <= segment.limit
         self._appends.append(append)

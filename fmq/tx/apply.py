@@ -1,4 +1,4 @@
-"""How a durable append changes the ledger, in a replay and in the running engine.
+"""How an append changes the ledger, in a replay and in the running engine.
 
 `apply` takes a whole append. Of a transaction, only COMMIT publishes anything: the runs and acks
 before it in the same append take effect when COMMIT is reached, and never without it. What one
@@ -6,15 +6,15 @@ record changes is in transitions.py.
 
 A sound record can still break a rule, and each rule is checked by raising IllegalStep. In a replay
 it means that the directory was damaged or mixed up, and recovery stops there. The running engine
-makes the Step of each transaction's append before the append is written. So it never writes a
-transaction that recovery would refuse. Offsets and topics are given out by the frontier.
+applies each append when it plans it, before a byte is written. So it never writes what recovery
+would refuse. What is applied becomes visible by `show` (transitions.py), once it is durable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fmq.store.extension import request_in
+from fmq.store.extension import Request, request_in
 from fmq.store.kinds import (
     COMMIT,
     PRE_MESSAGE,
@@ -29,7 +29,9 @@ from fmq.store.kinds import (
     Record,
     Run,
 )
+from fmq.store.record import BadRecord
 from fmq.tx.ledger import Entry, Ledger
+from fmq.tx.requests import check_request
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
@@ -37,6 +39,7 @@ from fmq.tx.transitions import (
     EITHER,
     OUTSIDE,
     ack_applied,
+    check_acks,
     forget,
     mark_applied,
     prepare_applied,
@@ -47,31 +50,36 @@ from fmq.tx.transitions import (
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
-def apply(ledger: Ledger, append: Sequence[Record], step: Step | None = None) -> None:
-    """Change `ledger` as `append` says.
+def apply(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Change `ledger` as `append` says, and note what is to be shown of it.
 
-    `step` is the Step of the append, if it was made and checked before the append was written.
+    Raises IllegalStep if the append must not follow.
     """
-    for record in append:
-        kind = record.kind
-        if record.extension:
-            _extension(ledger, record)
-        if kind in OUTSIDE:
-            OUTSIDE[kind](ledger, record)
-        elif step is None:
-            step = Step(ledger, append)
-    if step is not None:
-        step.change(ledger, append[0].position)
+    step: Step | None = None
+    carried_out: list[tuple[Request, Record]] | None = None
+    changed = False  # whether a record has changed anything
+    try:
+        for record in append:
+            kind = record.kind
+            if record.extension and (request := request_in(record.extension)) is not None:
+                check_request(request, record)
+                carried_out = [*(carried_out or ()), (request, record)]
+            if kind in OUTSIDE:
+                OUTSIDE[kind](ledger, record)
+                changed = True
+            elif step is None:
+                step = Step(ledger, append)
+        if step is not None:
+            changed = True
+            step.change(ledger, append[0].position)
+    except (IllegalStep, BadRecord) as error:
+        raise IllegalStep(str(error), is_first=not changed) from error
+    if carried_out is not None:
+        for request, each in carried_out:
+            ledger.requests.note(request, each)
     if record.time_us > ledger.last_us:
         ledger.last_us = record.time_us
-    ledger.applied_upto = ledger.index.end = record.position + (record.size + 7 & ~7)
-
-
-def _extension(ledger: Ledger, record: Record) -> None:
-    """Note the request of a client that `record` carries out, if it names one."""
-    request = request_in(record.extension)
-    if request is not None:
-        ledger.requests.note(request, record)
+    ledger.end = ledger.index.end = record.position + (record.size + 7 & ~7)
 
 
 class Step:
@@ -137,6 +145,7 @@ class Step:
 
     def take_acks(self, ledger: Ledger, acks: Acks) -> None:
         """Hold acks until the end of the append."""
+        check_acks(ledger, acks.ranges)
         self.acks += acks.ranges
 
     def take_marks(self, ledger: Ledger, marks: Marks) -> None:
@@ -204,8 +213,8 @@ class Step:
                 prepare_applied(ledger, self.prepare, self.runs, start)
             return
         if entry is not None:
+            ledger.shows.append((ledger.end, None, entry.ended, self.state))
             forget(ledger, entry)
-            entry.state = self.state
         if decided.kind == COMMIT:
             said = {} if entry is None else {pre.position: pre.extension for pre in entry.runs}
             for run in self.runs:
@@ -219,7 +228,7 @@ class Step:
                 mark_applied(ledger, change)
         elif entry is not None and ledger.listener is not None:
             for ack in entry.prepare.acks:
-                ledger.listener.freed(ack)
+                ledger.shows.append((ledger.end, None, ledger.listener.freed, ack))
         ledger.index.add_outcome(decided)
 
 

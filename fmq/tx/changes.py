@@ -14,10 +14,16 @@ from fmq.tx import dead_letters
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.state import IllegalStep
 
+ENDS_TIMERS = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
+
 
 def apply_change(ledger: Ledger, change: Changed) -> None:
-    """Change `ledger` as `change` says; raise IllegalStep if it cannot be where it is."""
+    """Change `ledger` as `change` says. Raise IllegalStep, and change nothing, if it cannot be
+    where it is.
+    """
     CHANGES[change.asked](ledger, change)
+    if change.asked not in ENDS_TIMERS:
+        ledger.changed_at = ledger.end
     if ledger.listener is not None:
         ledger.listener.changed(change)
 
@@ -25,26 +31,30 @@ def apply_change(ledger: Ledger, change: Changed) -> None:
 def _make_group(ledger: Ledger, change: Changed) -> None:
     if (change.group, change.topic) in ledger.subscriptions:
         raise IllegalStep(f"the group {change.group!r} of {change.topic!r} is made a second time")
+    queues = _queues_to_move(ledger, change)
     ledger.subscribe(change.group, change.topic).filter = change.text
-    _move(ledger, change)
+    _move(ledger, change, queues)
 
 
 def _seek(ledger: Ledger, change: Changed) -> None:
     _check_group(ledger, change)
-    for number, offset in change.places:
+    queues = _queues_to_move(ledger, change)
+    for (number, offset), queue in zip(change.places, queues, strict=True):
         acked = ledger.acked_of(change.group, change.topic, number)
-        low = max(acked.floor, _queue(ledger, change, number).first)
+        low = max(acked.floor, queue.first)
         if offset > low:  # what lies between is passed over, damaged or not
             skipped = acked.count_gaps(low, offset)
             ledger.subscribe(change.group, change.topic).skipped += skipped
-    _move(ledger, change)
+    _move(ledger, change, queues)
 
 
-def _move(ledger: Ledger, change: Changed) -> None:
-    for number, offset in change.places:
-        queue = _queue(ledger, change, number)
-        if offset > queue.next and queue.settled:
-            raise IllegalStep(f"a group at {offset} of {queue.topic}/{number}, beyond its end")
+def _queues_to_move(ledger: Ledger, change: Changed) -> list[Queue]:
+    """Return the queue of each place of `change`. Raise IllegalStep if a group cannot be there."""
+    return _queues_up_to(ledger, change, 0, "a group is moved in")
+
+
+def _move(ledger: Ledger, change: Changed, queues: list[Queue]) -> None:
+    for (number, offset), queue in zip(change.places, queues, strict=True):
         key = change.group, change.topic, number
         ledger.acked_of(*key).move_to(max(offset, queue.first))
         ledger.tried.pop(key, None)
@@ -52,11 +62,9 @@ def _move(ledger: Ledger, change: Changed) -> None:
 
 def _skip(ledger: Ledger, change: Changed) -> None:
     _check_group(ledger, change)
+    _queues_up_to(ledger, change, change.value, "a group skips")
     for number, offset in change.places:
         end = offset + change.value
-        queue = _queue(ledger, change, number)
-        if end > queue.next and queue.settled:
-            raise IllegalStep(f"a group skips {queue.topic}/{number} up to {end}, beyond its end")
         acked = ledger.acked_of(change.group, change.topic, number)
         skipped = acked.count_gaps(offset, end)
         acked.add(offset, end)
@@ -88,8 +96,7 @@ def _add_queues(ledger: Ledger, change: Changed) -> None:
         return  # STATE says how many there are
     if topic is None or not len(topic.queues) < change.value <= QUEUES_MAX:
         raise IllegalStep(f"the topic {change.topic!r} gets {change.value} queues")
-    for number in range(len(topic.queues), change.value):
-        topic.queues.append(Queue(topic.name, number))
+    ledger.grow(topic, change.value)
 
 
 def _retain(ledger: Ledger, change: Changed) -> None:
@@ -101,10 +108,8 @@ def _retain(ledger: Ledger, change: Changed) -> None:
 
 
 def _trim(ledger: Ledger, change: Changed) -> None:
-    for number, offset in change.places:
-        queue = _queue(ledger, change, number)
-        if offset > queue.next and queue.settled:
-            raise IllegalStep(f"{queue.topic}/{number} begins at {offset}, beyond its end")
+    queues = _queues_up_to(ledger, change, 0, "a retention drops")
+    for (_, offset), queue in zip(change.places, queues, strict=True):
         ledger.raise_first(queue, offset)
 
 
@@ -126,12 +131,16 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
 
 def _fire(ledger: Ledger, change: Changed) -> None:
     for _, number in change.places:
+        ledger.timers.check_due(number, change.time_us)
+    for _, number in change.places:
         ledger.timers.fire(number, change.time_us)
+    ledger.timers.changed_at = ledger.end
 
 
 def _recall(ledger: Ledger, change: Changed) -> None:
-    for _, number in change.places:
+    for _, number in change.places:  # one, as all have the same time
         ledger.timers.recall(Timing(change.value, number))
+    ledger.timers.changed_at = ledger.end
 
 
 def _check_group(ledger: Ledger, change: Changed) -> None:
@@ -139,11 +148,21 @@ def _check_group(ledger: Ledger, change: Changed) -> None:
         raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
 
 
-def _queue(ledger: Ledger, change: Changed, number: int) -> Queue:
-    queue = ledger.queue_met(change.topic, number)
-    if queue is None:
-        raise IllegalStep(f"a change of {change.topic}/{number}, which was never made")
-    return queue
+def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> list[Queue]:
+    """Return the queue of each place of `change`, which says `what` about the messages up to there
+    and `count` more. Raise IllegalStep if it does not exist, or ends before that.
+    """
+    found = []
+    for number, offset in change.places:
+        queue = ledger.queue_met(change.topic, number)
+        if queue is None:
+            raise IllegalStep(f"{what} {change.topic}/{number}, which was never made")
+        if offset + count > queue.end and queue.settled:
+            raise IllegalStep(
+                f"{what} {change.topic}/{number} up to {offset + count}, beyond its end"
+            )
+        found.append(queue)
+    return found
 
 
 CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {

@@ -135,7 +135,7 @@ class DeadLetterState:
     def are_open(self, queue: Queue, ranges: Iterable[tuple[int, int]]) -> bool:
         """Return whether all letters in `ranges` are there."""
         return all(
-            self.closed.count_gaps(max(first, queue.first), end) == end - first
+            end <= queue.end and self.closed.count_gaps(max(first, queue.first), end) == end - first
             for first, end in ranges
         )
 
@@ -185,7 +185,7 @@ def end(ledger: Ledger, change: Changed) -> None:
     for first, stop, _ in ranges:
         if ledger.unsettled or queue is None:
             continue  # a later STATE has all of it
-        if not 0 <= first < stop <= queue.next:
+        if not 0 <= first < stop <= queue.end:
             raise IllegalStep(f"the dead letters {first} to {stop} of {change.group!r} are ended")
         # In a replay, a later retention may have dropped some already.
         if dead.closed.count_gaps(first, stop) < stop - max(first, queue.first):

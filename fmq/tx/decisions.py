@@ -58,7 +58,6 @@ class Decisions:
         self._commit_queue = writer.commit_queue
         self.changing = writer.commit_queue.changing
         self._ledger = writer.ledger
-        self._frontier = writer.frontier
         self._outcomes = outcomes
         self._in_use = in_use
         self._reserve = reserve
@@ -135,11 +134,12 @@ class Decisions:
             with self._commit_queue.lock:
                 self._commit_queue.check()
                 entry = self._ledger.by_tx_id.get(tx_id)
-                is_ending = entry is not None and self._frontier.is_ending(entry)
+                prepared_at = -1 if entry is None else entry.prepare.position
+            self._writer.catch_up(prepared_at)  # its own call makes a PREPARE durable first
             if entry is None:
                 before = self._decided_before(tx_id, kind, seal, number)
                 if before is None:
-                    continue  # its PREPARE was being written, and is durable now
+                    continue  # it was prepared meanwhile
                 self.make_durable(sync)  # the call that made it may not have waited for that
                 return before
             _check_number(tx_id, number, entry.tx)
@@ -148,21 +148,15 @@ class Decisions:
                     f"transaction {tx_id!r} has the seal {seal_text(entry.prepare.seal)}, not "
                     f"{seal}: the decision is for another one, and nothing was changed"
                 )
-            if not is_ending:
-                decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-                ending = self._end(entry, decided, sync, posted=posted)
-                if ending is not None:
-                    return ending
-            # Another call is ending or relocating it. Look again when that is durable.
-            self._commit_queue.flush()
+            decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
+            ending = self._end(entry, decided, sync, posted=posted)
+            if ending is not None:
+                return ending
+            # Another call has ended or relocated it. Look again.
 
     def is_deciding(self, entry: Entry) -> bool:
-        """Return whether a decision of `entry` is planned and not yet durable."""
-        return self._frontier.is_deciding(entry)
-
-    def _is_ending(self, entry: Entry) -> bool:
-        """Return whether another call ends or relocates it, or has ended it. Under the lock."""
-        return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry
+        """Return whether a decision of `entry`, which is shown as undecided, is on its way."""
+        return self._ledger.undecided.get(entry.tx) is not entry
 
     def _end(
         self, entry: Entry, decided: Decided, sync: bool | None, *, posted: bool
@@ -177,12 +171,12 @@ class Decisions:
         except (OSError, Damaged):
             with self._commit_queue.lock:
                 self._commit_queue.check()  # the engine may have been closed meanwhile
-                if entry.prepare is not prepare or self._is_ending(entry):
+                if entry.prepare is not prepare or self.is_deciding(entry):
                     return None  # it was relocated, and retention has dropped the old place
             raise
 
         def plan(ending: Ending) -> bool:
-            if self._is_ending(entry):
+            if entry.prepare is not prepare or self.is_deciding(entry):
                 return False
             append = Append(ending.records(journal.current))
             if not journal.fits(append.size):
@@ -191,13 +185,7 @@ class Decisions:
                 if decided.kind == COMMIT:
                     at_most += size_of_all([entry.prepare, *entry.runs])
                 append = Append(ending.records(journal.roll(at_most, ordinary=False)))
-            writer.place(append, ordinary=False)
-            decided.append_start = append.position
-            writer.append(append)
-            self._frontier.take_ids(ending.runs)
-            self._frontier.add_ending(entry, decides=True)
-            if decided.kind == COMMIT:
-                self._frontier.add_marks(entry.prepare.marks)
+            writer.send(append, ordinary=False)
             self._reserve.give_back(entry.prepare.reserved)
             self._kept.drop(entry.prepare)
             return True
@@ -246,11 +234,6 @@ class Decisions:
         """
         check_tx_id(tx_id)
         outcome = self._known_outcome(tx_id, number)
-        if outcome is None:
-            # It may be planned, by a call that was interrupted or does not wait.
-            if not self._idle():
-                self._commit_queue.flush()
-            outcome = self._known_outcome(tx_id, number)
         if outcome is not None:
             return outcome
         with self._commit_queue.lock:
@@ -275,12 +258,7 @@ class Decisions:
         """Wait until planned decisions are durable, so that no decided transaction is shown as
         undecided. Raise EngineFailed if they could not be written.
         """
-        with self._commit_queue.lock:
-            undecided = [*self._ledger.undecided.values()]
-        if any(map(self.is_deciding, undecided)):
-            with self._commit_queue.lock:
-                self._refuse_to_guess()
-            self._commit_queue.flush()
+        self._writer.catch_up(self._ledger.decided_at)
 
     def _refuse_to_guess(self) -> None:
         """Raise EngineFailed if the engine has failed. Under the lock."""
@@ -296,22 +274,14 @@ class Decisions:
         if self._commit_queue.waits(sync):
             self._commit_queue.flush(force=sync is True)
 
-    def _idle(self) -> bool:
-        with self._commit_queue.lock:
-            return self._commit_queue.idle()
-
     def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
-        while True:
-            with self._commit_queue.lock:
-                entry = self._ledger.by_tx_id.get(tx_id)
-                if entry is None:
-                    break
+        with self._commit_queue.lock:
+            entry = self._ledger.by_tx_id.get(tx_id)
+            if entry is not None:
                 _check_number(tx_id, number, entry.tx)
-                if not self._frontier.is_deciding(entry):
-                    return undecided_outcome(entry)
-                self._refuse_to_guess()
-            # A decision is planned, and the call that made it may have returned.
-            self._commit_queue.flush()
+        if entry is not None:
+            self._writer.catch_up(entry.tx)  # not of its relocation, which changes nothing
+            return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)
         if decided is None:
             return None

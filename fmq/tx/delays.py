@@ -51,7 +51,6 @@ class Delays:
         self._files = files
         self._journal = writer.journal
         self._queue = writer.commit_queue
-        self._frontier = writer.frontier
         self._timers = writer.ledger.timers
         room = writer.journal.append_bytes_max // 2
         self._bytes_max = min(AT_ONCE_BYTES_MAX, room)
@@ -107,7 +106,8 @@ class Delays:
                 self._no_room = None
                 return False
             # Their time has come, so their records must not say an earlier time.
-            self._frontier.last_us = max(self._frontier.last_us, now)
+            self._writer.last_us = max(self._writer.last_us, now)
+        self._writer.catch_up(max(due.position for due in taken))  # it is read
         try:
             queue.run(self._plan_fire, [*self._read(taken, put_aside=True)], wait=True)
             self._no_room = None
@@ -121,40 +121,32 @@ class Delays:
 
     def _plan_fire(self, found: list[FoundTimer]) -> None:
         """Plan the append that publishes timers, without those that have ended meanwhile."""
-        frontier, ended = self._frontier, []
+        ended = []
         records: list[Run | Changed] = []
         for due, run, content in found:
-            if not self._timers.is_taken(due.number) or due.number in frontier.ending_timers:
+            if not self._timers.is_taken(due.number):
                 continue
             ended.append(due.number)
-            if not frontier.is_deleted(run.topic, due.number):
+            if not self._writer.is_deleted(run.topic, due.number):
                 records.append(_message(due, run, content))
         if ended:
             places = [QueuePlace(0, number) for number in ended]
             self._writer.send(Append([*records, Changed(ChangeKind.FIRE, "", "", places)]))
-            frontier.ending_timers.update(ended)
 
     # --- recalling ----------------------------------------------------------------------------
 
     def recall(self, timing: Timing, sync: bool | None = None) -> bool:
         """End a timer before it is published; return whether that came in time."""
         self._queue.waits(sync)  # or a TypeError
-        self.settle()
         return self._queue.run(self.plan_recall, timing, sync)
-
-    def settle(self) -> None:
-        """Let timers that were sent without waiting be known."""
-        if self._journal.pending_bytes:
-            self._queue.flush()
 
     def plan_recall(self, timing: Timing, extension: bytes = b"") -> bool:
         """Plan the append that ends a timer; return False if it does not wait. Under the lock."""
-        if timing.number in self._frontier.ending_timers or self._timers.find(timing) is None:
+        if self._timers.find(timing) is None:
             return False
         recall = _recall(timing)
         recall.extension = extension
         self._writer.send(Append([recall]))
-        self._frontier.ending_timers.add(timing.number)
         return True
 
     # --- looking ------------------------------------------------------------------------------
@@ -163,6 +155,7 @@ class Delays:
         """Return the receipts of messages that wait, of all topics or of one. Raises Damaged."""
         found: list[DelayedReceipt] = []
         key = b""
+        self._writer.catch_up(self._timers.changed_at)
         while len(found) < limit:
             with self._queue.lock:
                 dues = self._timers.after(key, min(AT_ONCE_MAX, limit))
@@ -171,7 +164,7 @@ class Delays:
             key = dues[-1].packed()[KEY]
             for due, run, _ in self._read(dues):
                 with self._queue.lock:
-                    is_gone = self._frontier.is_deleted(run.topic, due.number)
+                    is_gone = self._writer.is_deleted(run.topic, due.number)
                 if topic in (None, run.topic) and not is_gone:
                     where = run.topic, run.queue, None, due.number
                     found.append(DelayedReceipt(*where, run.count, due.due_us))
@@ -190,6 +183,7 @@ class Delays:
                 return False
             view = timers.view()
             timers.ended = set()
+        self._queue.flush()
         try:
             below = (due_of(each) for each in view.entries() if position_in(each) < floor)
             while some := self._some_of(below):
@@ -211,15 +205,14 @@ class Delays:
         return some
 
     def _plan_carry(self, found: list[FoundTimer]) -> None:
-        frontier, ended = self._frontier, self._timers.ended
+        ended = self._timers.ended
         assert ended is not None
         records: list[Run | Changed] = []
         for due, run, content in found:
-            if due.number in ended or due.number in frontier.ending_timers:
+            if due.number in ended:
                 continue
-            if frontier.is_deleted(run.topic, due.number):
+            if self._writer.is_deleted(run.topic, due.number):
                 records.append(_recall(Timing(due.due_us, due.number)))
-                frontier.ending_timers.add(due.number)
             else:
                 records.append(_carried(due, run, content))
         for part in self._appends(records):

@@ -7,6 +7,7 @@ messages that it returns.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -125,12 +126,14 @@ class Finder:
             marks = self._new.get((index.base, key))
             if marks is None or marks.lane is not lane:
                 marks = _NewMarks(lane)
-            seen, count = marks.seen, len(lane.counts)
+            queue = self._ledger.queue(*key)
+            shown = 0 if queue is None else min(queue.next, lane.next)
+            seen, count = marks.seen, bisect_left(lane.starts, shown - lane.first)
             if seen < count:
                 first = lane.first + lane.starts[seen]
-                entries = entries_of(index.base, lane, first, lane.next - first)
+                entries = entries_of(index.base, lane, first, shown - first)
             keep_to = self._ledger.applied_upto - index.base
-        if seen == count:
+        if seen >= count:
             return marks
         # Another thread may look at the same time: each makes its own, and one of them is kept.
         grown = _NewMarks(lane)

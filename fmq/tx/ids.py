@@ -9,7 +9,6 @@ from fmq.clock import as_datetime, as_text
 from fmq.errors import Damaged, TxIdInUse
 from fmq.store.kinds import Kind
 from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import Outcomes
 
@@ -63,9 +62,8 @@ class IdsInUse:
     undecided, or were decided within the window.
     """
 
-    def __init__(self, ledger: Ledger, frontier: Frontier, outcomes: Outcomes) -> None:
+    def __init__(self, ledger: Ledger, outcomes: Outcomes) -> None:
         self._ledger = ledger
-        self._frontier = frontier
         self._outcomes = outcomes
         self._open: WeakValueDictionary[str, TransactionBuffer] = WeakValueDictionary()
 
@@ -73,8 +71,6 @@ class IdsInUse:
         """Hold the id that a user gave; raise TxIdInUse if it is in use. Under the lock."""
         tx_id = transaction.tx_id
         self.check_unused(tx_id)
-        if self._frontier.has_id(tx_id):
-            raise TxIdInUse(f"transaction {tx_id!r} is just being written; engine.outcome() tells")
         if tx_id in self._open:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
         self._open[tx_id] = transaction
@@ -90,7 +86,7 @@ class IdsInUse:
 
     def check_unused(self, tx_id: str) -> None:
         """Raise TxIdInUse if a transaction with this id is undecided. Under the lock."""
-        if tx_id in self._ledger.by_tx_id or self._frontier.is_preparing(tx_id):
+        if tx_id in self._ledger.by_tx_id:
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
             )

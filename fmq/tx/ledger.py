@@ -1,13 +1,15 @@
-"""What the journal says, up to the last append applied: topics, undecided transactions, acks.
+"""What the journal says, up to the last append planned: topics, undecided transactions, acks.
 
 Everything here can be built again from the journal, and is: by `tx/apply`, in a replay and in the
-running engine. What is planned and not yet durable is not here but in `tx/frontier`.
+running engine, which applies an append when it plans it. What readers and listeners may know of it
+waits in `shows` until the append is durable. An engine that fails to write undoes nothing: it ends.
 
 All of it is guarded by the engine's lock.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -27,15 +29,18 @@ from fmq.tx.timers import Timers
 
 
 class Queue:
-    """An ordered sequence of messages of a topic. Those from `first` up to `next` are visible."""
+    """An ordered sequence of messages of a topic. Those from `first` up to `next` are visible, and
+    those up to `end` are planned.
+    """
 
-    __slots__ = ("first", "latest", "idle", "next", "number", "settled", "spans", "topic")
+    __slots__ = ("end", "first", "latest", "idle", "next", "number", "settled", "spans", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
         self.first = 0
         self.next = 0
+        self.end = 0
         self.settled = (
             True  # False: the first record of it that a replay meets says where it begins
         )
@@ -93,6 +98,10 @@ class Entry:
         self.state = State.UNDECIDED
         self.asked = 0  # how many questions about it were answered since the engine was opened
 
+    def ended(self, state: State) -> None:
+        """Note that its decision is durable."""
+        self.state = state
+
 
 class Amount:
     """How many transactions are undecided, and how many messages and bytes they hold."""
@@ -136,9 +145,19 @@ GroupKey = tuple[str, str, int]
 
 
 class Ledger:
-    """The state of an engine, as of the last record applied."""
+    """The state of an engine, as of the last record applied.
+
+    A position says of what is noted there that it is shown once `applied_upto` is above it.
+    """
 
     def __init__(self, base: int) -> None:
+        # What becomes visible with an append, in the order of the journal: the position from which
+        # it is above, and a topic, its queue and a run; or None, a function and its argument.
+        self.shows: deque[tuple[int, Any, Any, Any]] = deque()
+        self.end = base  # of what is applied
+        # The last change of marks, of decisions, of groups and topics, of acks.
+        self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
+        self.is_live = False  # whether a running engine plans on it
         self.topics: dict[str, Topic] = {}
         self.undecided: dict[int, Entry] = {}  # by tx, in the order of their PREPAREs
         self.by_tx_id: dict[str, Entry] = {}
@@ -162,7 +181,7 @@ class Ledger:
         self.sealed: list[
             SegmentIndex
         ] = []  # of full segments whose index files are not yet written
-        self.applied_upto = base
+        self.applied_upto = base  # what is shown
         self.last_us = 0
         self.floor = 0
         self.known_from = (
@@ -173,6 +192,12 @@ class Ledger:
             str, list[Callable[[], None]]
         ] = {}  # wakeups for topics that do not exist yet
         self.arrived: set[str] = set()  # topics with new messages for which a consumer waits
+
+    def all_is_shown(self) -> None:
+        """Note, after a replay, that all is shown, and that an engine plans from now on."""
+        self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
+        self.timers.changed_at = -1
+        self.is_live = self.index.is_live = True
 
     def topic(self, name: str, queues: int) -> Topic:
         """Return the topic; make it if it is not known yet."""
@@ -201,15 +226,16 @@ class Ledger:
         if found is None and self.unsettled:
             known = self.topic(topic, number + 1)
             if not known.made:
-                self._grow(known, number + 1)
+                self.grow(known, number + 1)
                 found = known.queues[number]
         return found
 
-    @staticmethod
-    def _grow(topic: Topic, queues: int) -> None:
+    def grow(self, topic: Topic, queues: int) -> None:
+        """Let `topic` have at least so many queues."""
         for number in range(len(topic.queues), queues):
             topic.queues.append(queue := Queue(topic.name, number))
-            queue.settled = False
+            # It may be an older queue, whose first messages were in segments that are dropped.
+            queue.settled = not self.unsettled
 
     def acked_of(self, group: str, topic: str, queue: int) -> AckSet:
         """Return the acks of `group` in the queue; an empty set for an unknown group."""
@@ -283,6 +309,7 @@ class Ledger:
             return
         self.sealed.append(self.index)
         self.index = SegmentIndex(base)
+        self.index.is_live = self.is_live
 
     def made_topics(self) -> Iterator[Topic]:
         return (topic for topic in self.topics.values() if topic.made)
@@ -315,7 +342,7 @@ class Ledger:
             "last_us": self.last_us,
             "topics": {
                 topic.name: [
-                    [max(queue.first, firsts.get((topic.name, queue.number), 0)), queue.next]
+                    [max(queue.first, firsts.get((topic.name, queue.number), 0)), queue.end]
                     for queue in topic.queues
                 ]
                 for topic in self.made_topics()
@@ -371,11 +398,12 @@ class Ledger:
         self.floor = max(self.floor, state["floor"])
         for name, ranges in state["topics"].items():
             topic = self.topic(name, len(ranges))
-            self._grow(topic, len(ranges))
+            self.grow(topic, len(ranges))
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 queue.first = max(queue.first, first)
-                queue.next = max(queue.next, after)
+                if queue.end < after:  # never in a running engine
+                    queue.next = queue.end = after
                 queue.settled = True
                 if queue.spans is not None:
                     queue.spans.drop_below(queue.first)

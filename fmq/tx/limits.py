@@ -16,7 +16,6 @@ from fmq.store.content import RECORD_MESSAGES_MAX, text_bytes
 from fmq.store.extras import encode_extras
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
-from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Amount, Ledger
 from fmq.tx.names import NAME_BYTES_MAX
 
@@ -91,41 +90,26 @@ class Limits:
             "transaction_messages_max",
         )
 
-    def check_open(self, ledger: Ledger, frontier: Frontier, prepare: Prepare) -> None:
-        """Raise TooMany if `prepare` may not become undecided beside those that are, or will be."""
-        soon = [each for each in frontier.preparing() if each.tx_id not in ledger.by_tx_id]
-        gone = frontier.deciding()
-        _check_amount(ledger.undecided_in_all, soon, gone, prepare, self._in_all, IN_ALL)
+    def check_open(self, ledger: Ledger, prepare: Prepare) -> None:
+        """Raise TooMany if `prepare` may not become undecided beside those that are."""
+        _check_amount(ledger.undecided_in_all, prepare, self._in_all, IN_ALL)
         producer = prepare.producer
         if producer:
             mine = ledger.undecided_of.get(producer) or Amount()
-            soon = [each for each in soon if each.producer == producer]
-            gone = [each for each in gone if each.producer == producer]
             whose = f" of {producer!r}"
-            _check_amount(mine, soon, gone, prepare, self._of_producer, OF_PRODUCER, whose)
+            _check_amount(mine, prepare, self._of_producer, OF_PRODUCER, whose)
 
 
 def _check_amount(
     amount: Amount,
-    soon: list[Prepare],
-    gone: list[Prepare],
     prepare: Prepare,
     limits: Sequence[int],
     options: Sequence[str],
     whose: str = "",
 ) -> None:
-    """Raise TooMany if `prepare` exceeds `limits`, set by `options`, beside `amount` and `soon`.
-
-    Those that are `gone` are part of `amount`, and their decision is planned.
-    """
-    transactions = amount.transactions + len(soon) + 1 - len(gone)
+    """Raise TooMany if `prepare` exceeds `limits`, set by `options`, beside `amount`."""
+    transactions = amount.transactions + 1
     messages, size = amount.messages + prepare.messages, amount.bytes + prepare.bytes
-    for each in soon:
-        messages += each.messages
-        size += each.bytes
-    for each in gone:
-        messages -= each.messages
-        size -= each.bytes
     transactions_max, messages_max, bytes_max = limits
     if transactions <= transactions_max and messages <= messages_max and size <= bytes_max:
         return

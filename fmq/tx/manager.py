@@ -13,13 +13,14 @@ from typing import TypeVar
 from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.catalog import Catalog
 from fmq.store.journal import Append
-from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided, Run
+from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Run
 from fmq.tx.appends import one_phase, runs_of, two_phases
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.command import Command
 from fmq.tx.decisions import Decisions
 from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.limits import Limits
+from fmq.tx.marks import check_marks
 from fmq.tx.message_ids import MessageIds, in_prepared
 from fmq.tx.names import check_name, check_seconds, check_tx_id
 from fmq.tx.outcomes import Outcomes
@@ -80,7 +81,7 @@ class TransactionManager:
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
         self.message_ids = MessageIds(writer, catalog)
-        self.in_use = IdsInUse(self._ledger, writer.frontier, outcomes)
+        self.in_use = IdsInUse(self._ledger, outcomes)
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._kept = PreparedBytes(options.reference_bytes_min)
         self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
@@ -183,24 +184,11 @@ class TransactionManager:
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
-        frontier, marks = self.writer.frontier, transaction.marks.changes()
-        if marks:
-            frontier.check_marks(transaction.marks)
-        takes_ids = self.message_ids.leave_out(append, one_phase, transaction)
-        records = append.records
-        commit: Decided = records[-1]
-        # The number of a transaction in one phase is the position of its first record.
-        number = self.writer.place(append)
+        if transaction.marks:
+            check_marks(self._ledger, transaction.marks)
+        self.message_ids.leave_out(append, one_phase, transaction)
+        transaction.number = self.writer.send(append, in_tx=True)
         transaction.planned()
-        for record in records:
-            record.tx = number
-        commit.prepared_us, commit.append_start = commit.time_us, append.position
-        self.writer.append(append)
-        transaction.number = number
-        frontier.take_ids(takes_ids)
-        frontier.add_marks(marks)
-        if transaction.named:
-            frontier.add_commit(transaction.tx_id)
 
     # --- two phases -----------------------------------------------------------------------------
 
@@ -221,31 +209,23 @@ class TransactionManager:
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that prepares a transaction. Under the lock."""
         transaction, append = what
-        writer = self.writer
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
-        writer.frontier.check_marks(transaction.marks)
-        holds_ids = self.message_ids.leave_out(append, two_phases, transaction)
+        check_marks(self._ledger, transaction.marks)
+        self.message_ids.leave_out(append, two_phases, transaction)
         prepare, *rest = append.records
-        self.limits.check_open(self._ledger, writer.frontier, prepare)
+        self.limits.check_open(self._ledger, prepare)
         prepare.reserved = Reserve.needed_for(append.size)
         self._reserve.take(prepare.reserved)
         try:
-            number = writer.place(append)
+            transaction.number = self.writer.send(append, in_tx=True)
         except FmqError:
             self._reserve.give_back(prepare.reserved)
             raise
         transaction.planned()
-        prepare.tx, prepare.prepared_us = number, prepare.time_us
-        for record in rest:
-            record.tx = number
-        writer.append(append)
         runs = [record for record in rest if type(record) is Run]
         transaction.left_out = in_prepared(append.left_out, runs)
         self._kept.keep(prepare, runs, append.size)
-        transaction.number = number
-        writer.frontier.add_prepare(prepare)
-        writer.frontier.hold_ids(prepare, holds_ids)
 
     def relocate_oldest(self) -> bool:
         """Relocate the oldest undecided transaction if it is too old; return whether it was."""

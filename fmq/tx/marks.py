@@ -6,10 +6,11 @@ place there with what it copied, so it goes on where it was.
 
 from __future__ import annotations
 
-from fmq.errors import BadOption, TooLarge
+from fmq.errors import BadOption, MarkMoved, TooLarge, TooMany
 from fmq.store.content import as_bytes
 from fmq.store.encoding import size_of_mark
 from fmq.store.kinds import MarkChange
+from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name
 
 MARKS_MAX = 100_000
@@ -65,3 +66,21 @@ class MarkBuffer:
         copy = MarkBuffer()
         copy._changes, copy.expected = {**self._changes}, {**self.expected}
         return copy
+
+
+def check_marks(ledger: Ledger, marks: MarkBuffer) -> None:
+    """Raise MarkMoved if a mark is not where the caller expects it, or an undecided transaction
+    changes it; raise TooMany.
+    """
+    new = 0
+    for change in marks.changes():
+        name = change.name
+        if name in ledger.held_marks:
+            raise MarkMoved(name, undecided=ledger.undecided[ledger.held_marks[name]].prepare.tx_id)
+        found = ledger.marks.get(name)
+        expected = marks.expected.get(name)
+        if expected is not None and expected != (NO_MARK if found is None else found.value):
+            raise MarkMoved(name, expected, found)
+        new += found is None
+    if new and len(ledger.marks) + new > MARKS_MAX:
+        raise TooMany("marks", len(ledger.marks) + new, MARKS_MAX, "fixed by fmq")

@@ -45,13 +45,12 @@ class MessageIds:
     def __init__(self, writer: Writer, catalog: Catalog) -> None:
         self._writer = writer
         self._ledger = writer.ledger
-        self._frontier = writer.frontier
         self._catalog = catalog
         self._loading = threading.Lock()
 
     # --- sending --------------------------------------------------------------------------------
 
-    def planner(self, append: Append) -> Callable[[Append], None]:
+    def planner(self, append: Append) -> Callable[[Append], object]:
         """Return the function that plans an append of MESSAGEs. It looks up their ids, if any."""
         if self.has_ids(append.records):
             return self._send
@@ -73,26 +72,23 @@ class MessageIds:
             append.records, append.size, append.left_out = runs, measure(runs), left_out
         if runs:
             self._writer.send(append)
-            self._frontier.take_ids(runs)
 
     def leave_out(
         self,
         append: Append,
         make: Callable[[TransactionBuffer, list[Run]], list[Record]],
         transaction: TransactionBuffer,
-    ) -> Sequence[Run]:
-        """Leave out the messages of a transaction that were sent before. Return the runs that it
-        has now, if they have ids. `make` makes its records of other runs. Under the lock, before
-        the append is placed.
+    ) -> None:
+        """Leave out the messages of a transaction that were sent before. `make` makes its records
+        of other runs. Under the lock, before the append is placed.
         """
         if not _have_ids(append.records):
-            return ()
+            return
         runs = [each for each in append.records if type(each) is Run]
         left, left_out = self.admit(runs)
         if left_out:
             records = make(transaction, left)
             append.records, append.size, append.left_out = records, measure(records), left_out
-        return left
 
     def admit(self, runs: Sequence[Run]) -> Admitted:
         """Return `runs` without the messages whose ids are taken. Under the lock, before a plan.
@@ -118,7 +114,7 @@ class MessageIds:
         """Return whether no id is taken or held, by one look-up of all of them."""
         window = self._ledger.id_window
         assert window is not None, "loaded before the plan"
-        known = self._frontier.ids, self._frontier.held_ids, self._ledger.held_ids, window.known
+        known = self._ledger.held_ids, window.known
         if len(keys) > 1 and len(set(keys)) != len(keys):
             return False
         return all(each.keys().isdisjoint(keys) for each in (mine, *known))
@@ -151,21 +147,17 @@ class MessageIds:
 
     def _first_sent(self, run: Run, number: int, key: Key) -> FirstSent | Receipt | None:
         """Return the place of the message that has taken the id. Return None if none has."""
-        planned = self._frontier.ids.get(key)
-        if planned is not None:
-            return FirstSent(planned, key)
-        holder = self._frontier.holder_of_id(key)
+        holder = self._ledger.held_ids.get(key)
         if holder is not None:
             (message_id,) = Extras(run.extension, run.count).ids(number, number + 1) or ("",)
-            raise MessageIdUndecided(message_id or "", run.topic, holder)
+            tx_id = self._ledger.undecided[holder].prepare.tx_id
+            raise MessageIdUndecided(message_id or "", run.topic, tx_id)
         found = self._find(run.topic, key)
         if found is None:
             return None
         return _receipt(found)
 
     def _find(self, topic: str, key: Key) -> TakenId | None:
-        if self._frontier.is_deleting(topic):
-            return None
         window = self._ledger.id_window
         assert window is not None, "loaded before the plan"
         deleted = self._ledger.deleted.get(topic, 0)

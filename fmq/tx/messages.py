@@ -57,6 +57,8 @@ class Messages:
         self._reader = reader
         self.clock = clock
         self.hurry: Callable[[], None] = lambda: None  # has what was posted written at once
+        # Waits until what is noted at a position is shown; raises EngineFailed if it never will be.
+        self.catch_up: Callable[[int], None] = lambda position: None
 
     def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         """Return up to `limit` messages from `offset` on, at least one; None if there are none yet.
@@ -273,11 +275,13 @@ class Messages:
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark under `name`; None without one."""
+        self.catch_up(self.ledger.marked_at)
         with self.lock:
             return self.ledger.marks.get(name)
 
     def marks(self, names: Iterable[str], prefix: str | None) -> dict[str, Mark]:
         """Return the marks of `names` and those whose name begins with `prefix`, at one instant."""
+        self.catch_up(self.ledger.marked_at)
         with self.lock:
             marks = self.ledger.marks
             found = {name: marks[name] for name in names if name in marks}
@@ -289,6 +293,7 @@ class Messages:
         """Return ranges of messages that a group has not acked, each as queue, first and end: the
         oldest of each queue, up to `limit` messages.
         """
+        self.catch_up(max(self.ledger.acked_at, self.ledger.changed_at))
         found: list[list[int]] = []
         with self.lock:
             known = self.ledger.topics.get(topic)
@@ -304,6 +309,7 @@ class Messages:
 
     def queues(self, topic: str | None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, as they are at one instant."""
+        self.catch_up(self.ledger.changed_at)
         with self.lock:
             found = self.ledger.topics
             topics = found.values() if topic is None else filter(None, (found.get(topic),))
@@ -321,6 +327,7 @@ class Messages:
 
         Each queue is shown at one instant. Between two queues other calls may have the lock.
         """
+        self.catch_up(max(self.ledger.acked_at, self.ledger.changed_at))
         with self.lock:
             taken = sorted(
                 key

@@ -7,6 +7,7 @@ outcomes take memory only for the segment being written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import RLock
 from typing import Protocol
 
@@ -59,6 +60,7 @@ class Outcomes:
         self._clock = clock
         self._window_seconds = options.outcome_window_seconds
         self._lags = lags
+        self.catch_up: Callable[[int], None] = lambda position: None  # waits for what is planned
 
     def window(self) -> str:
         """Return in words how far back outcomes are known."""
@@ -90,6 +92,8 @@ class Outcomes:
         with self._lock:
             indexes = [self._ledger.index, *reversed(self._ledger.sealed)]
             positions = [at for index in indexes for at in index.find_outcomes(tx_id)]
+        if positions:
+            self.catch_up(positions[0])
         for position in positions:
             if (decided := self._read(position, tx_id)) is not None:
                 return self._within_window(decided)

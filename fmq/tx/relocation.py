@@ -2,8 +2,7 @@
 
 Without it, a transaction that is never decided would keep every segment since its PREPARE. The new
 append names the PREPARE that it replaces. If a crash leaves it unfinished, recovery cuts it and the
-old PREPARE counts. A transaction is not relocated and decided at the same time: the frontier knows
-which is planned.
+old PREPARE counts.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
     `room` is twice what all undecided transactions together may take. It is added to the allowed
     distance: else each relocation could push the next transaction too far back, for ever.
     """
-    journal, frontier, ledger = writer.journal, writer.frontier, writer.ledger
+    journal, ledger = writer.journal, writer.ledger
     with writer.commit_queue.lock:
         entry = next(iter(ledger.undecided.values()), None)
-        if entry is None or frontier.is_ending(entry):
+        if entry is None:
             return False
         prepare, runs = entry.prepare, entry.runs
         behind = journal.position - prepare.position
@@ -33,18 +32,17 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
     far = behind > writer.options.relocate_bytes + room
     if not far or prepare.position >= journal.current.base:
         return False
+    writer.catch_up(prepare.position)
     contents = [outcomes.content(run.position) for run in runs]
 
     def plan(entry: Entry) -> bool:
-        if frontier.is_ending(entry) or ledger.undecided.get(entry.tx) is not entry:
+        if entry.prepare is not prepare or ledger.undecided.get(entry.tx) is not entry:
             return False
         again = _again(prepare)
         copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
         marks = [Marks(again.marks, 0, again.tx)] if again.marks else []
         append = Append([again, *copies, *marks])
-        writer.place(append, ordinary=False)
-        writer.append(append)
-        frontier.add_ending(entry, decides=False)
+        writer.send(append, ordinary=False)
         for run, old in zip(copies, runs, strict=True):
             run.content = old.content  # in memory or not, as before
         return True

@@ -56,16 +56,15 @@ class Requests:
         self._clients: OrderedDict[bytes, KnownClient] = OrderedDict()
 
     def note(self, request: Request, record: Record) -> None:
-        """Note that `record` carries out `request`. Raises BadRecord if it cannot."""
+        """Note that `record`, which `check_request` has passed, carries out `request`."""
         place = "", 0, 0, 0, 0
         if isinstance(record, Run):
             timing = timing_in(record.extension) if record.kind == TIMER else None
             due_us = 0 if timing is None else timing.due_us
             place = record.topic, record.queue, record.offset, record.count, due_us
         elif isinstance(record, Acks):
-            place = (*_place(record), 0)
-        if request.requests not in (1, place[3]):
-            raise BadRecord(f"{request.requests} requests in a record of {place[3]} messages")
+            (taken,) = record.ranges
+            place = taken.topic, taken.queue, taken.first, taken.end - taken.first, 0
         known = self._clients.get(request.client)
         if known is None:
             known = self._clients[request.client] = KnownClient()
@@ -119,9 +118,14 @@ def _silence(item: tuple[bytes, KnownClient]) -> tuple[int, bytes]:
     return known.last_us, client
 
 
-def _place(acks: Acks) -> tuple[str, int, int, int]:
-    """Return which messages an ack has taken. Raises BadRecord if they are not of one range."""
-    if len(acks.ranges) != 1:
-        raise BadRecord(f"a request that takes {len(acks.ranges)} ranges of messages")
-    (taken,) = acks.ranges
-    return taken.topic, taken.queue, taken.first, taken.end - taken.first
+def check_request(request: Request, record: Record) -> None:
+    """Raise BadRecord if `record` cannot carry out `request`."""
+    messages = 0
+    if isinstance(record, Run):
+        messages = record.count
+    elif isinstance(record, Acks):
+        if len(record.ranges) != 1:
+            raise BadRecord(f"a request that takes {len(record.ranges)} ranges of messages")
+        messages = record.ranges[0].end - record.ranges[0].first
+    if request.requests not in (1, messages):
+        raise BadRecord(f"{request.requests} requests in a record of {messages} messages")

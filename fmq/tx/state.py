@@ -25,6 +25,11 @@ class State(IntEnum):
 class IllegalStep(Exception):
     """A record that must not follow the records before it."""
 
+    def __init__(self, what: str, *, is_first: bool = False) -> None:
+        """`is_first` says that no record before it in its append has changed anything."""
+        super().__init__(what)
+        self.is_first = is_first
+
 
 NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,

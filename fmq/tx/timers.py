@@ -81,6 +81,7 @@ class Timers:
         self.messages = 0  # in them
         self.bytes = 0  # of their bodies
         self.known_from = known_from
+        self.changed_at = -1  # the last change, as `Ledger.marked_at`
         self.sooner = False  # a timer was added that is due before all others
         self.ended: set[int] | None = None  # notes the numbers of those that end, while it is a set
         self._near: dict[int, bytes] = {}  # entries in memory
@@ -104,7 +105,6 @@ class Timers:
             raise IllegalStep("a TIMER that does not say when it is due")
         raw = run.raw_bytes if run.content is None else run.content.raw_bytes
         number = timing.number or run.position
-        self.largest = max(self.largest, run.size)
         due = Due(timing.due_us, number, run.position, run.size, run.count, raw)
         if not timing.number or self.find(timing) is None:
             if timing.number >= self.known_from and timing.number:
@@ -112,6 +112,7 @@ class Timers:
             self.waiting += 1
             self.messages += run.count
             self.bytes += raw
+        self.largest = max(self.largest, run.size)
         if number in self._taken:
             self._taken[number] = due.packed()
             return
@@ -121,18 +122,27 @@ class Timers:
 
     def fire(self, number: int, time_us: int) -> None:
         """Apply that a timer was published at `time_us`. Raises IllegalStep."""
+        entry = self.check_due(number, time_us)
+        if entry is not None:
+            self._end(entry, number)
+
+    def check_due(self, number: int, time_us: int) -> bytes | None:
+        """Return the entry of a timer that is published at `time_us`; None if it is not known.
+
+        Raises IllegalStep if it does not wait, or is not due.
+        """
         if not self.is_known:
-            return
+            return None
         entry = self._taken.get(number) or self._near.get(number)
         while entry is None and self._load_one(time_us):
             entry = self._near.get(number)
         if entry is None:
             if number >= self.known_from:
                 raise IllegalStep(f"the timer {number} is published, and does not wait")
-            return
+            return None
         if due_in(entry) > time_us:
             raise IllegalStep(f"the timer {number} is published before it is due")
-        self._end(entry, number)
+        return entry
 
     def recall(self, timing: Timing) -> None:
         """Apply that a timer was recalled. Raises IllegalStep."""

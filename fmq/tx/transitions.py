@@ -1,11 +1,11 @@
-"""What one durable record changes in the ledger. `apply` (apply.py) calls these for each append.
+"""What one record changes in the ledger. `apply` (apply.py) calls these for each append.
 
 A record that breaks a rule raises IllegalStep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fmq.message import Mark, Origin
 from fmq.options import QUEUES_MAX
@@ -36,35 +36,48 @@ OFFSET_MAX = 1 << 63
 
 
 def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
-    """Show the messages of `run`. `prepared` is the extension of the record that it refers to."""
+    """Add the messages of `run`. `prepared` is the extension of the record that it refers to."""
     topic = ledger.topics.get(run.topic)
     if topic is None or run.queue >= len(topic.queues):
         if ledger.queue_met(run.topic, run.queue) is None:
             raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
         topic = ledger.topics[run.topic]
     queue = topic.queues[run.queue]
-    if run.offset != queue.next or not queue.settled:
-        queue_begins(queue, run.offset)
-    queue.next = run.offset + run.count
-    if queue.idle:
-        queue.end_idle()
-    ledger.index.add(run)
-    if run.extension and ledger.id_window is not None:
-        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
-    if run.extension or prepared or queue.spans is not None:
-        _extras(ledger, topic, queue, run, prepared or run.extension)
-    if topic.waiting:
-        _arrived(ledger, topic, queue, run)
-
-
-def _extras(ledger: Ledger, topic: Topic, queue: Queue, run: Run, extension: bytes) -> None:
-    """Note which priorities the messages of `run` have, and when they expire."""
     extras = NO_EXTRAS
-    if has_extras(extension):
+    if (run.extension or prepared) and has_extras(prepared or run.extension):
         try:
-            extras = Extras(extension, run.count)
+            extras = Extras(prepared or run.extension, run.count)
         except BadColumns as error:
             raise IllegalStep(f"extras of {run.topic}/{run.queue}: {error}") from None
+    if run.offset != queue.end or not queue.settled:
+        queue_begins(queue, run.offset)
+    ledger.index.add(run)
+    queue.end = run.offset + run.count
+    ledger.shows.append((run.position, topic, queue, run))
+    if run.extension and ledger.id_window is not None:
+        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
+    if queue.spans is not None or extras is not NO_EXTRAS:
+        _note_extras(ledger, topic, queue, run, extras)
+
+
+def show(ledger: Ledger, upto: int) -> None:
+    """Let readers and listeners know all that is applied below `upto`, which is durable."""
+    shows = ledger.shows
+    while shows and shows[0][0] < upto:
+        _, topic, queue, what = shows.popleft()
+        if topic is None:
+            queue(what)
+            continue
+        queue.next = what.offset + what.count
+        if queue.idle:
+            queue.end_idle()
+        if topic.waiting:
+            _arrived(ledger, topic, queue, what)
+    ledger.applied_upto = upto
+
+
+def _note_extras(ledger: Ledger, topic: Topic, queue: Queue, run: Run, extras: Extras) -> None:
+    """Note which priorities the messages of `run` have, and when they expire."""
     if queue.spans is None and extras.priority_bytes is None and extras.expiries_us is None:
         return
     spans = ledger.spans_of(queue)
@@ -85,10 +98,10 @@ def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
 
 def queue_begins(queue: Queue, offset: int) -> None:
     """Let `queue` begin at `offset`; raise IllegalStep if it is known to go on elsewhere."""
-    if offset != queue.next:
+    if offset != queue.end:
         if queue.settled:
             raise IllegalStep(
-                f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.next}"
+                f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.end}"
             )
         queue.first = offset
     queue.settled = True
@@ -114,15 +127,16 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         if run.extension:
             ledger.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare.tx))
     if is_new and ledger.listener is not None:
-        ledger.listener.undecided(entry)
+        ledger.shows.append((ledger.end, None, ledger.listener.undecided, entry))
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
     """Remove a transaction that is no longer undecided."""
     del ledger.undecided[entry.tx]
     del ledger.by_tx_id[entry.prepare.tx_id]
+    ledger.decided_at = ledger.end
     if ledger.listener is not None:
-        ledger.listener.decided(entry)
+        ledger.shows.append((ledger.end, None, ledger.listener.decided, entry))
     prepare = entry.prepare
     for change in prepare.marks:
         del ledger.held_marks[change.name]
@@ -137,9 +151,20 @@ def forget(ledger: Ledger, entry: Entry) -> None:
         del ledger.undecided_of[prepare.producer]
 
 
+def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
+    """Raise IllegalStep if one of the ranges cannot be acked."""
+    for ack in ranges:
+        if ack.first > ack.end:
+            raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
+        if ledger.is_live:  # a replay may meet the ack of a queue whose messages are dropped
+            queue = ledger.queue(ack.topic, ack.queue)
+            if queue is None or ack.end > queue.end:
+                raise IllegalStep(f"an ack of {ack.topic}/{ack.queue} up to {ack.end}")
+
+
 def ack_applied(ledger: Ledger, ack: AckRange) -> None:
-    if ack.first > ack.end:
-        raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
+    """Apply an ack that `check_acks` has passed."""
+    ledger.acked_at = ledger.end
     ledger.subscribe(ack.group, ack.topic)  # an older fmq wrote no CHANGE before it
     key = ack.group, ack.topic, ack.queue
     ledger.acked_of(*key).add(ack.first, ack.end)
@@ -151,6 +176,7 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
 
 
 def mark_applied(ledger: Ledger, change: MarkChange) -> None:
+    ledger.marked_at = ledger.end
     if change.data is None:
         ledger.marks.pop(change.name, None)
     else:
@@ -159,6 +185,7 @@ def mark_applied(ledger: Ledger, change: MarkChange) -> None:
 
 def timer_waits(ledger: Ledger, run: Run) -> None:
     ledger.timers.add(run)
+    ledger.timers.changed_at = ledger.end
     ledger.index.ids.add_run(run)
     if ledger.id_window is not None:
         ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
@@ -166,6 +193,7 @@ def timer_waits(ledger: Ledger, run: Run) -> None:
 
 def _acks(ledger: Ledger, acks: Acks) -> None:
     if not acks.tx:  # the acks of a transaction take effect with its COMMIT
+        check_acks(ledger, acks.ranges)
         for ack in acks.ranges:
             if acks.extension == EXPIRED_ACKS:
                 acked = ledger.acked_of(ack.group, ack.topic, ack.queue)
@@ -190,15 +218,18 @@ def _tried(ledger: Ledger, record: Tried) -> None:
 
 
 def _state(ledger: Ledger, state: Carryover) -> None:
-    carried = carried_by(state)
+    try:
+        carried = carried_by(state)
+    except (ValueError, RecursionError) as error:
+        raise IllegalStep(f"a STATE of an unknown shape: {error}") from None
     if carried["floor"] > ledger.index.base:
         raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")
     for name, ranges in carried["topics"].items():
         for number, (_, after_last) in enumerate(ranges):
             queue = ledger.queue(name, number)
-            if queue is not None and queue.settled and queue.next != after_last:
+            if queue is not None and queue.settled and queue.end != after_last:
                 raise IllegalStep(
-                    f"STATE says that {name}/{number} ends at {after_last}, not {queue.next}"
+                    f"STATE says that {name}/{number} ends at {after_last}, not {queue.end}"
                 )
     ledger.carry(carried)
     ledger.unsettled = False
@@ -220,6 +251,7 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     if topic.made or len(topic.queues) != made.queues:
         raise IllegalStep(f"the topic {made.name!r} is made a second time")
     topic.made = True
+    ledger.changed_at = ledger.end
     for queue in topic.queues:
         queue.settled = True
 

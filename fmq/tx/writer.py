@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from struct import error as StructError
 from threading import RLock, get_ident
 from typing import Any, TypeVar
 
 from fmq.clock import Clock
+from fmq.errors import IllegalRecord
 from fmq.options import Options
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.journal import Append, Journal, measure
-from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Run, TopicMade
-from fmq.tx.apply import Step
-from fmq.tx.frontier import Frontier
+from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Decided, Run, TopicMade
+from fmq.tx.apply import apply
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import no_queue
+from fmq.tx.state import IllegalStep
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -44,10 +46,11 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
-        self.frontier = Frontier(ledger)
+        self.last_us = ledger.last_us  # of the times that were given to records
         self.moves = 0  # of groups: then deliveries that transactions hold may be lost
         self._changing = commit_queue.changing
         self._spares, self._time_us = journal.spares, clock.time_us
+        self.on_sealed: Callable[[object], None] = lambda _: None  # a segment is full, and durable
         # Functions that release what a dropped transaction or consumer held. The garbage collector
         # may run inside of any call, with any lock held. So a finalizer only appends here, and the
         # next call that consumes calls them, under the lock.
@@ -61,9 +64,9 @@ class Writer:
         """Return the time for a record, never before that of an earlier record. Under the lock."""
         time_us = self._time_us  # called as a function: CPython 3.11 is slow to look it up
         now = time_us()
-        if now < self.frontier.last_us:
-            now = self.frontier.last_us
-        self.frontier.last_us = now
+        if now < self.last_us:
+            now = self.last_us
+        self.last_us = now
         return now
 
     def change(self, change: Callable[[], T]) -> T:
@@ -81,35 +84,76 @@ class Writer:
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
-    def place(self, append: Append, *, ordinary: bool = True) -> int:
-        """Give `append` its position at the end of the journal, its time and its offsets.
+    def send(self, append: Append, *, ordinary: bool = True, in_tx: bool = False) -> int:
+        """Plan `append`: give it its position at the end of the journal, its time and its offsets,
+        apply it, and make it pending. If `in_tx`, the position of its first record numbers the
+        transaction that it begins.
 
         Records for new topics are put before its own records. Return the position of the first of
-        its own records. Raises TooLarge or StorageFull, and then nothing was changed.
+        its own. Raises TooLarge, StorageFull or IllegalRecord, and then nothing was changed. A
+        record behind the first that no replay would take is a defect that ends the engine, before
+        the write.
         """
-        journal, frontier = self.journal, self.frontier
-        now, records = self.now_us(), append.records  # its own, without those of new topics
-        made: list[TopicMade] = []
+        journal, ledger, records = self.journal, self.ledger, append.records
+        now = self.now_us()
         for record in records:
-            if type(record) is Run and not frontier.has_topic(record.topic):
-                made = self._topics_of(append)
+            if type(record) is Run and record.topic not in ledger.topics:
+                self._make_topics_of(append)
                 break
-        if frontier.has_deleted:
+        if ledger.deleted:
             self._check_queues(records)
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
-        self._changing.changed = True  # from here on an exception is a defect, and no refusal
-        if made:
-            frontier.add_topics(made)
-        append.position = at = journal.position
+        base = journal.segments[-1].base
+        if base != ledger.index.base:
+            ledger.enter_segment(base)
+            ledger.shows.append((ledger.end, None, self.on_sealed, None))
+        self._place(append, now)
+        first: int = records[0].position
+        last = records[-1]
+        if type(last) is Decided:
+            last.append_start = append.position
+        if in_tx:
+            (last if type(last) is Decided else records[0]).prepared_us = now
+            for record in records:
+                record.tx = first
+        self._append(append)
+        return first
+
+    def _place(self, append: Append, now: int) -> None:
+        """Give the records of `append` their positions, their time and their offsets."""
+        append.position = at = self.journal.position
+        topics = self.ledger.topics
+        ends: dict[tuple[str, int], int] = {}  # of the queues, behind the records before
         for record in append.records:
             record.position, record.time_us = at, now
             if record.kind in PUBLISHING:
-                frontier.give_offsets(record)
+                key = record.topic, record.queue
+                offset = ends.get(key)
+                if offset is None:
+                    topic = topics.get(record.topic)
+                    offset = 0
+                    if topic is not None and record.queue < len(topic.queues):
+                        offset = topic.queues[record.queue].end
+                record.offset, ends[key] = offset, offset + record.count
             at += (record.size + 7) & ~7
-        return records[0].position  # type: ignore[no-any-return]
 
-    def _topics_of(self, append: Append) -> list[TopicMade]:
+    def _append(self, append: Append) -> None:
+        """Encode a placed `append`, apply it, and make it pending."""
+        journal, changing = self.journal, self._changing
+        try:
+            encoded = journal.encode(append)
+            changing.changed = True  # an exception in the middle of a change ends the engine
+            apply(self.ledger, append.records)
+        except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
+            if isinstance(error, IllegalStep) and error.is_first:
+                changing.changed = False
+            if changing.changed:
+                raise
+            raise IllegalRecord(append.records[0].kind, str(error)) from error
+        journal.append(append, encoded)
+
+    def _make_topics_of(self, append: Append) -> None:
         """Put a TOPIC record into `append` for each of its topics that does not exist yet."""
         names = dict.fromkeys(run.topic for run in append.records if type(run) is Run)
         # A caller may have chosen a queue of a topic of this name that is deleted by now.
@@ -117,33 +161,33 @@ class Writer:
         new = [
             TopicMade(name, max(self.options.queues_of(name), least[name]), 0)
             for name in names
-            if not self.frontier.has_topic(name)
+            if name not in self.ledger.topics
         ]
         append.size += measure(new)
         append.records = [*new, *append.records]
-        return new
 
     def _check_queues(self, records: list[Any]) -> None:
         """Raise BadName for a queue of a topic that was deleted, and made again with fewer."""
         for run in records:
             if type(run) is Run:
-                count = self.frontier.queues_of(run.topic)
-                if count and run.queue >= count:
-                    raise no_queue(run.topic, run.queue, count)
+                topic = self.ledger.topics.get(run.topic)
+                if topic is not None and run.queue >= len(topic.queues):
+                    raise no_queue(run.topic, run.queue, len(topic.queues))
 
-    def append(self, append: Append) -> None:
-        """Make a placed `append` pending.
+    def catch_up(self, position: int) -> None:
+        """Wait until what is noted at `position` is shown. Without the lock.
 
-        Raises IllegalStep if a replay would refuse it. That is a defect of fmq, and the engine
-        fails before the write.
+        Raises EngineFailed if it could not be written.
         """
-        append.step = Step(self.ledger, append.records)
-        self.journal.append(append)
+        ledger = self.ledger
+        while position >= ledger.applied_upto:
+            self.commit_queue.flush()
+            assert position < ledger.end, "noted by a record that was refused"
 
-    def send(self, append: Append) -> None:
-        """Plan an append that belongs to no transaction."""
-        self.place(append)
-        self.journal.append(append)
+    def is_deleted(self, topic: str, position: int) -> bool:
+        """Return whether what was sent to the topic at `position` went with it."""
+        ledger = self.ledger
+        return topic not in ledger.topics or ledger.deleted.get(topic, 0) > position
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """Roll to the next segment if an append of `size` bytes does not fit.

@@ -296,11 +296,11 @@ def test_a_transaction_is_asked_about_while_it_is_relocated(clock: FakeClock) ->
     with opened(disk, clock, relocate_bytes=5000) as engine:
         prepared(engine, "T")
         (entry,) = inside(engine).ledger.undecided.values()
-        frontier = inside(engine).writer.frontier
+        before = entry.prepare
         clock.advance(1000)
 
         def ask(line: str) -> None:
-            if frontier.is_ending(entry) and not met:
+            if entry.prepare is not before and not met:
                 assert not has_lock(engine), "the relocation is written under the lock"
                 met.append(in_thread(partial(asked, engine), line))
 

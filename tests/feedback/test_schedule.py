@@ -74,7 +74,9 @@ class Model:
         if not self.rows:
             return None
         row = self.rows[a % len(self.rows)]
-        return row, self.schedule.find(row.tx)
+        question = self.schedule.find(row.tx)
+        assert question is not None
+        return row, question
 
     # --- what may happen ------------------------------------------------------------------------
 

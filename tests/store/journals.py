@@ -45,7 +45,7 @@ def append_notes(journal: Journal, records: list[Record]) -> None:
     for record in records:
         record.position, record.flags = at, 0
         at += aligned(record.size)
-    journal.append(append)
+    journal.append(append, journal.encode(append))
 
 
 def plan(journal: Journal, records: list[Record]) -> list[Record]:

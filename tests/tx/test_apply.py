@@ -23,6 +23,7 @@ from fmq.tx.apply import apply
 from fmq.tx.ledger import Ledger
 from fmq.tx.seal import seal_of
 from fmq.tx.state import IllegalStep
+from fmq.tx.transitions import show
 
 
 class Steps:
@@ -41,6 +42,7 @@ class Steps:
 
     def apply(self, *records: Record) -> None:
         apply(self.ledger, self.place(*records))
+        show(self.ledger, self.ledger.end)
 
     def refuses(self, *records: Record, match: str) -> None:
         """The append is refused, and with it nothing has become visible or undecided."""

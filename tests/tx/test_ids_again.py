@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fmq.errors import TxIdInUse, UnknownTransaction
-from fmq.store.kinds import Prepare
-from fmq.testing.inside import inside
 from fmq.tx.ids import COUNTER
 from tests.small import CrashDisk, FakeClock, bodies, check, opened
 
@@ -46,20 +44,6 @@ def test_other_ids_shaped_like_those_of_the_engine_are_allowed() -> None:
             made[:24] + "not hexadec.",
         ):
             engine.transaction(tx_id=name).commit()
-
-
-def test_a_refused_prepare_does_not_release_the_id_of_another() -> None:
-    """A refusal removes only its own mark from the ids that are being prepared."""
-    with opened(CrashDisk()) as engine:
-        frontier = inside(engine).writer.frontier
-        one = engine.transaction()
-        frontier.add_prepare(prepare := Prepare(one.tx_id, "", 0, 0, 0, 0, b""))
-        with pytest.raises(TxIdInUse):
-            one.prepare()
-        assert [*frontier.preparing()] == [prepare]
-        frontier.settle([prepare])
-        one.prepare()
-        one.commit()
 
 
 @pytest.mark.parametrize("later", ["undecided", "committed", "rolled back"])

@@ -17,7 +17,7 @@ from fmq.store.record import BadRecord
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.tx.carryover import check_carried
-from fmq.tx.requests import FORGOTTEN_AFTER_US, Done, Requests
+from fmq.tx.requests import FORGOTTEN_AFTER_US, Done, Requests, check_request
 from fmq.tx.transaction import Transaction
 from tests.small import opened
 
@@ -59,9 +59,9 @@ def test_a_request_is_found_after_a_crash() -> None:
 
 
 def test_a_record_carries_out_one_request_or_one_for_each_message() -> None:
-    requests, run = Requests(), Run(MESSAGE, "t", 0, 0, 3, 0)
+    run = Run(MESSAGE, "t", 0, 0, 3, 0)
     with pytest.raises(BadRecord, match="2 requests in a record of 3 messages"):
-        requests.note(Request(A, 0, 0, 2), run)
+        check_request(Request(A, 0, 0, 2), run)
 
 
 def test_the_records_of_one_request_are_found_together() -> None:
