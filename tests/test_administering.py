@@ -166,3 +166,32 @@ def test_queues_may_be_added_before_a_retention(retain_bytes: int) -> None:
         with opened(disk, clock, retain_bytes=retain_bytes) as engine:
             for _ in range(30):
                 engine.send("fill", bytes(40))
+
+
+def test_a_topic_may_be_made_again_while_retention_drops_its_segments() -> None:
+    """What is carried of a queue is not said of the queue of another topic of that name."""
+    met = True
+    nth = 0
+    while met:
+        under, clock = CrashDisk(), FakeClock()
+        disk = FaultDisk(under)
+        with opens_again(under):
+            with opened(disk, clock) as engine:
+                for number in range(60):
+                    engine.send("t", bytes(400), message_id=f"{number}")
+            met = False
+            with opened(disk, clock, retain_bytes=9000) as engine:
+
+                def make_again(engine: fmq.Engine = engine) -> None:
+                    nonlocal met
+                    met = True
+                    engine.topic("t").delete()
+                    engine.send("t", b"new")
+
+                disk.before("read", make_again, nth=nth)
+                for _ in range(20):
+                    engine.send("other", bytes(400))
+                disk.heal()
+                assert engine.stats().failure is None, nth
+        nth += 1
+    assert nth > 1

@@ -225,16 +225,18 @@ class Retention:
     def carry_over(self, segments: list[Segment]) -> None:
         """Append STATE and sync it: then nothing below the end of `segments` is needed."""
         floor = segments[-1].limit
-        firsts: dict[LaneKey, int] = {}
         writer, ledger = self._writer, self._ledger
-        for segment in segments:
-            for key, lane in self._catalog.summary(segment.base).items():
-                if ledger.deleted.get(key[0], 0) < segment.limit:
-                    firsts[key] = lane.next
+        held = [(segment.limit, self._catalog.summary(segment.base)) for segment in segments]
 
         def plan(state: Carryover) -> bool:
             if not self._ids.is_current():
                 return False
+            firsts: dict[LaneKey, int] = {}
+            for limit, lanes in held:
+                for key, lane in lanes.items():
+                    # Not of a topic that was deleted meanwhile, and perhaps made again.
+                    if ledger.deleted.get(key[0], 0) < limit:
+                        firsts[key] = lane.next
             carried = ledger.carried(firsts)
             carried["floor"] = floor
             state.json = to_json(carried)

@@ -127,10 +127,13 @@ class Consuming:
 
     def is_acked(self, group: str, ack: AckAsked) -> bool:
         """Return whether all that `ack` asks for is acked, durably."""
-        self._parts.commit_queue.flush()
+        ledger = self._parts.ledger
         with self._parts.lock:
-            acked = self._parts.ledger.acked.get((group, ack.topic, ack.queue))
-            return acked is not None and acked.gap(ack.first, ack.end) is None
+            acked = ledger.acked.get((group, ack.topic, ack.queue))
+            found = acked is not None and acked.gap(ack.first, ack.end) is None
+        if found:
+            self._parts.writer.catch_up(ledger.acked_at)
+        return found
 
     def _on_drain(self, asked: Frame, said: None) -> None:
         self.member(asked.handle).consumer._stop_taking()
