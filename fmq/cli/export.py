@@ -55,7 +55,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=("spark", "arrow"),
-        help="who makes the files; Spark if it is installed and finds a Java, else Arrow",
+        help="who makes the files: Arrow, unless the format is one that only Spark writes",
     )
     parser.add_argument("--text", action="store_true", help="bodies are text")
     parser.add_argument(

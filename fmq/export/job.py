@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from fmq.export.layout import TIME_OF, FolderLayout, topic_folder
 from fmq.export.manifest import check_same
 from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
 from fmq.export.shape import Shape
-from fmq.path import check_local
+from fmq.path import PathLike, check_local, text_of
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.pins import pinned
 from fmq.table.schema import check_choice
@@ -82,7 +81,7 @@ class ExportReport:
 
 def export(
     paths: str | Sequence[str],
-    out: str,
+    out: str | PathLike,
     *,
     format: str = "parquet",
     view: str = "messages",
@@ -97,17 +96,18 @@ def export(
     """Add to the files in `out` what the journals in `paths` have that is not there yet.
 
     A run that was interrupted, however, has added whole chunks or nothing, and the next one goes
-    on there. Without an `engine` it is Spark, if that is here and finds a Java, else Arrow. In CSV
-    a text that a spreadsheet would take for a formula gets a ' in front, unless it is to be `raw`.
+    on there. Without an `engine` it is Arrow, and Spark for the formats that only Spark writes. In
+    CSV a text that a spreadsheet would take for a formula gets a ' in front, unless it is to be
+    `raw`. Raises BadName if `out` is an address, such as one of s3:// or file://.
     """
     began = time.monotonic()
+    out = check_local(text_of(out))
     named = [paths] if isinstance(paths, str) else list(paths)
     for what, given, known in (
         ("view to export", view, TIME_OF),
         ("value of on_gap", on_gap, ON_GAP),
     ):
         check_choice(what, given, known)
-    check_local(out)
     chosen = engine_for(engine, format)
     shape = Shape(format, view, text, is_fleet(named), raw or format != "csv")
     with _machine(out), ExitStack() as held:
@@ -210,7 +210,7 @@ class ExportRun:
 def engine_for(asked: str | None, format: str) -> str:
     """Return the backend to use; raise ImportError, NoJava or BadOption if it cannot be used."""
     if asked is None:
-        asked = "spark" if format not in FORMATS or _has_spark() else "arrow"
+        asked = "arrow" if format in FORMATS else "spark"
     check_choice("engine", asked, ENGINES)
     if asked == "spark":
         from fmq.spark import require_java
@@ -222,18 +222,6 @@ def engine_for(asked: str | None, format: str) -> str:
             "Nothing was written."
         )
     return asked
-
-
-def _has_spark() -> bool:
-    if importlib.util.find_spec("pyspark") is None:
-        return False
-    from fmq.spark import NoJava, require_java
-
-    try:
-        require_java()
-    except NoJava:
-        return False
-    return True
 
 
 def make_engine(name: str, shape: Shape, layout: FolderLayout, *, permissive: bool) -> Backend:

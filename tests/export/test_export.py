@@ -349,3 +349,29 @@ def test_small_views_are_exported(tmp_path: Path, out: Out, format: str, view: s
         if format == "csv":
             with pytest.raises(NotText, match=r"the body at position \d+ \(page\) is not text"):
                 export(path, str(tmp_path / "text"), view=view, engine="arrow", text=True)
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/x", "file:///tmp/x", "file:/tmp/x", "hdfs://host/x", Path("s3://b/x")]
+)
+def test_an_address_is_no_place_to_export_to(
+    shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
+) -> None:
+    """Nothing is made in a folder that is called as the address begins."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadName, match="an address, and no directory"):
+        export(shop, address)
+    assert os.listdir(tmp_path) == []
+    assert export(shop, "./s3:/x").rows > 0  # a folder of that name, for who means it
+
+
+def test_a_path_to_export_to_is_text_or_a_path(shop: str, tmp_path: Path) -> None:
+    assert export(shop, tmp_path / "out").rows > 0
+    with pytest.raises(TypeError, match="a path is a str"):
+        export(shop, b"out")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_arrow_exports_unless_spark_is_asked_for(shop: str, out: Out, format: str) -> None:
+    """Also where Spark is installed, for to start it takes longer than most exports."""
+    assert export(shop, str(out), format=format).engine == "arrow"
