@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from random import Random
+from traceback import format_stack
 from typing import Any, NamedTuple
 
 import fmq
@@ -190,7 +192,7 @@ class Story:
             threads[0].join(0.0005)
             threads = [thread for thread in threads if thread.is_alive()]
             if time.monotonic() > until:
-                raise Violation("I15", f"{[each.name for each in threads]} do not end")
+                raise Violation("I15", f"these do not end: {_standing(threads)}")
         if self._failures:
             self.disk.watch(None)
             raise self._failures[0]
@@ -293,6 +295,16 @@ class Story:
             return [*_looked(engine)]
         finally:
             engine.close()
+
+
+def _standing(threads: list[threading.Thread]) -> str:
+    """Return where threads are."""
+    frames = sys._current_frames()
+    return "".join(
+        f"\n{each.name}\n{''.join(format_stack(frames[each.ident])[-12:])}"
+        for each in threads
+        if each.ident in frames
+    )
 
 
 def _looked(engine: Engine) -> Any:

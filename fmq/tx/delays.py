@@ -161,6 +161,7 @@ class Delays:
                 dues = self._timers.after(key, min(AT_ONCE_MAX, limit))
             if not dues:
                 break
+            self._writer.catch_up(max(due.position for due in dues))  # it is read
             key = dues[-1].packed()[KEY]
             for due, run, _ in self._read(dues):
                 with self._queue.lock:

@@ -155,12 +155,14 @@ class Writer:
 
     def _make_topics_of(self, append: Append) -> None:
         """Put a TOPIC record into `append` for each of its topics that does not exist yet."""
-        names = dict.fromkeys(run.topic for run in append.records if type(run) is Run)
-        # A caller may have chosen a queue of a topic of this name that is deleted by now.
-        least = {run.topic: run.queue + 1 for run in append.records if type(run) is Run}
+        # A caller may have chosen queues of a topic of this name that is deleted by now.
+        least: dict[str, int] = {}
+        for run in append.records:
+            if type(run) is Run:
+                least[run.topic] = max(least.get(run.topic, 0), run.queue + 1)
         new = [
-            TopicMade(name, max(self.options.queues_of(name), least[name]), 0)
-            for name in names
+            TopicMade(name, max(self.options.queues_of(name), queues), 0)
+            for name, queues in least.items()
             if name not in self.ledger.topics
         ]
         append.size += measure(new)

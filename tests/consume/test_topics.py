@@ -257,3 +257,19 @@ def test_a_group_at_the_start_is_the_same_after_a_restart_and_a_trim(
         engine.sync()
         assert engine.groups("g")[0].lost == 1
     check(disk)
+
+
+@pytest.mark.parametrize("order", [[1, 0], [0, 1], [2, 0, 1]])
+def test_a_transaction_makes_a_deleted_topic_again_with_all_queues_that_it_has_chosen(
+    engine: Engine, disk: CrashDisk, order: list[int]
+) -> None:
+    engine.create_topic("t", queues=3)
+    tx = engine.transaction()
+    for number in order:
+        tx.send("t", b"%d" % number, queue=number)
+    engine.topic("t").delete()
+    tx.commit()
+    assert [bodies(engine, "t", number) for number in sorted(order)] == [
+        [b"%d" % number] for number in sorted(order)
+    ]
+    check(disk.after_kill())
