@@ -353,7 +353,7 @@ class Transport(virtual.Transport):
     )
     connection_errors = (
         *virtual.Transport.connection_errors,
-        *(NotServed, OutcomeUnknown, Closed),
+        *(NotServed, OutcomeUnknown, Closed, OSError),
     )
 
     def __init__(self, client: Any, **named: Any) -> None:
@@ -370,6 +370,11 @@ class Transport(virtual.Transport):
             where = self.client.transport_options.get("engine") or _path_of(self.client)
             self._engine, self._close_engine = engine_of(where)
         return self._engine
+
+    def establish_connection(self) -> Any:
+        """Connect now, so that kombu goes on to the next address if that fails."""
+        assert self.engine is not None
+        return super().establish_connection()
 
     def driver_version(self) -> str:
         return fmq.__version__

@@ -1,4 +1,4 @@
-"""huey on fmq: its own tests of a storage, and what only fmq promises."""
+"""huey on fmq: what only fmq promises. The tests of huey itself are in test_others.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import unittest
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,8 +22,6 @@ import fmq.bind
 from fmq.compat.huey import FmqHuey, FmqStorage
 from fmq.errors import BadOption
 
-os.environ.setdefault("HUEY_SLOW_TESTS", "1")  # read when its tests are imported
-storage_tests = pytest.importorskip("huey.tests.test_storage", reason="this huey has no tests")
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -32,29 +29,6 @@ ROOT = Path(__file__).parent.parent.parent
 def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
     with fmq.open(tmp_path / "jobs") as engine:
         yield engine
-
-
-@pytest.mark.parametrize("way", ["engine", "path"])
-def test_the_tests_of_huey_pass(tmp_path: Path, way: str) -> None:
-    """Those of every storage: queue, priorities, schedule, results, counters, a consumer."""
-    engine = fmq.open(tmp_path / "jobs")
-    if way == "path":
-        engine.serve()
-    where: dict[str, Any] = {"engine": engine} if way == "engine" else {"path": engine.path}
-
-    class Storage(storage_tests.StorageTests, storage_tests.BaseTestCase):  # type: ignore[name-defined]
-        def get_huey(self) -> FmqHuey:
-            return FmqHuey(utc=False, read_timeout=0.05, **where)
-
-        def tearDown(self) -> None:
-            super().tearDown()
-            self.huey.storage.close()
-
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(Storage).run(result)
-    engine.close()
-    assert [text for _, text in result.errors + result.failures] == []
-    assert result.testsRun >= 10
 
 
 def test_a_task_that_is_enqueued_in_a_block_belongs_to_it(

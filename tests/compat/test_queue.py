@@ -1,4 +1,4 @@
-"""`fmq.compat.Queue`: what `queue.Queue` does, and what outlives the process."""
+"""`fmq.compat.Queue`: what outlives the process. Python's own tests are in test_others.py."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import json
 import subprocess
 import sys
 import threading
-import unittest
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import fmq
-from fmq.compat import Empty, Full, Queue, ShutDown, Undecodable
+from fmq.compat import Empty, Queue, ShutDown, Undecodable
 from fmq.errors import BadOption
 
 ROOT = Path(__file__).parent.parent.parent
@@ -28,45 +26,6 @@ TOPICS = count()
 def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
     with fmq.open(tmp_path / "d", fmq.Options(sync="never")) as engine:
         yield engine
-
-
-# --- the standard's own tests -------------------------------------------------------------------
-
-try:
-    from test.test_queue import BaseQueueTestMixin  # type: ignore[import-not-found]
-except ImportError:  # a Python without its tests
-    BaseQueueTestMixin = None
-
-
-def standard(where: Any, **options: Any) -> unittest.TestSuite:
-    """The tests of CPython for its own queue, with queues of ours."""
-
-    class Standard(BaseQueueTestMixin, unittest.TestCase):
-        queue = SimpleNamespace(Empty=Empty, Full=Full, ShutDown=ShutDown)
-
-        def type2test(self, maxsize: int = 0) -> Queue[Any]:
-            return Queue(where, f"topic {next(TOPICS)}", maxsize, **options)
-
-    return unittest.defaultTestLoader.loadTestsFromTestCase(Standard)
-
-
-@pytest.mark.skipif(BaseQueueTestMixin is None, reason="this Python has no package `test`")
-@pytest.mark.parametrize("ack", ["get", "task_done"])
-@pytest.mark.parametrize("remote", [False, True], ids=["engine", "client"])
-def test_the_tests_of_the_standard_queue_pass(engine: fmq.Engine, ack: str, remote: bool) -> None:
-    where: Any = engine
-    if remote:
-        engine.serve()
-        where = fmq.connect(engine.path)
-    result = unittest.TestResult()
-    standard(where, ack=ack).run(result)
-    assert [text for _, text in result.errors + result.failures] == []
-    assert result.testsRun >= 6
-    if remote:
-        where.close()
-
-
-# --- what is ours -------------------------------------------------------------------------------
 
 
 def test_items_outlive_the_process(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Run the tests that CPython, huey, kombu and taskiq have for their queues, on those of fmq.
+
+    python tools/others_tests.py                  # all of them
+    python tools/others_tests.py kombu taskiq --directory /tmp/others
+
+The tests of kombu and taskiq come from their source distributions, in the versions that are
+installed; pip downloads them. Those of huey are installed with it, and those of CPython come from
+the package `test` of the Python that runs this. It prints a table, and each test that fails.
+`others/expected.toml` has those that are known to fail, with the reasons. 1 if any other fails, or
+one of these passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+OTHERS = Path(__file__).resolve().parent / "others"
+PLUGIN = "tools.others."
+SECONDS_MAX = 1800.0
+OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of pytest."""
+
+    places: tuple[str, ...]  # files of ours, or of the source distribution
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tests of one project."""
+
+    runs: tuple[Run, ...]
+    distribution: str = ""  # the source distribution with the tests; "" for none
+
+
+SUITES = {
+    "python": Suite((Run((f"{OTHERS}/python_queue.py",)),)),
+    "huey": Suite((Run((f"{OTHERS}/huey_storage.py",)),)),
+    "kombu": Suite(
+        (
+            Run((f"{OTHERS}/kombu_integration.py",), ("-c", os.devnull)),
+            Run(
+                ("t/unit/transport/virtual",),
+                ("-c", "setup.cfg", "-p", f"{PLUGIN}kombu_virtual"),
+            ),
+        ),
+        "kombu",
+    ),
+    "taskiq": Suite(
+        (
+            Run(
+                ("tests/receiver/test_receiver.py", "tests/api"),
+                ("-c", "pyproject.toml", "-p", f"{PLUGIN}taskiq_receiver"),
+            ),
+        ),
+        "taskiq",
+    ),
+}
+
+
+@dataclass
+class Result:
+    """What became of the tests of one suite, by name: passed, failed or skipped."""
+
+    outcomes: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    expected: dict[str, str] = field(default_factory=dict)
+
+    def count(self, outcome: str) -> int:
+        return sum(each == outcome for each in self.outcomes.values())
+
+    def _reason(self, name: str) -> str | None:
+        found = [reason for end, reason in self.expected.items() if name.endswith(end)]
+        return found[0] if found else None
+
+    @property
+    def failed(self) -> list[str]:
+        return [name for name, outcome in self.outcomes.items() if outcome == "failed"]
+
+    @property
+    def surprises(self) -> list[str]:
+        """Return what is wrong: a new failure, a test that passes though it is listed, no test."""
+        found = [f"{name}: {self.messages[name]}" for name in self.failed if not self._reason(name)]
+        found += [
+            f"{name}: it passes, and expected.toml has it"
+            for name, outcome in self.outcomes.items()
+            if outcome == "passed" and self._reason(name)
+        ]
+        return found if self.outcomes else ["no test ran"]
+
+    @property
+    def differences(self) -> list[str]:
+        """Return the failures that are known, with their reasons."""
+        return [f"{name}: {reason}" for name in self.failed if (reason := self._reason(name))]
+
+
+def source_of(distribution: str, directory: Path) -> Path:
+    """Return the folder of a source distribution, in the version that is installed."""
+    wanted = f"{distribution}=={version(distribution)}"
+    folder = directory / wanted
+    if not folder.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as made:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            command += ["--no-binary", ":all:", "--dest", made, wanted]
+            subprocess.run(command, check=True)
+            [archive] = Path(made).iterdir()
+            with tarfile.open(archive) as opened:
+                opened.extractall(Path(made) / "out", filter="data")
+            [found] = (Path(made) / "out").iterdir()
+            found.rename(folder)
+    return folder
+
+
+def run(name: str, directory: Path) -> Result:
+    """Run one suite. `directory` keeps what was downloaded."""
+    suite = SUITES[name]
+    expected = tomllib.loads((OTHERS / "expected.toml").read_text())
+    result = Result(expected=expected.get(name, {}))
+    where = source_of(suite.distribution, directory) if suite.distribution else ROOT
+    for each in suite.runs:
+        _run(each, where, result)
+    return result
+
+
+def _run(one: Run, where: Path, result: Result) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        environ = {**os.environ, "PYTHONPATH": f"{where}{os.pathsep}{ROOT}"}
+        command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(where)]
+        command += ["-p", "no:cacheprovider", "-p", "no:warnings", "-p", "no:xdist"]
+        command += [*one.options, f"--junit-xml={report}", *one.places]
+        ended = subprocess.run(
+            command,
+            check=False,  # what failed is in the report
+            cwd=where,
+            env=environ,
+            timeout=SECONDS_MAX,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if not report.exists():
+            raise SystemExit(ended.stdout)
+        for case in ElementTree.parse(report).iter("testcase"):
+            _note(case, result)
+
+
+def _note(case: ElementTree.Element, result: Result) -> None:
+    module = (case.get("classname") or "").replace(".", "::")
+    name = "::".join(each for each in (module, case.get("name")) if each)
+    outcome, message = "passed", ""
+    for child in case:
+        if child.tag in OUTCOMES:
+            outcome = OUTCOMES[child.tag]
+            message = (child.get("message") or "").partition("\n")[0]
+    result.outcomes[name], result.messages[name] = outcome, message
+
+
+def table(results: dict[str, Result]) -> Iterable[str]:
+    """Yield the lines of the table, and below it the differences and the surprises."""
+    yield f"{'tests of':<10}{'passed':>8}{'failed':>8}{'skipped':>9}  of the failed expected"
+    for name, result in results.items():
+        counts = (result.count(each) for each in ("passed", "failed", "skipped"))
+        passed, failed, skipped = counts
+        yield f"{name:<10}{passed:>8}{failed:>8}{skipped:>9}  {len(result.differences)}"
+    for name, result in results.items():
+        for each in result.differences:
+            yield f"\nexpected of {name}: {each}"
+        for each in result.surprises:
+            yield f"\nWRONG, of {name}: {each}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}")
+    parser.add_argument("--directory", type=Path, default=ROOT / "build" / "others", metavar="DIR")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.names if name not in SUITES]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(SUITES)}")
+    results = {}
+    for name in chosen.names or SUITES:
+        print(f"running the tests of {name}", file=sys.stderr, flush=True)
+        results[name] = run(name, chosen.directory.absolute())
+    print("\n".join(table(results)))
+    return 1 if any(result.surprises for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
