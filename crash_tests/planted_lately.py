@@ -59,7 +59,9 @@ FOUND_LATELY = (
     ),
     Mutant(
         "a checkpoint of what is not synced",
-        "            if self._syncs and not clean:\n",
+        "            if not clean and (\n"
+        "                self._syncs or noted.checkpoint.applied_upto > self._journal.durable_to\n"
+        "            ):\n",
         "            if False:\n",
         "--tier threads --workload checkpoint-of-unsynced --rounds 30",
     ),

@@ -62,9 +62,9 @@ MENDING = (
     ),
     Mutant(
         "a follower asks what is durable after it has seen the names",
-        "        told = self._page.durable_to()  # before the names: each segment below it has its"
+        "        told = self._page.look()  # before the names: each segment below it has its"
         " name\n        layout = self._look()\n        here",
-        "        layout = self._look()\n        told = self._page.durable_to()\n        here",
+        "        layout = self._look()\n        told = self._page.look()\n        here",
         "--workload followed-over-a-roll --preemptions 1",
         (("        if position <= self.segments[-1].limit:\n", "        if True:\n"),),
     ),

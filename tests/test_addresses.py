@@ -1,4 +1,4 @@
-"""A path that is an address is refused wherever a path is taken, and makes no folder called "s3:"."""
+"""A path that is an address is refused wherever a path is taken, and makes no folder like it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ OF_DEAD_LETTERS = (
     ),
     Mutant(
         "what has expired is counted where it should be buried",
-        "        if counted and self._burying is not None:\n",
+        "        if expired and self._burying is not None:\n",
         "        if False:\n",
         STORIES,
     ),
