@@ -15,7 +15,6 @@ from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
-from fmq.aio.waking import GroupWaits
 from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer, _range_of
 from fmq.consume.delivery import Delivery, DeliveryBatch
@@ -23,6 +22,7 @@ from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt
 from fmq.server.waiting import DAY, Waiting
+from fmq.server.waking import Waits
 from fmq.store.batch import Batch
 from fmq.store.content import as_bytes
 from fmq.store.journal import Append
@@ -55,7 +55,8 @@ class LocalSide:
         self._writer = parts.writer
         self.threads = threads
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, engine._after)
-        self._waits: dict[tuple[str, tuple[str, ...]], GroupWaits] = {}
+        monotonic = parts.writer.clock.monotonic
+        self._waits = Waits(loop, parts.commit_queue, monotonic)
         self.joining = Lock()  # held by a thread while a consumer joins its group
 
     routes_late = False
@@ -363,36 +364,16 @@ class LocalSide:
         timeout: float,
         unwanted: Callable[[tuple[Claim, list[Any]] | None], None],
     ) -> tuple[Claim, list[Any]] | None:
-        if consumer._member.strategy is not None:
-            listen, stop = consumer._listen_for, consumer._stop_listening
-            return await self._find(look, cold, timeout, listen, stop, unwanted)
-        waits = self._waits_of(consumer)
-
-        def look_in_turn() -> tuple[Claim, list[Any]] | None:
-            try:
-                return look()
-            except BaseException:
-                waits.wake_next()  # the engine is closed, or a thread has to look
-                raise
-
+        waits = self._waits.of(consumer)
         how = partial(waits.listen, consumer), partial(waits.stop, consumer)
         try:
-            found = await self._find(look_in_turn, cold, timeout, *how, unwanted)
+            found = await self._find(waits.looking(look, wakes=False), cold, timeout, *how, unwanted)
         except CancelledError:
             waits.wake_next()  # this poll may have been the next one
             raise
         if found is not None:
             waits.wake_next()  # there may be more
         return found
-
-    def _waits_of(self, consumer: Any) -> GroupWaits:
-        """Return the polls of this loop that wait for the same messages as `consumer`."""
-        key = consumer._group, consumer._topics
-        waits = self._waits.get(key)
-        if waits is None:
-            monotonic = self._writer.clock.monotonic
-            waits = self._waits[key] = GroupWaits(self.loop, self._queue, monotonic)
-        return waits
 
     def _sifts(self, consumer: Consumer) -> bool:
         """Return whether polls look at each message before it is handed out, or copy some."""

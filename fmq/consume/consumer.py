@@ -199,6 +199,7 @@ class Consumer(Settler):
         """Take nothing new."""
         self._draining.is_on = True
         with self._writer.commit_queue.lock:
+            self._member.stir()
             self._messages.ledger.arrived.update(self._topics)
             self._messages.wake()
         give_back_aheads(self)
@@ -367,9 +368,13 @@ class Consumer(Settler):
         """Have `wakeup` called when an empty poll may find something. Return when it looks again,
         even if it is not. Under the lock.
         """
-        groups, what = self._groups, (self._group, self._topics, self._member)
-        self._messages.listen(groups.with_replays(self._group, self._topics), wakeup)
+        self._messages.listen(self._groups.with_replays(self._group, self._topics), wakeup)
         self._member.waiting.add(wakeup)
+        return self._looks_at(now, deadline)
+
+    def _looks_at(self, now: float, deadline: float) -> float:
+        """Return when a poll that is not woken looks again. Under the lock."""
+        groups, what = self._groups, (self._group, self._topics, self._member)
         until = min(deadline, groups.next_lease_end(*what), groups.next_death(self._group))
         if groups.has_unleased(*what):
             # The end of a transaction by the garbage collector wakes no poll.
@@ -391,6 +396,18 @@ class Consumer(Settler):
         """Have `wakeup` called when a poll may find something; return when to look anyway."""
         with self._writer.commit_queue.lock:
             return self._listen(wakeup, self._messages.clock.monotonic(), inf)
+
+    def _looks_anyway_at(self) -> float:
+        """Return when a poll looks that another one of its group listens for."""
+        with self._writer.commit_queue.lock:
+            return self._looks_at(self._messages.clock.monotonic(), inf)
+
+    def _all_may_find(self) -> bool:
+        """Return whether polls of all members have to look, whoever owns the queues."""
+        failed = self._writer.commit_queue.failure is not None
+        # What is replayed may go to any member.
+        again = self._messages.ledger.again
+        return failed or bool(again) or self._groups.is_stale(self._group)
 
     def _is_seen(self, now: float) -> None:
         """Give the group a sign of life. Under the lock."""

@@ -112,7 +112,7 @@ class Groups:
         """Return the queues that the polls of `owner` look at; of all members if it is None."""
         ready = self._ready.get((group, topic, owner))
         if ready is None:
-            ready = ReadyQueues(range(self._queues_of(topic)) if owner is None else ())
+            ready = ReadyQueues(range(self._queues_of(topic)) if owner is None else (), owner)
             self._ready[group, topic, owner] = ready
         return ready
 
@@ -168,6 +168,11 @@ class Groups:
         """Return when the next member of `group` may be out."""
         room = self.rooms.get(group)
         return math.inf if room is None else room.next_death
+
+    def is_stale(self, group: str) -> bool:
+        """Return whether the next sign of life of any member shares the queues of `group` out."""
+        room = self.rooms.get(group)
+        return room is None or room.is_stale
 
     def _share_out(self, room: GroupRoom) -> None:
         """Share the queues out. Who loses one is fenced before another gets it."""

@@ -49,7 +49,7 @@ class Member:
             "strategy",
             "strict",
         ),
-        *("topics", "waiting"),
+        *("on_stir", "topics", "waiting"),
     )
 
     def __init__(
@@ -82,6 +82,7 @@ class Member:
         self.refusal: Exception | None = None  # why it is no member any more, for good
         self.lost: list[OwnedQueue] = []  # what it does not know yet
         self.gained: list[OwnedQueue] = []
+        self.on_stir: Callable[[Member], object] | None = None  # while polls wait for it
 
     @property
     def has_news(self) -> bool:
@@ -94,10 +95,18 @@ class Member:
         self.lost, self.gained = [], []
         return news
 
+    def stir(self) -> None:
+        """Have its polls look: a queue of its own may have a message, or they are to end. Under the
+        engine's lock.
+        """
+        if self.on_stir is not None:
+            self.on_stir(self)
+
     def note(self, moved: OwnedQueue, *, gained: bool) -> None:
         """Note that it gains or loses a queue. A queue that it never knew of is no news."""
         if not self.is_told:
             return
+        self.stir()
         here, there = (self.gained, self.lost) if gained else (self.lost, self.gained)
         if not gained and moved in there:
             there.remove(moved)
@@ -202,6 +211,7 @@ class GroupRoom:
         before = self.members.pop(member.name, None)
         if before is not None:
             before.refusal = MemberReplaced(self.group, member.name)
+            before.stir()
         if not self.members:
             self.strategy, self.is_ordered = member.strategy, member.is_ordered
         self.members[member.name] = member

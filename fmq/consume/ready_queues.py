@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fmq.consume.holds import QueueHolds
+    from fmq.consume.membership import Member
 
 
 class ReadyQueues:
     """Which queues of a topic a poll of one group looks at."""
 
-    __slots__ = ("_lease_ends", "_next_end", "numbers", "unleased")
+    __slots__ = ("_lease_ends", "_next_end", "_owner", "numbers", "unleased")
 
-    def __init__(self, queues: Iterable[int]) -> None:
+    def __init__(self, queues: Iterable[int], owner: Member | None = None) -> None:
+        self._owner = owner  # None: all members of the group
         self.numbers = [*queues]  # of the queues that a poll looks at, sorted
         self._lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
         self._next_end: dict[int, float] = {}  # the soonest of these for each number
@@ -30,6 +32,8 @@ class ReadyQueues:
 
     def add(self, number: int) -> None:
         """Look at this queue in the next polls."""
+        if self._owner is not None:
+            self._owner.stir()
         numbers = self.numbers
         i = bisect_left(numbers, number)
         if i == len(numbers) or numbers[i] != number:

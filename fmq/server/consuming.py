@@ -104,7 +104,9 @@ class Consuming:
         member = self.member(asked.handle)
         self._session.commit_own()
         look = partial(member.poll, limit, in_one_piece=in_one_piece)
-        self._polls.wait(asked, timeout, look, member.listen, member.stop, *name)
+        waits, consumer = self._host.waits.of(member.consumer), member.consumer
+        how = partial(waits.listen, consumer), partial(waits.stop, consumer), waits.wake_next
+        self._polls.wait(asked, timeout, waits.looking(look), *how, *name)
 
     def _on_ack(self, asked: Frame, ack: AckAsked) -> None:
         member = self.member(asked.handle)

@@ -9,6 +9,7 @@ from fmq.feedback.open_questions import Baseline
 from fmq.parts import Parts
 from fmq.server.handed_out import HandedOut, former_in
 from fmq.server.turn import Turn
+from fmq.server.waking import Waits
 
 if TYPE_CHECKING:
     from fmq.server.session import Session
@@ -53,6 +54,7 @@ class Host:
             with parts.lock:
                 parts.groups.hold_former(former.upto, until)
         self.turn = Turn(parts.commit_queue, after)
+        self.waits = Waits(loop, parts.commit_queue, parts.writer.clock.monotonic)
         self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number
         self.sessions: dict[bytes, Session] = {}  # by client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed

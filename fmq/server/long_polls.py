@@ -58,7 +58,7 @@ class LongPolls:
         def stop(notify: Callable[[], None]) -> None:
             messages.stop_listening(notify, (topic,))
 
-        self.wait(asked, timeout, look, listen, stop, *name)
+        self.wait(asked, timeout, look, listen, stop, _nothing, *name)
 
     def _on_cancel(self, asked: Frame, said: list[Any]) -> None:
         (name,) = said
@@ -83,7 +83,7 @@ class LongPolls:
         def stop(notify: Callable[[], None]) -> None:
             questions.stop_listening(notices.pop())
 
-        self.wait(asked, wait, look, listen, stop)
+        self.wait(asked, wait, look, listen, stop, _nothing)
 
     def wait(
         self,
@@ -92,16 +92,20 @@ class LongPolls:
         look: Callable[[], bytes | None],
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
+        pass_on: Callable[[], None],
         name: int | None = None,
     ) -> None:
         """Answer with what `look` finds, at the latest after `timeout` seconds.
 
-        The client may cancel a request to which it has given a `name`, a number.
+        The client may cancel a request to which it has given a `name`, a number. The others are
+        those of a Waiting.
         """
         clock = self._parts.writer.clock
         check_held("requests of one client that wait", self.waiting)
         session, is_choked = self._session, lambda: self._load.is_choked
-        waiting = Waiting(self._session.host.loop, clock, timeout, is_choked, look, listen, stop)
+        waiting = Waiting(
+            self._session.host.loop, clock, timeout, is_choked, look, listen, stop, pass_on
+        )
 
         def end(found: bytes | None, error: Exception | None) -> None:
             self.waiting.discard(waiting)
@@ -133,3 +137,7 @@ class DueNotice(DueWakeup):
     def __call__(self) -> None:
         """Tell it. Under the engine's lock."""
         self._notify()
+
+
+def _nothing() -> None:
+    pass

@@ -191,14 +191,6 @@ class ServedMember:
             }
             self._forget_at = 64 + 2 * len(self._claims)  # so each claim is looked at twice or so
 
-    def listen(self, notify: Callable[[], None]) -> float:
-        """Have `notify` called when a poll may find something; return when to look anyway."""
-        return self._consumer._listen_for(notify)
-
-    def stop(self, notify: Callable[[], None]) -> None:
-        """Do not call `notify` any more."""
-        self._consumer._stop_listening(notify)
-
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
         """Return what a transaction can ack; raise LeaseLost."""
         held = self._held.pop((number, first, end), None)

@@ -26,10 +26,12 @@ class Waiting(Generic[T]):
         look: Callable[[], T | None],
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
+        pass_on: Callable[[], None] = lambda: None,
     ) -> None:
         """`look` returns an answer or None. `listen` has its argument called when it is worth to
         look again, and returns when to do so anyway; `stop` undoes that. While `is_choked`, nothing
-        is looked for: the caller notifies when that is over.
+        is looked for: the caller notifies when that is over. `pass_on` is called if it does not
+        look, though it may have been notified: another call may find what this one would have.
         """
         self._loop = loop
         self._thread = get_ident()  # that of the loop
@@ -39,6 +41,7 @@ class Waiting(Generic[T]):
         self._look = look
         self._listen = listen
         self._stop = stop
+        self._pass_on = pass_on
         self._timer: Timer | None = None
         self._end: Callable[[T | None, Exception | None], None] | None = None
         self._is_listening = False
@@ -64,6 +67,7 @@ class Waiting(Generic[T]):
         try:
             now = self._clock.monotonic()
             if self._is_choked():
+                self._pass_on()
                 if now < self._deadline:
                     self._timer = self._loop.call_later(min(self._deadline - now, DAY), self._again)
                     return
@@ -84,8 +88,8 @@ class Waiting(Generic[T]):
         self._finish(found, None)
 
     def _finish(self, found: T | None, error: Exception | None) -> None:
-        end = self._end
-        self.cancel()
+        end, self._end = self._end, None
+        self._quiet()
         if end is not None:
             end(found, error)
 
@@ -100,8 +104,11 @@ class Waiting(Generic[T]):
     def give_up(self) -> None:
         """End with nothing, now."""
         self._finish(None, None)
+        self._pass_on()
 
     def cancel(self) -> None:
         """Do nothing more."""
         self._quiet()
-        self._end = None
+        if self._end is not None:
+            self._end = None
+            self._pass_on()
