@@ -6,7 +6,7 @@ This module turns what the ledger says into Questions, under the engine's lock. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -223,6 +223,17 @@ class OpenQuestions:
                 question.token = ""
                 question.tries += 1
                 self._waiters.wake_for_end()
+
+    def give_back(self, asked: Iterable[Question]) -> None:
+        """Hand these questions on now: the checker that had them has died."""
+        with self._lock, self._changing:
+            for each in asked:
+                with suppress(LeaseLost):
+                    question = self._find_leased(each)
+                    if question is not None:
+                        now = self._clock.monotonic()
+                        self._schedule.give_back(question, now)
+                        self._wake_for(question, question.due)
 
     def _find_leased(self, asked: Question) -> OpenQuestion | None:
         """Return the open question of `asked`, or None if it was decided. Under the lock.

@@ -39,7 +39,10 @@ Key = tuple[str, str | None]
 class OpenQuestion:
     """One undecided transaction, and how asking about it stands."""
 
-    __slots__ = ("answers", "due", "entry", "number", "parked", "token", "tries")
+    __slots__ = (
+        *("answers", "due", "entry", "number", "parked", "token", "tries"),
+        "was_given_back",
+    )
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -49,6 +52,7 @@ class OpenQuestion:
         self.answers = 0  # how many were "unknown"
         self.tries = 0  # how many questions ended without a decision, failed checkers included
         self.parked = False
+        self.was_given_back = False  # by a checker that died, and there was no answer since
 
     @property
     def tx_id(self) -> str:
@@ -237,6 +241,7 @@ class Schedule:
         parked, or the caller rolls the transaction back.
         """
         options = self._options
+        question.was_given_back = False
         question.token = ""
         question.tries += 1
         question.answers += 1
@@ -251,6 +256,16 @@ class Schedule:
         )
         self._put_off(question, now + longest * self._random.uniform(0.5, 1.0))
         return False
+
+    def give_back(self, question: OpenQuestion, now: float) -> None:
+        """Make it due now: its checker has died. Of a question that was given back before, and has
+        no answer since, the lease goes on: it may be what its checkers die of.
+        """
+        if question.was_given_back or question.parked:
+            return
+        question.was_given_back = True
+        question.token = ""
+        self._put_off(question, now)
 
     def make_due(self, question: OpenQuestion, now: float) -> None:
         """Make it due now, or when its lease ends. A parked one begins again with no answers."""

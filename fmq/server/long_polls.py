@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fmq.errors import FmqError
+from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
 from fmq.feedback.waiters import DueWakeup
 from fmq.server.load import Load, check_held
@@ -26,6 +29,7 @@ class LongPolls:
         self._parts = session.host.parts
         self.waiting: set[Waiting[bytes]] = set()
         self._named: dict[int, Waiting[bytes]] = {}  # those that the client may cancel
+        self._asked: dict[int, tuple[Question, float]] = {}  # with the end of the lease, by number
         self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.READ: self._on_read,
             Op.ASK: self._on_ask,
@@ -41,6 +45,16 @@ class LongPolls:
         """Answer nothing more."""
         for waiting in [*self.waiting]:
             waiting.cancel()
+        asked, self._asked = self._asked, {}
+        if asked:
+            with suppress(FmqError):  # the engine has ended, and asks nothing
+                self._parts.questions.give_back([each for each, _ in asked.values()])
+
+    def asked(self, questions: list[Question]) -> None:
+        """Note what the client is asked. It is asked of another one if this one dies."""
+        now = self._parts.writer.clock.monotonic()
+        self._asked = {tx: each for tx, each in self._asked.items() if each[1] > now}
+        self._asked.update({each.tx: (each, now + each.lease_seconds) for each in questions})
 
     def _on_read(self, asked: Frame, said: list[Any]) -> None:
         topic, queue, offset, limit, timeout, *name = said
@@ -74,6 +88,7 @@ class LongPolls:
 
         def look() -> bytes | None:
             found = questions.take(wanted, limit, 0.0)
+            self.asked(found)
             return encode_values(found) if found else None
 
         def listen(notify: Callable[[], None]) -> float:

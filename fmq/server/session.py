@@ -265,7 +265,10 @@ class Session:
             self.host.commit()  # in the order in which the client has asked
         if name != "confirm_prepared":
             self.host.parts.commit_queue.catch_up()
-        self.answer(asked, encode_values(CALLS[name](self.host, *args, **named)))
+        found: Any = CALLS[name](self.host, *args, **named)
+        if name == "take_one":
+            self._polls.asked(found)
+        self.answer(asked, encode_values(found))
 
     def commit_own(self) -> None:
         """Write what this client has ordered, before it looks at what there is.

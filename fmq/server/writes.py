@@ -186,7 +186,8 @@ class Writes:
         self, collected: Collected, kind: Kind, messages: bytes
     ) -> tuple[TransactionBuffer, Append]:
         """Return a transaction that holds the deliveries it acks, and its append."""
-        self._session.commit_own()
+        if collected.acks:
+            self._session.commit_own()  # what it acks may be ordered before it
         self._release_id(collected.tx_id)
         buffer = begin(collected, self._parts)
         try:
