@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -208,6 +209,16 @@ def make_directory(path: str) -> None:
     """Make the directory `path`, for its owner alone, if it is missing."""
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
+
+
+def is_directory(path: str) -> bool:
+    """Return whether there is a directory at `path`, as far as this user can see."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # it cannot be looked at
 
 
 def split(path: str) -> tuple[str, str]:

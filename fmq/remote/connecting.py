@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import socket
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from fmq.bind.databases import check_resolve
 from fmq.clock import Clock, SystemClock, sleep
 from fmq.errors import FmqError, Locked
+from fmq.errors.storage import no_directory, no_parent
 from fmq.network import client_context, connect_over, parse_address, read_token
 from fmq.options import Options
 from fmq.path import PathLike, check_local, text_of
@@ -22,6 +24,7 @@ from fmq.processes import (
     absolute,
     connect_to,
     impatient,
+    is_directory,
     make_directory,
     owns,
     python,
@@ -42,6 +45,8 @@ UNIX, TCP = "unix:", "tcp://"
 RECEIVE_BYTES = 1 << 16  # of more, each call would map memory and give it back
 START_SECONDS = 10.0  # how long a process may take until it serves
 LOOK_SECONDS = 0.005
+MAY_START = FileNotFoundError, ConnectionRefusedError
+NO_PATH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS}
 logger = logging.getLogger("fmq.remote")
 
 
@@ -135,13 +140,18 @@ class Dialer:
         self._starts = starts
 
     def dial(self) -> SocketWire:
-        """Return a connection; raise OSError."""
+        """Return a connection; raise OSError, or NotAStore where there can be no directory."""
         try:
             return self._connect()
-        except (FileNotFoundError, ConnectionRefusedError):
-            if not self._starts:
+        except OSError as error:
+            self._refuse_path(error)
+            if not self._starts or not isinstance(error, MAY_START):
                 raise
-        make_directory(self._path)
+        try:
+            make_directory(self._path)
+        except OSError as error:
+            self._refuse_path(error, was_made=True)
+            raise
         if not owns(self._path):
             raise PermissionError(f"{self._path} belongs to another user, who has to serve it")
         deadline = self._clock.monotonic() + START_SECONDS
@@ -158,6 +168,16 @@ class Dialer:
             if locked is not None:
                 raise ConnectionRefusedError(str(locked))  # it may serve soon, or end
             return self._start(deadline)
+
+    def _refuse_path(self, error: OSError, *, was_made: bool = False) -> None:
+        """Raise NotAStore if no process can serve the path, now or later. `was_made` says that the
+        error is that of making the directory.
+        """
+        if error.errno in NO_PATH:
+            if not is_directory(split(self._path)[0]):
+                raise no_parent(self._path) from error
+            if was_made or not isinstance(error, FileNotFoundError):
+                raise no_directory(self._path, error) from error
 
     def _connect(self) -> SocketWire:
         return SocketWire(connect_to(self._path, silence=self._silence))

@@ -50,9 +50,9 @@ class Link:
         explain: Callable[[], FmqError | None],
         token: bytes | None = None,
     ) -> None:
-        """`dial` makes a connection or raises OSError, `draw` returns random bytes. `joined` are
-        the handles of the consumers and what each JOIN said, for a new connection. `explain`
-        returns a better error than NotServed, if there is one.
+        """`dial` makes a connection or raises OSError, or an FmqError if there can be none. `draw`
+        returns random bytes. `joined` are the handles of the consumers and what each JOIN said, for
+        a new connection. `explain` returns a better error than NotServed, if there is one.
         """
         self._where = where
         self._dial = dial
@@ -356,6 +356,8 @@ class Link:
                 if self.loop is not None:
                     self.loop.met(line)
                 return line
+            except FmqError as error:  # it stays as it is, however often this connects
+                raise self._give_up(OSError(str(error)), error) from error
             except PermissionError as error:
                 raise self._give_up(error, not_allowed(self._where, error)) from error
             except OSError as error:
