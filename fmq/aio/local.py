@@ -367,7 +367,9 @@ class LocalSide:
         waits = self._waits.of(consumer)
         how = partial(waits.listen, consumer), partial(waits.stop, consumer)
         try:
-            found = await self._find(waits.looking(look, wakes=False), cold, timeout, *how, unwanted)
+            found = await self._find(
+                waits.looking(look, wakes=False), cold, timeout, *how, unwanted
+            )
         except CancelledError:
             waits.wake_next()  # this poll may have been the next one
             raise
