@@ -109,6 +109,24 @@ FOUND_BY_TESTS = (
         tests="tests/test_administering.py -k trimmed",
     ),
     Mutant(
+        "a send that is repeated is answered before it is durable",
+        "            self._parts.writer.catch_up(done.position)\n",
+        "            pass\n",
+        tests="tests/remote/test_repeats_wait.py -k SEND",
+    ),
+    Mutant(
+        "an ack that is repeated is answered before it is durable",
+        "            self._parts.writer.catch_up(ledger.acked_at)\n",
+        "            pass\n",
+        tests="tests/remote/test_repeats_wait.py -k ACK",
+    ),
+    Mutant(
+        "a retention carries the end of a queue that was deleted meanwhile",
+        "                    if ledger.deleted.get(key[0], 0) < limit:\n",
+        "                    if True:\n",
+        tests="tests/test_administering.py -k made_again",
+    ),
+    Mutant(
         "a replay takes a queue for one that is new",
         "            queue.settled = not self.unsettled\n",
         "",

@@ -1,0 +1,47 @@
+"""A repeated request is answered once what carried it out is durable, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+import fmq
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+from fmq.testing.transport import MemoryServer
+from fmq.wire.frames import AGAIN, FAILED, frame
+from tests.remote.test_hostile_fields import EVERY, HANDLE, Client
+
+QUIET = fmq.Options(sync="interval", sync_interval_seconds=1e6, segment_bytes=1 << 20)
+
+
+def seen(engine: fmq.Engine) -> tuple[int, list[int]]:
+    """How many messages there are, and what the groups have acked."""
+    return len(engine.read("t", limit=99)), [info.acked_below for info in engine.groups()]
+
+
+@pytest.mark.parametrize("name", ["SEND", "TAKE", "ACK"])
+def test_the_answer_to_a_repeated_request_waits_until_its_record_is_durable(name: str) -> None:
+    """The first time nobody waits for the sync, as the options say. Who asks again has lost the
+    connection meanwhile, and the answer tells that the request was carried out.
+    """
+    disk, clock, asked = CrashDisk(), FakeClock(), EVERY[name]
+    with fmq.open("data", QUIET, disk=disk, clock=clock) as engine:
+        server = MemoryServer(engine, clock)
+        engine.send_many("t", [b"1", b"2", b"3"])
+        client = Client(server, 0)
+        engine.sync()
+        journal, ledger = inside(engine).journal, inside(engine).ledger
+        sequence, *rest = asked.values
+        payload = asked.payload([sequence, *rest])
+        client.send(frame(asked.op, 7, payload, handle=HANDLE))
+        assert journal.position > ledger.applied_upto, "it is planned, and not durable"
+        client.send(frame(asked.op, 8, payload, flags=AGAIN, handle=HANDLE))
+        (answer,) = [each for each in client.answers if each.request == 8]
+        assert not answer.flags & FAILED
+        found = ledger.requests.find((0).to_bytes(16, "little"), sequence)
+        assert name == "ACK" or found, "it was carried out once"
+        assert ledger.applied_upto >= journal.position
+        shown = seen(engine)
+        with fmq.open("data", QUIET, disk=disk.after_power_loss(1), background=False) as left:
+            assert seen(left) == shown
+        server.close()
