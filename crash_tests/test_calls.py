@@ -38,3 +38,9 @@ def test_what_a_call_may_not_raise_is_a_failure(monkeypatch: pytest.MonkeyPatch)
     assert found == tally.failures
     assert "Engine.sync() raises KeyError" in str(found[0])
     assert "--tier calls --seed" in str(found[0])
+
+
+@pytest.mark.parametrize(("seed", "manner"), [(64007, "in turns"), (7012, "clients")])
+def test_what_a_story_has_found_once(seed: int, manner: str) -> None:
+    """A reader beside a roll, and a poll of asyncio that never slept."""
+    Story(seed, manner).tell()

@@ -216,8 +216,8 @@ class Chores:
             index = self._ledger.sealed[0]
             segment = self._journal.segment_of(index.base)
             assert segment is not None
-            if self._journal.durable_to < index.end:
-                self._commit_queue.flush()
+            if self._journal.durable_to <= index.end:
+                self._commit_queue.flush()  # an index says that the next segment is there
             index.chain = segment.chain
             self._catalog.write(index)
             with self._commit_queue.lock, self._commit_queue.changing:

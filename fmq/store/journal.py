@@ -239,8 +239,9 @@ class Journal:
     def segment_of(self, position: int) -> Segment | None:
         """Return the segment that holds `position`; None if it has been dropped."""
         segments = self.segments
-        if position >= segments[-1].base:
-            return segments[-1]
+        last = segments[-1]  # looked up once: another thread may roll meanwhile
+        if position >= last.base:
+            return last
         i = bisect_right(segments, position, key=base_of) - 1
         return segments[i] if i >= 0 else None
 
