@@ -12,6 +12,7 @@ from fmq.consume.claim import Claim
 from fmq.consume.holds import QueueHolds
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
+from tests.budget import within_budget
 
 
 class Member:
@@ -164,7 +165,7 @@ STEPS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=within_budget(100), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9)), max_size=40)
 )

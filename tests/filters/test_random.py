@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from fmq import filters
 from fmq.errors import BadFilter
+from tests.budget import within_budget
 
 Tree = tuple[Any, ...]
 NAMES = ("a", "b", "A", "_x$1")
@@ -266,7 +267,7 @@ def naive(tree: Tree, headers: dict[str, str]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of the strategy itself
-@settings(max_examples=500)
+@settings(max_examples=within_budget(150))
 @given(conditions, st.lists(headers_of_a_message, max_size=5), st.integers(0, 2**32))
 def test_a_random_condition_means_what_the_naive_evaluator_says(
     tree: Tree, messages: list[dict[str, str]], seed: int

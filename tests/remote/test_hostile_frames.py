@@ -82,7 +82,7 @@ def test_a_request_with_any_other_values_is_answered_or_its_connection_closed(op
         if asked.op == op
         for data in dict.fromkeys(variants_of(asked))
     ]
-    for number, data in draw(cases, 150, str(op)):
+    for number, data in draw(cases, 60, str(op)):
         try:
             replay(frames, number, data)
         except BaseException as error:
@@ -98,7 +98,7 @@ def said_of(claims: list[list[object]], member: str = "m") -> list[object]:
 JOINING = encode_values(said_of([]))
 
 
-@many(150)
+@many(60)
 @given(st.data())
 def test_a_frame_with_other_bytes_is_answered_or_its_connection_closed(data: st.DataObject) -> None:
     frames = frames_of_a_client()
@@ -111,7 +111,7 @@ def test_a_frame_with_other_bytes_is_answered_or_its_connection_closed(data: st.
     replay(frames, number, bytes(changed))
 
 
-@many(200)
+@many(80)
 @given(st.booleans(), st.lists(st.tuples(OPS, st.integers(0, 3), PAYLOADS), max_size=12))
 def test_any_bodies_are_survived(known: bool, asked: list[tuple[int, int, bytes]]) -> None:
     with served() as server:
@@ -124,7 +124,7 @@ def test_any_bodies_are_survived(known: bool, asked: list[tuple[int, int, bytes]
         bad.send(b"".join(frame(op, 9, body, handle=handle) for op, handle, body in asked))
 
 
-@many(200)
+@many(80)
 @given(st.booleans(), st.lists(st.binary(max_size=100), max_size=8))
 def test_any_bytes_are_survived(known: bool, pieces: list[bytes]) -> None:
     with served() as server:

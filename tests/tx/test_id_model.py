@@ -20,6 +20,7 @@ from fmq import Message
 from fmq.errors import MessageIdUndecided, TopicInUse
 from fmq.message import Decision, Receipt
 from fmq.testing import CrashDisk, FakeClock
+from tests.budget import within_budget
 
 KEPT, SECONDS = 8, 100
 OPTIONS = fmq.Options(
@@ -189,5 +190,7 @@ class IdModel(RuleBasedStateMachine):
         assert ends == {topic: end for topic, end in self.ends.items() if end}
 
 
-IdModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+IdModel.TestCase.settings = settings(
+    max_examples=within_budget(25), stateful_step_count=40, deadline=None
+)
 TestIdModel: Any = IdModel.TestCase
