@@ -73,9 +73,9 @@ class Retry:
 
     @property
     def longest(self) -> float:
-        """The longest delay."""
+        """The longest delay; ten minutes if none is longer than nothing."""
         if isinstance(self.backoff, Sequence):
-            return max(self.backoff)
+            return max(self.backoff) or BACKOFF_SECONDS_MAX
         return max(BACKOFF_SECONDS_MAX, self.backoff)
 
     def is_last(self, count: int) -> bool:

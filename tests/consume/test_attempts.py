@@ -12,6 +12,7 @@ import fmq
 from fmq import Engine
 from fmq.errors import BadOption, LeaseLost
 from fmq.testing.inside import inside
+from tests.interrupts import in_thread
 from tests.small import CrashDisk, FakeClock, check, opened
 
 YEARS_11 = 11 * 366 * 86400
@@ -220,4 +221,16 @@ def test_what_is_never_settled_waits_after_its_lease_longer_each_time(clock: Fak
                 assert len(consumer.poll(timeout=1000)) == 1
                 came.append(round(clock.monotonic()))
     assert [later - earlier for earlier, later in pairwise(came)] == [15, 25, 45]
+    check(disk)
+
+
+def test_what_can_be_no_dead_letter_waits_also_if_no_attempt_does(clock: FakeClock) -> None:
+    """It fills a segment, so its dead letter finds no room: a poll must not try that for ever."""
+    disk = CrashDisk()
+    with opened(disk, clock, segment_bytes=4096) as engine:
+        engine.send("t", b"x" * 3900)
+        with engine.consumer("t", group="g", retry=fmq.Retry(1, backoff=[0])) as consumer:
+            (delivery,) = consumer.poll()
+            delivery.release()
+            assert in_thread(consumer.poll, "the poll") == []
     check(disk)
