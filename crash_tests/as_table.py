@@ -52,9 +52,23 @@ def check_table(state: CrashDisk, options: Options, tx_names: list[str]) -> None
     told = {row["tx_id"]: row["state"] for row in rows if row["tx_id"] in {*outcomes, *tx_names}}
     if told != outcomes:
         raise Violation("I14", f"the table says {told}, the engine {outcomes}")
+    _check_places(rows, messages_of(recovered))
     gone = {place: row for place, row in shown.items() if after.get(place, row) != row}
     if gone:
         raise Violation("I14", f"a reader saw {gone}, and recovery shows something else there")
+
+
+def _check_places(transactions: list[Row], messages: dict[Place, Row]) -> None:
+    """Violation unless the places that transactions say are those of their own messages."""
+    for tx in transactions:
+        for run in tx["queues"] if tx["state"] == "committed" else ():
+            for offset in range(run["offset"], run["offset"] + run["messages"]):
+                found = messages.get((run["topic"], run["queue"], offset))
+                # A topic that was deleted and made again may have a later message there.
+                if found is None or found["position"] > tx["position"]:
+                    continue
+                if found["tx_id"] != tx["tx_id"]:
+                    raise Violation("I14", f"{tx['tx_id']} has the place of {found}")
 
 
 def _check_refused(disk: CrashDisk) -> None:

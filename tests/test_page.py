@@ -337,13 +337,13 @@ def test_a_copy_of_a_page_is_not_believed(tmp_path: Path) -> None:
 
 
 SENDER = """
-import sys, fmq, time
+import signal, sys, fmq
 path, how = sys.argv[1:]
 with (fmq.connect(path) if how == "connect" else fmq.open(path)) as engine:
     for number in range(7):
         engine.send("t", b"%d" % number)
     print("sent", flush=True)
-    time.sleep(600)
+    signal.pause()
 """
 
 
