@@ -230,6 +230,13 @@ class ReadOnlyEngine:
             undecided = sorted(self._follower.ledger.undecided.items())
             return [undecided_view(entry) for _, entry in undecided]
 
+    def _undecided_on_the_disk(self) -> list[UndecidedTransaction]:
+        """Return what is undecided by all that can be read, whether or not it is proven durable."""
+        self._check_open()
+        with unreadable_within(self._path):
+            ledger = self._follower.all_on_the_disk()
+        return [undecided_view(entry) for _, entry in sorted(ledger.undecided.items())]
+
     def outcome(self, tx_id: str) -> Outcome:
         """Return what became of a transaction, as far as it is proven durable.
 

@@ -159,7 +159,11 @@ def _check(where: str, directory: Directory) -> Report:
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
         problem = _problem_of(error)
-        if problem not in problems:
+        places = [(each.file, each.position) for each in problems]
+        if (problem.file, problem.position) in places:
+            # The replay knows more of it than the look at the segment alone.
+            problems[places.index((problem.file, problem.position))] = problem
+        else:
             problems.append(problem)
         return Report(where, segments=len(layout.bases), problems=tuple(problems))
     finally:
@@ -242,12 +246,13 @@ def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
             what = f"replays from {checkpoint.scan_from}, above an undecided PREPARE at {position}"
             yield Problem(name, checkpoint.scan_from, what)
     found, expected = _state(replay.ledger), _state(full.ledger)
-    for what, value in expected.items():
-        if found[what] != value:
-            text = (
-                f"recovery from it ends with {what} {found[what]!r}, and the journal says {value!r}"
-            )
-            yield Problem(name, checkpoint.applied_upto, text)
+    differ = [
+        f"recovery from it ends with {what} {found[what]!r}, and the journal says {value!r}"
+        for what, value in expected.items()
+        if found[what] != value
+    ]
+    if differ:
+        yield Problem(name, checkpoint.applied_upto, "; ".join(differ))
 
 
 def _check_known(

@@ -12,7 +12,7 @@ from fmq.errors import Damaged, NotAStore
 from fmq.store.content import encode_messages
 from fmq.store.kinds import Kind, Run
 from tests.recovery.planting import tail_of
-from tests.small import CrashDisk, fill, opened, remove, segments
+from tests.small import CrashDisk, fill, flip, opened, remove, segments
 
 
 def test_a_sound_record_with_unreadable_columns_is_a_problem() -> None:
@@ -59,3 +59,17 @@ def test_a_path_without_a_store_is_refused(tmp_path: Path) -> None:
     # Where a backup should lie, or a mount is missing, "sound" would be believed.
     with pytest.raises(NotAStore, match="nothing to verify"):
         fmq.check(tmp_path)
+
+
+def test_a_damaged_place_is_reported_once() -> None:
+    """Both the look at a sealed segment and the replay meet it."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        positions = [engine.send("t", b"x" * 300).position for _ in range(40)]
+    for name in segments(disk)[:2]:
+        base = int(name[:20])
+        flip(disk, name, next(each for each in positions if each > base + 500) - base + 20)
+    problems = fmq.check("data", disk=disk).problems
+    places = [(problem.file, problem.position) for problem in problems]
+    assert len(places) == len(set(places)) == 2, problems
+    assert places == sorted(places)

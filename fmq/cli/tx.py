@@ -54,9 +54,20 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def run_list(args: argparse.Namespace, output: Output) -> int:
     with reading(args.dir) as engine:
-        rows = [undecided_row(tx) for tx in engine.undecided()]
+        proven = engine.undecided()
+        rows = [undecided_row(tx, is_proven=True) for tx in proven]
+        behind = []
+        if isinstance(engine, fmq.ReadOnlyEngine):
+            known = {tx.tx_id for tx in proven}
+            behind = [tx for tx in engine._undecided_on_the_disk() if tx.tx_id not in known]
+            rows += [undecided_row(tx, is_proven=False) for tx in behind]
         output.rows("undecided", UNDECIDED, rows, empty="nothing is undecided")
-        _say_what_is_not_shown(args.dir, engine)
+    if behind:
+        note(
+            f"{counted(len(behind), 'transaction')} on the disk, and not proven durable yet: the "
+            "engine that has the directory open, or whoever opens it for writing next, settles "
+            "that."
+        )
     return FINE
 
 
@@ -122,10 +133,10 @@ def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEng
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def undecided_row(tx: fmq.UndecidedTransaction) -> Row:
-    """An undecided transaction, and for how long it has waited."""
+def undecided_row(tx: fmq.UndecidedTransaction, *, is_proven: bool = True) -> Row:
+    """An undecided transaction, for how long it has waited, and whether it is proven durable."""
     age = datetime.now(UTC) - tx.prepared_at
-    return asdict(tx) | {"age_seconds": round(age.total_seconds(), 3)}
+    return asdict(tx) | {"age_seconds": round(age.total_seconds(), 3), "proven": is_proven}
 
 
 def outcome_row(outcome: fmq.Outcome) -> Row:
@@ -170,6 +181,7 @@ UNDECIDED = (
     Column("messages", "messages", right=True),
     Column("bytes", "size", right=True, show=size),
     Column("topics", "topics", folds=True),
+    Column("", "", of_row=lambda row: "" if row["proven"] else "not proven durable"),
     Column("position", "position", right=True, show=exact, optional=True),
 )
 OUTCOME = (

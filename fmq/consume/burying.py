@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import NamedTuple
 
-from fmq.clock import as_datetime
 from fmq.consume.claim import Claim
 from fmq.consume.dead_letter import PAGE_BYTES
+from fmq.consume.dead_pages import LETTERS_AT_ONCE, DeadLetterPages, Letter
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
 from fmq.consume.ranges import Ranges, ranges_of
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
@@ -32,18 +31,7 @@ from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
 
-LETTERS_AT_ONCE = 1000
-"""How many dead letters one append moves, at most."""
 RANGES_AT_ONCE = 5000
-
-
-class Letter(NamedTuple):
-    """A dead letter as it lies in its topic."""
-
-    number: int
-    offset: int
-    message: Message
-    failure: Failure
 
 
 class Burying:
@@ -53,6 +41,12 @@ class Burying:
         self._writer = writer
         self._ledger = writer.ledger
         self._messages = messages
+        self._pages = DeadLetterPages(
+            writer.commit_queue.lock,
+            writer.ledger,
+            messages,
+            lambda: writer.catch_up(writer.ledger.changed_at),
+        )
 
     # --- to the dead letters --------------------------------------------------------------------
 
@@ -161,86 +155,11 @@ class Burying:
 
     def count(self, group: str) -> int:
         """Return how many dead letters `group` has."""
-        self._writer.catch_up(self._ledger.changed_at)
-        with self._writer.commit_queue.lock:
-            return self._ledger.dead_letters_of(group)
+        return self._pages.count(group)
 
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
         """Return dead letters with numbers above `after`, as many as may be read at once."""
-        found = []
-        for number, _at, message, failure in self._letters(group, after, limit):
-            _, died_us, attempts, place, origin, reason = failure
-            found.append(
-                DeadLetter(
-                    *(number, message.body, message.key, message.tag),
-                    headers=None if message.headers is None else dict(message.headers),
-                    topic=origin.topic,
-                    queue=origin.queue,
-                    offset=place,
-                    time=as_datetime(origin.time_us),
-                    died_at=as_datetime(died_us),
-                    attempts=attempts,
-                    reason=reason,
-                    tx_id=origin.tx_id,
-                    producer=origin.producer,
-                    position=origin.position,
-                    message_id=message.message_id,
-                    priority=message.priority,
-                    expires_at=message.expires_at,
-                )
-            )
-        return found
-
-    def _of(self, group: str) -> tuple[DeadLetterState | None, Queue | None]:
-        dead = self._ledger.dead.get(group)
-        return dead, None if dead is None else self._ledger.queue(dead.topic, 0)
-
-    def _runs(self, group: str) -> list[tuple[int, int, int]]:
-        """Return number, offset and count of each run of the letters of `group`, by number."""
-        self._writer.catch_up(self._ledger.changed_at)
-        with self._writer.commit_queue.lock:
-            dead, queue = self._of(group)
-            return [] if dead is None else dead.runs(queue)
-
-    def _letters(self, group: str, after: int, limit: int, last: int | None = None) -> list[Letter]:
-        """Return up to `limit` letters with numbers above `after`, up to `last`, and about
-        PAGE_BYTES.
-        """
-        while True:
-            try:
-                return self._letters_now(group, after, limit, last)
-            except OffsetGone:
-                pass  # a retention has just carried them forward, or the group was deleted
-
-    def _letters_now(self, group: str, after: int, limit: int, last: int | None) -> list[Letter]:
-        letters: list[Letter] = []
-        size = 0
-        for number, offset, count in self._runs(group):
-            if number + count <= after + 1:
-                continue
-            skip = max(after + 1 - number, 0)
-            for letter in self._read(group, number + skip, offset + skip, count - skip):
-                if last is not None and letter.number > last:
-                    return letters
-                letters.append(letter)
-                size += len(letter.message.body)
-                if len(letters) == limit or size >= PAGE_BYTES:
-                    return letters
-        return letters
-
-    def _read(self, group: str, number: int, offset: int, count: int) -> Iterator[Letter]:
-        """Yield the letters of one run; raise what reading raises."""
-        topic, end = dead_topic(group), offset + count
-        while offset < end:
-            batch = self._messages.batch(topic, 0, offset, min(end - offset, LETTERS_AT_ONCE))
-            if batch is None:
-                raise OffsetGone(topic, 0, offset, end)  # the group was deleted meanwhile
-            failures = self._messages.failures(topic, offset, batch.next)
-            for message, failure in zip(batch.messages, failures, strict=True):
-                assert failure is not None, "every dead letter says where it failed"
-                yield Letter(number, offset, message, failure)
-                number += 1
-                offset += 1
+        return self._pages.page(group, after, limit)
 
     # --- from the dead letters ------------------------------------------------------------------
 
@@ -254,7 +173,7 @@ class Burying:
         whose = self._ledger.dead.get(group)
         for number, _, count in self._wanted(group, numbers, or_gone=or_gone):
             at, last = number - 1, number + count - 1
-            while letters := self._letters(group, at, LETTERS_AT_ONCE, last):
+            while letters := self._pages.letters(group, at, LETTERS_AT_ONCE, last):
                 done += self._replay(group, whose, letters)
                 at = letters[-1].number
         return done
@@ -327,10 +246,10 @@ class Burying:
         UnknownDeadLetter.
         """
         if numbers is None:
-            return _joined(self._runs(group))
+            return _joined(self._pages.runs(group))
         found = []
         with self._writer.commit_queue.lock:
-            dead, queue = self._of(group)
+            dead, queue = self._pages.state_of(group)
             for number in sorted(numbers):
                 offset = None if dead is None else dead.moved.offset_of(number)
                 if dead is not None and offset is not None and dead.is_open(queue, offset):
@@ -357,7 +276,7 @@ class Burying:
         append = Append([*copies, Changed(ChangeKind.END_DEAD, group, topic, places, why)])
 
         def plan(append: Append) -> bool:
-            dead, queue = self._of(group)
+            dead, queue = self._pages.state_of(group)
             if dead is not whose or dead is None:
                 return False
             if queue is None or not dead.are_open(queue, ranges):
@@ -392,7 +311,7 @@ class Burying:
         """
         written = 0
         for group, dead in [*self._ledger.dead.items()]:
-            for number, offset, count in self._runs(group) if dead.topic in below else ():
+            for number, offset, count in self._pages.runs(group) if dead.topic in below else ():
                 count = min(count, below[dead.topic] - offset)
                 while count > 0:
                     letters = self._some(group, number, offset, count)
@@ -405,7 +324,7 @@ class Burying:
         """Return the first letters of a run, as many as one append should have."""
         letters: list[Letter] = []
         size = 0
-        for letter in self._read(group, number, offset, count):
+        for letter in self._pages.read(group, number, offset, count):
             letters.append(letter)
             size += len(letter.message.body)
             if len(letters) == LETTERS_AT_ONCE or size >= PAGE_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from math import inf, isnan
 from threading import get_ident
@@ -53,6 +54,7 @@ from fmq.errors import (
     FmqError,
     LeaseLost,
     OffsetGone,
+    StorageError,
 )
 from fmq.message import Message
 from fmq.store.batch import Batch
@@ -485,10 +487,16 @@ class Consumer(Settler):
         return taken
 
     def _say_how_to_go_on(self, error: Damaged, queue: Queue, first: int) -> None:
-        error.add_note(
-            f"The group {self._group!r} can go on behind it: engine.group({self._group!r})"
-            f".skip({queue.topic!r}, {queue.number}, {first}) passes over one message, and seek "
-            "over many."
+        """Add the call that passes over the record of `first`, whose messages are lost together."""
+        end = first + 1
+        with suppress(OffsetGone, StorageError):
+            _, end = self._messages.record_at(queue.topic, queue.number, first)
+        many = f", count={end - first}" if end > first + 1 else ""
+        lost = f"the {end - first} messages" if many else "the message"
+        error.advise(
+            f"The group {self._group!r} goes on behind it after engine.group({self._group!r})"
+            f".skip({queue.topic!r}, {queue.number}, {first}{many}), which passes over {lost} of "
+            "the damaged record."
         )
 
     def _use_up(self, claim: Claim) -> None:

@@ -118,6 +118,11 @@ class Damaged(StorageError):
         self.position = position
         self.reason = reason
 
+    def advise(self, advice: str) -> None:
+        """Add to the text what the caller can do. Once: a second advice changes nothing."""
+        if len(self.args) == 1 and not str(self).endswith(advice):
+            self.args = (f"{self} {advice}",)
+
 
 class CheckpointLost(StorageError):
     """A checkpoint that may have proven more of the journal durable cannot be read.

@@ -301,6 +301,22 @@ class Follower:
                 if self.catalog.bases()[:1] == [base]:
                     self.catalog.drop(base)
 
+    def all_on_the_disk(self) -> Ledger:
+        """Return what the journal says up to its last sound append, proven durable or not.
+
+        An engine may write meanwhile. So what is missing or damaged counts only if it is still so
+        when all is read again.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                replay = begin(self._directory, self._look())
+                replay.run()
+                break
+            except (FileNotFoundError, Damaged):
+                if attempt == ATTEMPTS - 1:
+                    raise
+        return replay.ledger
+
     def segment_of(self, position: int) -> Segment | None:
         """Return the segment that holds `position`; None if it was dropped."""
         for segment in reversed(self.segments):

@@ -10,6 +10,7 @@ the same numbers. The new record replaces the older one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
@@ -27,6 +28,8 @@ from fmq.store.segment import segment_name
 from fmq.store.timing import Timing, timing_in, with_timing
 from fmq.store.window import UNREADABLE
 from fmq.tx.writer import Writer
+
+logger = logging.getLogger("fmq")
 
 AT_ONCE_MAX = 1024  # timers in one append
 AT_ONCE_BYTES_MAX = 1 << 20
@@ -152,7 +155,9 @@ class Delays:
     # --- looking ------------------------------------------------------------------------------
 
     def look(self, topic: str | None, limit: int) -> list[DelayedReceipt]:
-        """Return the receipts of messages that wait, of all topics or of one. Raises Damaged."""
+        """Return the receipts of messages that wait, of all topics or of one. Those that are
+        damaged are left out, and a warning is logged.
+        """
         found: list[DelayedReceipt] = []
         key = b""
         self._writer.catch_up(self._timers.changed_at)
@@ -163,13 +168,25 @@ class Delays:
                 break
             self._writer.catch_up(max(due.position for due in dues))  # it is read
             key = dues[-1].packed()[KEY]
-            for due, run, _ in self._read(dues):
+            for due, run, _ in self._read_sound(dues):
                 with self._queue.lock:
                     is_gone = self._writer.is_deleted(run.topic, due.number)
                 if topic in (None, run.topic) and not is_gone:
                     where = run.topic, run.queue, None, due.number
                     found.append(DelayedReceipt(*where, run.count, due.due_us))
         return found[:limit]
+
+    def _read_sound(self, dues: list[Due]) -> list[FoundTimer]:
+        try:
+            return [*self._read(dues)]
+        except Damaged:
+            found: list[FoundTimer] = []
+        for due in dues:
+            try:
+                found += self._read([due])
+            except Damaged as error:
+                logger.warning("a delayed message is left out: %s", error)
+        return found
 
     # --- carrying forward ---------------------------------------------------------------------
 

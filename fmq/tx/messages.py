@@ -139,6 +139,15 @@ class Messages:
                 at += count
             first = at
 
+    def record_at(self, topic: str, queue: int, offset: int) -> tuple[int, int]:
+        """Return the first offset of the record that holds `offset`, and the end of its messages.
+        It is not read. Raises OffsetGone.
+        """
+        entries = self._entries(topic, queue, offset, 1)
+        if entries is None:
+            raise OffsetGone(topic, queue, offset, offset + 1)
+        return entries.first, entries.first + entries.counts[0]
+
     def time_us_of(self, topic: str, queue: int, offset: int) -> int | None:
         """Return when the message at `offset` was written; None if there is no such message."""
         entries = self._entries(topic, queue, offset, 1)

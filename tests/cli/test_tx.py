@@ -20,6 +20,7 @@ def test_the_list_of_the_undecided_agrees_with_the_engine(shop: Path) -> None:
     (line,) = lines
     assert line.pop("age_seconds") >= 0
     assert line.pop("prepared_at") == expected.prepared_at.isoformat()
+    assert line.pop("proven") is True
     assert line.pop("topics") == list(expected.topics) == ["orders", "emails"]
     assert line == {
         "what": "undecided",
@@ -141,23 +142,28 @@ def test_list_and_show_ask_the_process_that_serves(shop: Path) -> None:
     assert outcome["state"] == "committed"
 
 
-def test_an_unproven_prepare_after_a_crash_is_noted(tmp_path: Path) -> None:
-    """A command that only reads does not list it, because nothing proves it durable. After the next
-    opening for writing it is listed.
+def test_an_unproven_prepare_is_listed_and_marked(tmp_path: Path) -> None:
+    """In a copy of a directory nothing proves the last one durable, until the copy is opened for
+    writing.
     """
     live, killed = tmp_path / "live", tmp_path / "killed"
     with fmq.open(live, background=False) as engine:
-        tx = engine.transaction(tx_id="t1")
-        tx.send("t", b"1")
-        tx.prepare()
+        for number in range(3):
+            tx = engine.transaction(tx_id=f"t{number - 1}")
+            tx.send("t", b"1")
+            tx.prepare()
         shutil.copytree(live, killed)
+        assert [line["proven"] for line in fmq_json("tx", "list", live).lines] == [True] * 3
     code, lines, error = fmq_json("tx", "list", killed)
-    assert (code, lines) == (0, [])
-    assert "1 prepared transaction" in error
+    assert code == 0
+    shown = [(line["tx_id"], line["proven"]) for line in lines]
+    assert shown == [("t-1", True), ("t0", True), ("t1", False)]
+    assert "1 transaction on the disk, and not proven durable" in error
+    assert fmq_table("tx", "list", killed).count("not proven durable") == 1
     assert "1 prepared transaction" in fmq_json("tx", "show", killed, "t1").error
     fmq.open(killed, background=False).close()
     code, lines, error = fmq_json("tx", "list", killed)
-    assert ([line["tx_id"] for line in lines], error) == (["t1"], "")
+    assert ([line["proven"] for line in lines], error) == ([True] * 3, "")
 
 
 def test_a_decision_that_cannot_be_printed_is_confirmed_on_stderr(shop: Path) -> None:

@@ -211,9 +211,10 @@ def test_a_group_can_go_on_behind_the_damage(
             assert len(polled(consumer, 100)) == bad
             with pytest.raises(Damaged) as stopped:
                 consumer.poll()
-            (note,) = stopped.value.__notes__
-            assert f"engine.group('g').skip('t', 0, {bad})" in note
-            engine.group("g").skip("t", 0, bad, count=count)
+            many = f", count={count}" if count > 1 else ""
+            call = f"engine.group('g').skip('t', 0, {bad}{many})"
+            assert str(stopped.value).count(call) == 1
+            eval(call, {"engine": engine})
             assert len(polled(consumer, 100)) == 100 - bad - count
         assert engine.groups("g")[0].skipped == count
         with engine.consumer("t", group="sought") as consumer:
@@ -225,3 +226,49 @@ def test_a_group_can_go_on_behind_the_damage(
         with engine.consumer("t", group="h") as consumer:
             engine.group("h").seek("t", offset=bad + count)
             assert len(polled(consumer, 100)) == 100 - bad - count
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_dead_letters_are_shown_without_those_that_are_damaged(
+    together: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record holds the letters of one `reject`, of a message or of a batch."""
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=1 << 16) as engine:
+        engine.send_many("t", [b"%d" % number for number in range(9)])
+        with engine.consumer("t", group="g") as consumer:
+            for _ in range(9 // together):
+                batch = consumer.poll_batch(limit=together)
+                assert batch is not None
+                batch.reject("bad")
+        letters = engine.dead_letters("g")
+        whole = letters.list()
+        assert len(whole) == 9
+        (name,) = segments(disk)
+        data = content(disk)[name]
+        each = [at for at in range(len(data)) if data.startswith(b"bad", at)]
+        at = each[-1 - together]  # in the last record but one
+        flip(disk, name, at)
+        lost = range(9 - 2 * together, 9 - together)
+        left = [letter for letter in whole if letter.number - whole[0].number not in lost]
+        assert letters.list() == left
+        assert [*letters] == left
+        assert letters.list(limit=len(left) - together + 1) == left[: len(left) - together + 1]
+        assert letters.count() == 9
+        assert f"{together} dead letters of the group 'g' from number" in caplog.text
+        with pytest.raises(Damaged):
+            letters.replay()
+
+
+def test_delayed_messages_are_shown_without_those_that_are_damaged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=1 << 16) as engine:
+        receipts = [engine.send("t", b"%d" % n, delay=60 + n) for n in range(5)]
+        assert engine.delayed() == receipts
+        (name,) = segments(disk)
+        flip(disk, name, receipts[2].position + 44)
+        assert engine.delayed() == [*receipts[:2], *receipts[3:]]
+        assert engine.delayed("t", limit=3) == [*receipts[:2], receipts[3]]
+        assert "a delayed message is left out" in caplog.text
