@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crash_tests.calls.planted import OF_CALLS
 from crash_tests.dead.planted import OF_DEAD_LETTERS
 from crash_tests.delayed.planted import OF_TIMERS
 from crash_tests.groups.planted import OF_GROUPS
@@ -402,5 +403,6 @@ MUTANTS = (
     *OF_TIMERS,
     *FOUND_BY_TESTS,
     *FOUND_LATELY,
+    *OF_CALLS,
     *FOUND_IN_BINDING,
 )

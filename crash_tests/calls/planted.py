@@ -1,0 +1,34 @@
+"""Bugs that public calls at random meet; the tier `calls` finds them."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+OF_CALLS = (
+    Mutant(
+        "a member enters a group that was deleted",
+        "        if any((group, topic) not in self._ledger.subscriptions for topic in member.topics):\n"
+        "            raise UnknownGroup(group, was_deleted=True)\n",
+        "",
+        "--tier calls --rounds 400",
+    ),
+    Mutant(
+        "the newest segment is looked up twice",
+        "        last = segments[-1]  # looked up once: another thread may roll meanwhile\n"
+        "        if position >= last.base:\n            return last\n",
+        "        if position >= segments[-1].base:\n            return segments[-1]\n",
+        tests="crash_tests/test_calls.py -k found_once",
+    ),
+    Mutant(
+        "a segment has an index before the next one is there",
+        "            if self._journal.durable_to <= index.end:\n",
+        "            if self._journal.durable_to < index.end:\n",
+        tests="tests/recovery/test_kill_in_a_roll_beside_chores.py",
+    ),
+    Mutant(
+        "what is claimed of a deleted topic is still there",
+        "            queue.first = queue.next  # who still reads it is told that its messages are gone\n",
+        "            pass\n",
+        tests="tests/consume/test_gone_meanwhile.py",
+    ),
+)
