@@ -19,7 +19,15 @@ def test_stories_of_messages_that_wait_end_as_they_must() -> None:
     assert len(states) > 500
 
 
-@pytest.mark.parametrize("name", ["a recall is not replayed", "what waits goes with its segment"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a recall is not replayed",
+        "what waits goes with its segment",
+        "what is published forgets its transaction",
+        "what retention writes again forgets its transaction",
+    ],
+)
 def test_a_planted_bug_of_timers_is_caught(name: str) -> None:
     (mutant,) = [each for each in OF_TIMERS if each.name == name]
     assert caught(mutant)

@@ -36,6 +36,18 @@ OF_TIMERS = (
         tests="tests/delayed/test_delayed.py -k clock_that_goes_back",
     ),
     Mutant(
+        "what retention writes again forgets its transaction",
+        "timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id,",
+        'timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, "",',
+        STORIES,
+    ),
+    Mutant(
+        "what is published forgets its transaction",
+        "message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id,",
+        'message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, "",',
+        STORIES,
+    ),
+    Mutant(
         "the older of two copies counts",
         "                entry = max(entry, run.head)\n",
         "                entry = min(entry, run.head)\n",

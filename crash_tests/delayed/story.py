@@ -60,6 +60,7 @@ class Story:
         self.sent: dict[bytes, Sent] = {}  # those of calls that returned, or may have come to pass
         self.may: set[bytes] = set()  # those of the call that is running
         self.undecided: dict[str, list[Sent]] = {}
+        self.tx_of: dict[bytes, str] = {}  # of what transactions have sent
         self.deciding: set[bytes] = set()  # of a transaction whose decision is running
         self.recalled: set[bytes] = set()
         self.recalling: set[bytes] = set()
@@ -130,8 +131,10 @@ class Story:
         group = self.number
         messages = [self._message(group) for _ in range(3)]
         self._begin(messages)
-        with self.engine.transaction() as tx:
+        tx_id = f"one{group}"
+        with self.engine.transaction(tx_id=tx_id) as tx:
             for each in messages:
+                self.tx_of[each.body] = tx_id
                 tx.send("t", each.body, delay=self._delay(each))
         self._end()
 
@@ -141,6 +144,7 @@ class Story:
         with suppress(UsageError):
             tx = self.engine.transaction(tx_id=tx_id)
             for each in messages:
+                self.tx_of[each.body] = tx_id
                 tx.send("t", each.body, delay=self._delay(each))
             tx.prepare()
             self.undecided[tx_id] = messages
@@ -274,6 +278,8 @@ class Story:
             while deliveries := consumer.poll():
                 for each in deliveries:
                     found.append(each.body)
+                    if each.message.tx_id != self.tx_of.get(each.body):
+                        raise Violation("I14", f"{each.body[:9]!r} is of {each.message.tx_id}")
                     each.ack()
         return found
 
