@@ -26,6 +26,7 @@ from fmq.errors import (
     FmqError,
     GroupExists,
     LeaseLost,
+    NotAStore,
     NotServed,
     OutcomeUnknown,
     TopicExists,
@@ -353,7 +354,7 @@ class Transport(virtual.Transport):
     )
     connection_errors = (
         *virtual.Transport.connection_errors,
-        *(NotServed, OutcomeUnknown, Closed, OSError),
+        *(NotServed, NotAStore, OutcomeUnknown, Closed, OSError),
     )
 
     def __init__(self, client: Any, **named: Any) -> None:
