@@ -74,6 +74,33 @@ class AnyEngine(Protocol):
     def groups(self, group: str | None = None) -> list[GroupInfo]:
         """Return how far each group is, or one group, in each queue it has taken from."""
 
+    def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
+        """Return the receipts of up to `limit` records that wait, of all topics or of one, in the
+        order in which they are due.
+        """
+
+    def topic(self, name: str) -> TopicHandle:
+        """Return a topic, to look at it or to change it."""
+
+    def group(self, name: str) -> Group:
+        """Return a group, to look at it, or to move or delete it."""
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of a group."""
+
+    def offset_at(self, topic: str, queue: int, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was sent at `time` or later."""
+
+    def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
+        """Return messages that `group` has not acked, at most `limit`, the oldest first."""
+
+    def stats(self) -> Stats:
+        """Return a snapshot of the engine."""
+
+    @property
+    def options(self) -> Options:
+        """Return a copy of the options that the engine was opened with."""
+
     @property
     def path(self) -> str: ...
 
@@ -127,11 +154,6 @@ class WritingEngine(AnyEngine, Protocol):
 
     def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
         """Take back messages that wait for their time."""
-
-    def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
-        """Return the receipts of up to `limit` records that wait, of all topics or of one, in the
-        order in which they are due.
-        """
 
     @overload
     def transaction(
@@ -220,38 +242,16 @@ class WritingEngine(AnyEngine, Protocol):
     ) -> TopicHandle:
         """Make a topic before its first message, once: else TopicExists is raised."""
 
-    def topic(self, name: str) -> TopicHandle:
-        """Return a topic, to look at it or to change it."""
-
     def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
     ) -> None:
         """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
-
-    def group(self, name: str) -> Group:
-        """Return a group, to look at it, or to move or delete it."""
-
-    def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a group."""
-
-    def offset_at(self, topic: str, queue: int, time: datetime) -> int:
-        """Return the offset of the first message of a queue that was sent at `time` or later."""
-
-    def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
-        """Return messages that `group` has not acked, at most `limit`, the oldest first."""
-
-    @property
-    def options(self) -> Options:
-        """Return a copy of the options that the engine was opened with."""
 
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the sync mode."""
 
     def checkpoint(self) -> None:
         """Write a checkpoint, from which recovery can start."""
-
-    def stats(self) -> Stats:
-        """Return a snapshot of the engine."""
 
 
 class AnyConsumer(Protocol):

@@ -12,25 +12,55 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
-from fmq.clock import Clock, sleep
+from fmq.clock import Clock, as_datetime, as_us, sleep
+from fmq.consume.dead_letter import DeadLetters
+from fmq.consume.dead_pages import DeadLetterPages
+from fmq.consume.group import Group
+from fmq.consume.looking import LettersToLookAt, NoChanges, refuse
+from fmq.consume.topic import TopicHandle
+from fmq.consume.unread import messages_of
 from fmq.disk import Directory
-from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly, Unreadable
+from fmq.errors import (
+    Closed,
+    Damaged,
+    FmqError,
+    Forked,
+    NotAStore,
+    UnknownGroup,
+    UnknownTopic,
+    Unreadable,
+)
 from fmq.errors.storage import unreadable_within
-from fmq.message import Mark, Message
+from fmq.message import DelayedReceipt, Mark, Message
 from fmq.options import Options
+from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
+from fmq.recovery.recover import RecoveryReport
 from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.shutdown import forget, refusals_of_close, remember
+from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.key_marks import KeyMarks
 from fmq.store.reader import Reader
+from fmq.store.spares import is_spare
 from fmq.tx.find import Finder, check_find, read_places
 from fmq.tx.messages import Messages, read_in_batches
-from fmq.tx.names import check_marks, check_place, check_seconds, check_text, check_tx_id
+from fmq.tx.names import (
+    check_count,
+    check_marks,
+    check_place,
+    check_seconds,
+    check_text,
+    check_texts,
+    check_time,
+    check_tx_id,
+)
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 T = TypeVar("T")
@@ -272,12 +302,142 @@ class ReadOnlyEngine:
                 if not left:
                     raise
 
+    # --- groups and topics ----------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicHandle:
+        """Return a topic, to look at it; raise UnknownTopic. What would change it is ReadOnly."""
+        if not self.queues(check_text("topic", name)):
+            raise UnknownTopic(name)
+        return TopicHandle(name, NoChanges(self._path), self.queues)
+
+    def group(self, name: str) -> Group:
+        """Return a group, to look at it; raise UnknownGroup. What would change it is ReadOnly, and
+        so are its members, whom only the engine knows.
+        """
+        self._check_group(name)
+        changes = NoChanges(self._path)
+        return Group(name, changes, self.groups, changes.members)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of a group, to look at them; raise UnknownGroup."""
+        self._check_group(group)
+        return DeadLetters(group, LettersToLookAt(self._path, self._pages))
+
+    def _check_group(self, name: str) -> None:
+        check_text("group", name)
+        self.refresh()
+        self._check_whole()
+        with self._lock:
+            if not any(group == name for group, _ in self._follower.ledger.subscriptions):
+                raise UnknownGroup(name)
+
+    def _pages(self) -> DeadLetterPages:
+        self.refresh()
+        ledger, messages = self._follower.ledger, self._messages
+        return DeadLetterPages(self._lock, ledger, messages, lambda: None)
+
+    def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
+        """Return messages that `group` has not acked, at most `limit`, the oldest first."""
+        limit = check_count("limit", limit)
+        check_texts(group, topic)
+        self.refresh()
+        self._check_whole()
+        ranges = self._messages.unacked(group, topic, limit)
+        return messages_of(ranges, topic, limit, self.read)
+
+    def offset_at(self, topic: str, queue: int, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was sent at `time` or later; the
+        next one to be given if there is none.
+        """
+        queue, _, _ = check_place(topic, queue, 0, 1)
+        time_us = as_us(check_time("time", time))
+        return self._refreshed(lambda: self._messages.offset_at(topic, queue, time_us))
+
+    def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
+        """Return the receipts of up to `limit` records that wait, of all topics or of one, in the
+        order in which they are due. It reads the journal from the checkpoint on, for that alone.
+        """
+        if topic is not None:
+            check_text("topic", topic)
+        limit = check_count("limit", limit)
+        return self._refreshed(lambda: self._delayed(topic, limit))
+
+    def _delayed(self, topic: str | None, limit: int) -> list[DelayedReceipt]:
+        reader = Reader(self._follower.files, self._follower.seed, self._options.read_ahead_bytes)
+        found: list[DelayedReceipt] = []
+        with self._follower.with_timers() as ledger:
+            for due in ledger.timers.after(b"", ledger.timers.waiting):
+                segment = self._follower.segment_of(due.position)
+                if len(found) == limit or segment is None:
+                    break
+                run, _ = reader.head(segment.base, due.position - segment.base)
+                known = ledger.topics.get(run.topic)
+                is_gone = known is None or ledger.deleted.get(run.topic, 0) > due.number
+                if topic in (None, run.topic) and not is_gone:
+                    where = run.topic, run.queue, None, due.number
+                    found.append(DelayedReceipt(*where, run.count, due.due_us))
+        return found
+
+    # --- the engine itself ----------------------------------------------------------------------
+
+    @property
+    def options(self) -> Options:
+        """Return a copy of the options that it was opened with."""
+        return replace(self._options)
+
+    def stats(self) -> Stats:
+        """Return a snapshot of what is shown. What only the engine that writes knows, such as its
+        syncs, is 0 or None, and `trouble` is the damage that stopped following.
+        """
+        return self._refreshed(self._stats)
+
+    def _stats(self) -> Stats:
+        follower = self._follower
+        queues = self.queues()
+        with follower.with_timers() as timed:
+            delayed, next_due_us = timed.timers.messages, timed.timers.next_due_us()
+        slot = checkpoints.read(self._directory, follower.store)
+        with self._lock:
+            ledger, segments = follower.ledger, len(follower.segments)
+            damage = follower.damage
+            undecided = [each.prepare for _, each in sorted(ledger.undecided.items())]
+            return Stats(
+                path=self._path,
+                first_position=follower.segments[0].base,
+                position=ledger.applied_upto,
+                durable_to=ledger.applied_upto,
+                applied_upto=ledger.applied_upto,
+                segments=segments,
+                topics=len(ledger.own_topics()),
+                queues=len(queues),
+                messages=sum(each.next - each.first for each in queues),
+                groups=len({group for group, _ in ledger.subscriptions}),
+                dead_letters=sum(map(ledger.dead_letters_of, ledger.dead)),
+                undecided=len(undecided),
+                undecided_bytes=sum(each.bytes for each in undecided),
+                oldest_undecided=undecided[0].tx_id if undecided else None,
+                delayed=delayed,
+                next_due=None if next_due_us is None else as_datetime(next_due_us),
+                syncs=0,
+                checkpoints=0,
+                checkpointed_upto=0 if slot is None else slot.applied_upto,
+                spares=sum(map(is_spare, self._directory.names())),
+                spares_reserved=0,
+                kept=None,
+                trouble=None if damage is None else str(damage),
+                failure=None,
+                recovery=RecoveryReport(
+                    clean=slot is not None and slot.clean and damage is None,
+                    replayed_bytes=0,
+                    undecided=len(undecided),
+                    cut_bytes=0,
+                    copied=False,
+                ),
+            )
+
     def __getattr__(self, name: str) -> object:
         if name in WRITING:
-            raise ReadOnly(
-                f"{self._path}: opened with read_only=True, so there is no {name}(); open it "
-                "without read_only to write. Nothing was changed."
-            )
+            refuse(self._path, name)
         raise AttributeError(name)
 
     def close(self) -> None:
@@ -328,5 +488,8 @@ class ReadOnlyEngine:
         return f"<ReadOnlyEngine {self._path}, visible to {self.visible_to}>"
 
 
-SENDING = ("send", "send_many", "transaction", "send_in_transaction", "sync", "checkpoint")
-WRITING = frozenset((*SENDING, "decide", "feedback", "checker", "settle", "consumer", "stats"))
+SENDING = "send", "send_many", "recall", "transaction", "send_in_transaction", "sync", "checkpoint"
+DECIDING = "decide", "feedback", "checker", "settle"
+WRITING = frozenset(
+    (*SENDING, *DECIDING, "consumer", "create_topic", "create_group", "serve"),
+)

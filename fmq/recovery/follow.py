@@ -8,7 +8,8 @@ next writer may write something else there.
 from __future__ import annotations
 
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import NamedTuple
 
@@ -316,6 +317,32 @@ class Follower:
                 if attempt == ATTEMPTS - 1:
                     raise
         return replay.ledger
+
+    @contextmanager
+    def with_timers(self) -> Iterator[Ledger]:
+        """Give what is proven durable with what waits for its time, which is not followed.
+
+        An engine may drop segments and files meanwhile. So what is missing or damaged counts only
+        if it is still so when all is read again.
+        """
+        for attempt in range(ATTEMPTS):
+            replay = None
+            try:
+                told = self._page.look()
+                replay = begin(self._directory, self._look(), with_timers=True)
+                _listen(replay, told)
+                replay.run(durable_only=True)
+                break
+            except (FileNotFoundError, Damaged):
+                if replay is not None:
+                    replay.ledger.timers.close()
+                if attempt == ATTEMPTS - 1:
+                    raise
+        assert replay is not None
+        try:
+            yield replay.ledger
+        finally:
+            replay.ledger.timers.close()
 
     def segment_of(self, position: int) -> Segment | None:
         """Return the segment that holds `position`; None if it was dropped."""
