@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from fmq.aio.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
-from fmq.aio.running import AsyncHandler, run
-from fmq.consume.delivery import Deliveries, Delivery
+from fmq.aio.running import AsyncHandler, check_run, run
+from fmq.consume.delivery import Delivery
 from fmq.consume.handling import give_back
 from fmq.consume.lookahead import Lookahead
 from fmq.errors import Closed
@@ -100,13 +100,22 @@ class AsyncConsumer:
         found: list[Message] = await self._side.take(consumer, limit, timeout, sync)
         return found
 
-    async def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
+    def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
         """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
         drains.
 
         A program that is quick is read ahead for, by what it handles in a tenth of a second. What
         it has not seen when it leaves the loop is given back, and not counted as tried.
         """
+        self._check()
+        return self._each()
+
+    def _check(self) -> None:
+        """Raise if the consumer, or its engine, is closed."""
+        if self._joined is not None:
+            self._joined._check()
+
+    async def _each(self) -> AsyncIterator[AsyncDelivery]:
         joined = self._joined or await self._consumer()
         ahead: Lookahead[Delivery] = joined._lookahead()
         joined._aheads.add(ahead)
@@ -151,13 +160,15 @@ class AsyncConsumer:
         joined = self._joined
         return self._closed or (joined is not None and joined._draining.is_on)
 
-    async def batches(
-        self, max_size: int = 100, max_wait: float = 1.0
-    ) -> AsyncIterator[AsyncDeliveries]:
+    def batches(self, max_size: int = 100, max_wait: float = 1.0) -> AsyncIterator[AsyncDeliveries]:
         """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
         seconds of the first. It ends when the consumer closes or drains.
         """
         max_size, max_wait = check_count("max_size", max_size), check_seconds("max_wait", max_wait)
+        self._check()
+        return self._batches(max_size, max_wait)
+
+    async def _batches(self, max_size: int, max_wait: float) -> AsyncIterator[AsyncDeliveries]:
         loop = self._side.loop
         while not self._has_ended():
             found = await self._next(max_size, POLL_SECONDS)
@@ -168,8 +179,7 @@ class AsyncConsumer:
                     break
                 found += more
             if found:
-                blocking = Deliveries(self._joined, [each._delivery for each in found])
-                yield AsyncDeliveries(self._side, blocking)
+                yield AsyncDeliveries(self._side, self._joined, found)
 
     async def run(self, handler: AsyncHandler, *, workers: int = 1) -> None:
         """Give each delivery to `handler`, in as many tasks as there are `workers`.
@@ -179,6 +189,8 @@ class AsyncConsumer:
         `retry` says. Returns when the consumer closes or drains. No signal ends it.
         """
         await self._consumer()
+        workers = check_run(handler, workers)
+        self._check()
         await run(self, handler, workers)
 
     async def drain(self, *, timeout: float = inf) -> bool:

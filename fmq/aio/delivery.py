@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -192,10 +192,15 @@ class AsyncDeliveryBatch(AsyncRange[blocking.DeliveryBatch]):
 class AsyncDeliveries(list[AsyncDelivery]):
     """Deliveries that are acked or given back together. Made by `consumer.batches`."""
 
-    def __init__(self, side: Any, deliveries: blocking.Deliveries) -> None:
-        super().__init__([AsyncDelivery(side, each) for each in deliveries])
+    def __init__(self, side: Any, consumer: Any, deliveries: Iterable[AsyncDelivery]) -> None:
+        super().__init__(deliveries)
         self._side = side
-        self._deliveries = deliveries
+        self._consumer = consumer  # the blocking one
+
+    @property
+    def _deliveries(self) -> blocking.Deliveries:
+        """Those that are in the list now."""
+        return blocking.Deliveries(self._consumer, [each._delivery for each in self])
 
     async def ack(self, *, sync: bool | None = None) -> None:
         """Ack all that are not settled yet, in one append. Raises LeaseLost, and acks none, if one

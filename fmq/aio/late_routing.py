@@ -39,7 +39,10 @@ class LateRouter:
 
     def check_target(self, topic: str, queue: int | None) -> None:
         """Raise what `choose_queue` would raise, for a call that sends no message."""
-        self.choose_queue(topic, None, queue)
+        if self._router.find(topic) is not None:
+            self._router.check_target(topic, queue)
+        else:
+            self.choose_queue(topic, None, queue)
 
 
 def unknown_topics(transaction: TransactionBuffer) -> list[str]:

@@ -96,6 +96,8 @@ class LocalSide:
         timing = check_due(delay, deliver_at, self._writer.clock.time_us())
         what = topic, body, key, tag, headers, queue, producer
         sent = sender.one(*what, message_id, priority, expires_at, timing)
+        if timing is not None:
+            self._parts.delays.check(sent)
 
         def done() -> Receipt:
             return receipts_of(sent.records or sent.left_out)[0]
@@ -122,6 +124,8 @@ class LocalSide:
         sent = self._sender.many(topic, bodies, queue, producer, timing)
         if sent is None:
             return None
+        if timing is not None:
+            self._parts.delays.check(sent)
 
         def done() -> list[Receipt]:
             return receipts_of((*sent.records, *sent.left_out))
@@ -352,8 +356,20 @@ class LocalSide:
                 with suppress(FmqError):  # an engine that is closed holds nothing
                     consumer._give_back_pieces(*found)
 
+        def read_rest(found: tuple[Claim, list[Any]]) -> tuple[Claim, list[Any]] | None:
+            pieces = consumer._pieces(found[0], limit, read, in_one_piece=in_one_piece)
+            return (found[0], pieces) if pieces else None
+
+        deadline = self._writer.clock.monotonic() + timeout
         with suppress(Drained):
-            return await self._found(consumer, look, partial(claim, read), timeout, unwanted)
+            while True:
+                found = await self._found(consumer, look, partial(claim, read), timeout, unwanted)
+                if found is None or not any(type(each) is Unread for each in found[1]):
+                    return found
+                found = await self.threads.read(partial(read_rest, found), unwanted)
+                if found is not None:
+                    return found
+                timeout = max(0.0, deadline - self._writer.clock.monotonic())  # it had gone
         return None
 
     async def _found(
@@ -445,12 +461,27 @@ def _nothing() -> None:
     pass
 
 
+class Unread:
+    """A piece of a claim that a thread has to read. The claim keeps it meanwhile: if it was given
+    back, it would come behind what others have given back before, and out of its order.
+    """
+
+    __slots__ = ("next", "offset")
+
+    def __init__(self, first: int, count: int) -> None:
+        self.offset = first
+        self.next = first + count
+
+    def __len__(self) -> int:
+        return self.next - self.offset
+
+
 def _warm(
     consumer: Consumer, read: Callable[[Queue, int, int], T], queue: Queue, first: int, count: int
-) -> T:
-    """Return what `read` returns if that is in memory, else raise Cold."""
+) -> T | Unread:
+    """Return what `read` returns if that is in memory, else an Unread."""
     if not consumer._ahead.has(queue, first):
         latest = queue.latest
         if latest is None or latest.offset != first:
-            raise Cold
+            return Unread(first, count)
     return read(queue, first, count)

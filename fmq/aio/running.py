@@ -19,11 +19,6 @@ AsyncHandler = Callable[[AsyncDelivery], Awaitable[object] | object]
 
 async def run(consumer: Any, handler: AsyncHandler, workers: int) -> None:
     """Give each delivery to `handler`, in `workers` tasks, until `consumer` closes or drains."""
-    if not callable(handler):
-        raise TypeError(f"handler={handler!r}: is a function of a delivery. Nothing was changed.")
-    workers = check_count("workers", workers)
-    if workers > WORKERS_MAX:
-        raise TooMany("workers", workers, WORKERS_MAX, "fixed by fmq")
 
     async def work() -> None:
         async for delivery in consumer._one_by_one():
@@ -32,6 +27,16 @@ async def run(consumer: Any, handler: AsyncHandler, workers: int) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
             group.create_task(work())
+
+
+def check_run(handler: object, workers: int) -> int:
+    """Return the number of workers of a run; raise TypeError, BadOption or TooMany."""
+    if not callable(handler):
+        raise TypeError(f"handler={handler!r}: is a function of a delivery. Nothing was changed.")
+    workers = check_count("workers", workers)
+    if workers > WORKERS_MAX:
+        raise TooMany("workers", workers, WORKERS_MAX, "fixed by fmq")
+    return workers
 
 
 async def _handle(consumer: Any, handler: AsyncHandler, delivery: AsyncDelivery) -> None:

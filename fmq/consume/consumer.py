@@ -543,7 +543,7 @@ class Consumer(Settler):
 
 def _range_of(piece: Batch | list[Message]) -> Range:
     """Return the offset of the first message of a piece, and the one after the last."""
-    if isinstance(piece, Batch):
+    if not isinstance(piece, list):
         return piece.offset, piece.next
     first = piece[0].offset
     assert first is not None, "the message was read"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import getattr_static, isawaitable, iscoroutinefunction
@@ -145,11 +145,35 @@ class LoopInMemory(asyncio.SelectorEventLoop):
     def __del__(self) -> None:
         self.close()  # a test that is over has nothing to warn of
 
+    @contextmanager
+    def _nested(self) -> Iterator[None]:
+        """Let the loop run inside of a call of its own, such as one that was meant for a thread."""
+        itself: Any = self
+        task, thread = asyncio.current_task(self), itself._thread_id
+        to_come = len(itself._ready)
+        if task is not None:
+            asyncio.tasks._leave_task(self, task)
+        itself._thread_id = None
+        asyncio._set_running_loop(None)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(self)
+            itself._thread_id = thread
+            if task is not None:
+                asyncio.tasks._enter_task(self, task)
+            # The turn that goes on takes as many calls as there were.
+            nothing = asyncio.Handle(lambda: None, (), self)
+            nothing.cancel()
+            itself._ready.extendleft([nothing] * max(0, to_come - len(itself._ready)))
+
     def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, as if it ran in the caller's own context."""
         context = copy_context()
         try:
-            return self.run_until_complete(self.create_task(coroutine, context=context))
+            is_inside = asyncio._get_running_loop() is self
+            with self._nested() if is_inside else nullcontext():
+                return self.run_until_complete(self.create_task(coroutine, context=context))
         finally:
             here = copy_context()
             for variable, value in context.items():
@@ -170,10 +194,26 @@ class Awaited:
     def __getattr__(self, name: str) -> Any:
         if name in ("_finish", "_what"):
             raise AttributeError(name)  # a copy has none yet
+        if name.startswith("_") and not hasattr(self._what, name):
+            inner = getattr(self._what, "_tx", None) or getattr(self._what, "_joined", None)
+            return getattr(inner, name)  # what tests look into
         if isinstance(getattr_static(self._what, name, None), property):
             return self._call(partial(getattr, self._what, name))
         found = getattr(self._what, name)
         return partial(self._call, found) if callable(found) else found
+
+    def run(self, handler: Any, **named: Any) -> Any:
+        """Run a handler, whose deliveries are such objects."""
+        given = (
+            (lambda delivery: handler(self._wrapped(delivery))) if callable(handler) else handler
+        )
+        return self._call(self._what.run, given, **named)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._what, name, value)  # which refuses it
 
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         async def made() -> Any:
@@ -210,6 +250,9 @@ class Awaited:
     def __getitem__(self, place: Any) -> Any:
         return self._wrapped(self._what[place])
 
+    def __delitem__(self, place: Any) -> None:
+        del self._what[place]
+
     def __len__(self) -> int:
         if hasattr(self._what, "__len__"):
             return len(self._what)
@@ -221,6 +264,9 @@ class Awaited:
 
     def __repr__(self) -> str:
         return repr(self._what)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._what.__reduce_ex__(protocol)
 
     def __enter__(self) -> Any:
         return self._call(self._what.__aenter__)
@@ -264,15 +310,13 @@ class AwaitedEngine(Awaited):
         return self._call(self._what.consumer, *args, **named).__enter__()
 
     def close(self) -> None:
-        """Close the engine, the server and the loop."""
+        """Close the engine and the server. The loop stays: later calls say that all is closed."""
         try:
-            if not self._loop.is_closed():
-                self._call(self._what.close)
+            self._call(self._what.close)
         finally:
             if self._server is not None:
                 self._server.close()
                 self._served.close()
-            self._loop.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()

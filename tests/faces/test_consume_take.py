@@ -1,0 +1,3 @@
+"""The tests of tests/consume/test_take.py, on each face."""
+
+from tests.consume.test_take import *  # noqa: F403

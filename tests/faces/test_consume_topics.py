@@ -1,0 +1,3 @@
+"""The tests of tests/consume/test_topics.py, on each face."""
+
+from tests.consume.test_topics import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The tests of tests/feedback/test_answering.py, on each face."""
+
+from tests.feedback.test_answering import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The tests of tests/tx/test_outcomes.py, on each face."""
+
+from tests.tx.test_outcomes import *  # noqa: F403
