@@ -157,8 +157,11 @@ class AsyncConsumer:
             return []
 
     def _has_ended(self) -> bool:
+        return self._closed or self._has_drained()
+
+    def _has_drained(self) -> bool:
         joined = self._joined
-        return self._closed or (joined is not None and joined._draining.is_on)
+        return joined is not None and joined._draining.is_on
 
     def batches(self, max_size: int = 100, max_wait: float = 1.0) -> AsyncIterator[AsyncDeliveries]:
         """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
@@ -202,10 +205,16 @@ class AsyncConsumer:
         return found
 
     async def close(self) -> None:
-        """Leave the group. What is not acked is redelivered to the other members."""
+        """Leave the group. What is not acked is redelivered to the other members. If the consumer
+        was drained, its last attempt does not count.
+        """
+        await self._close(counts=not self._has_drained())
+
+    async def _close(self, *, counts: bool) -> None:
+        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
         self._closed = True
         if self._joined is not None:
-            await self._side.leave(self._joined)
+            await self._side.leave(self._joined, counts=counts)
 
     async def __aenter__(self) -> AsyncConsumer:
         await self._consumer()
@@ -217,4 +226,10 @@ class AsyncConsumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        """Leave the group as `close` does. If an exit, an interrupt or a cancellation ends the
+        block, the attempts of what is in hand do not count.
+        """
+        if error is None:
+            await self.close()
+        else:
+            await self._close(counts=isinstance(error, Exception))

@@ -112,10 +112,11 @@ class AsyncRange(Generic[D]):
         """The number of times that the group has tried it, this one included: 1 is the first."""
         return self._delivery.attempt
 
-    async def release(self, *, delay: float = 0.0, count: bool = True) -> None:
-        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds.
+    async def release(self, *, delay: float | None = None, count: bool = True) -> None:
+        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds, or
+        when the `retry` of the consumer says so.
 
-        Without `count` this attempt does not count.
+        Without `count` this attempt does not count, and it waits only for a `delay` that is named.
         """
         await self._side.release(self._delivery, delay, count)
 
@@ -209,8 +210,8 @@ class AsyncDeliveries(list[AsyncDelivery]):
         """
         await self._side.threads.run(self._deliveries.ack, sync=sync)
 
-    async def release(self, *, delay: float = 0.0, count: bool = True) -> None:
-        """Give all back that are not settled yet."""
+    async def release(self, *, delay: float | None = None, count: bool = True) -> None:
+        """Give all back that are not settled yet, each as its own `release` does."""
         await self._side.threads.run(self._deliveries.release, delay=delay, count=count)
 
     async def __aenter__(self) -> Self:

@@ -408,7 +408,7 @@ class LocalSide:
         acking = consumer._acking(delivery._claim, *delivery._offsets())
         return self.turn.order(consumer._plan_ack, acking, _nothing, sync, is_apart=True)
 
-    async def release(self, delivery: Any, delay: float, count: bool) -> None:
+    async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
         """Give a delivery or a batch of them back."""
         release = partial(delivery.release, delay=delay, count=count)
         if self._queue.is_led:
@@ -416,9 +416,13 @@ class LocalSide:
         else:
             release()
 
-    async def leave(self, consumer: Any) -> None:
-        """Close a consumer."""
-        consumer.close()
+    async def leave(self, consumer: Any, *, counts: bool) -> None:
+        """Close a consumer. Without `counts` the attempts of what is in hand do not count."""
+        close = partial(consumer._close, counts=counts)
+        if self._queue.is_led:
+            await self.threads.run(close)
+        else:
+            close()
 
     # --- transactions ---------------------------------------------------------------------------
 

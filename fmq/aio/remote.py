@@ -316,13 +316,13 @@ class RemoteSide:
     def _acked(self, consumer: Any, claim: Any, first: int, end: int, answer: bytes) -> None:
         consumer._done(claim, first, end)
 
-    async def release(self, delivery: Any, delay: float, count: bool) -> None:
+    async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
         """Give a delivery or a batch of them back."""
         await self.threads.run(delivery.release, delay=delay, count=count)
 
-    async def leave(self, consumer: Any) -> None:
-        """Close a consumer."""
-        await self.threads.run(consumer.close)
+    async def leave(self, consumer: Any, *, counts: bool) -> None:
+        """Close a consumer. Without `counts` the attempts of what is in hand do not count."""
+        await self.threads.run(consumer._close, counts=counts)
 
     # --- transactions ---------------------------------------------------------------------------
 

@@ -507,9 +507,9 @@ class Consumer(Settler):
             ranges = self._sifted(claim, claim.end - claim.first, in_one_piece=False)
         except OffsetGone:
             return
-        for first, end in ranges:
+        for first, end, given_back in self._tries.ends(claim, ranges):
             try:
-                self._reject(claim, first, end, used_up(claim.count))
+                self._reject(claim, first, end, used_up(claim.count, given_back=given_back))
             except LeaseLost:
                 pass  # the group was moved meanwhile
             except BaseException as error:
@@ -520,7 +520,16 @@ class Consumer(Settler):
                 logger.warning("%s is no dead letter, and is tried again: %s", where, error)
 
     def close(self) -> None:
-        """Leave the group. What is not acked is redelivered to the other members."""
+        """Leave the group. What is not acked is redelivered to the other members. If the consumer
+        was drained, its last attempt does not count.
+        """
+        self._close(counts=not self._draining.is_on)
+
+    def _close(self, *, counts: bool) -> None:
+        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
+        if not counts and not self._closed:
+            with suppress(FmqError):  # the engine writes no more
+                self._tries.uncount(self._groups, self._member)
         self._closed = True
         self._draining.changed()
         self._ahead.clear()
@@ -538,7 +547,13 @@ class Consumer(Settler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        """Leave the group as `close` does. If an exit or an interrupt ends the block, the attempts
+        of what is in hand do not count.
+        """
+        if error is None:
+            self.close()
+        else:
+            self._close(counts=isinstance(error, Exception))
 
 
 def _range_of(piece: Batch | list[Message]) -> Range:

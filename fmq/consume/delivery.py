@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from fmq.consume.backoff import check_delay
+from fmq.consume.backoff import Retry, check_delay
 from fmq.errors import BadOption, LeaseLost
 from fmq.message import Message
 from fmq.options import SECONDS_MAX
@@ -90,17 +90,24 @@ class DeliveredRange:
         """The number of times that the group has tried it, this one included: 1 is the first."""
         return self._attempt
 
-    def release(self, *, delay: float = 0.0, count: bool = True) -> None:
-        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds.
+    def release(self, *, delay: float | None = None, count: bool = True) -> None:
+        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds, or
+        when the `retry` of the consumer says so.
 
-        Without `count` this attempt does not count. The delay survives a restart. Raises LeaseLost
-        if it is not this consumer's any more.
+        Without `count` this attempt does not count, and it waits only for a `delay` that is named.
+        The delay survives a restart. Raises LeaseLost if it is not this consumer's any more.
         """
-        delay = check_delay(delay)
-        self._consumer._give_back(
-            self._claim, *self._offsets(), delay, count=check_flag("count", count)
-        )
+        count = check_flag("count", count)
+        wait = self._wait(delay, count=count)
+        self._consumer._give_back(self._claim, *self._offsets(), wait, count=count)
         self._settled = True
+
+    def _wait(self, delay: float | None, *, count: bool) -> float:
+        """Return after how many seconds it is handed out again."""
+        if delay is not None:
+            return check_delay(delay)
+        retry: Retry = self._consumer._retry
+        return retry.delay(self.attempt) if count else 0.0
 
     def reject(self, reason: str = "") -> None:
         """Move it to the dead letters of the group, and ack it, in one append: durable on return.
@@ -307,8 +314,8 @@ class Deliveries(list[Delivery]):
             for each in left:
                 each._settled = True
 
-    def release(self, *, delay: float = 0.0, count: bool = True) -> None:
-        """Give all back that are not settled yet."""
+    def release(self, *, delay: float | None = None, count: bool = True) -> None:
+        """Give all back that are not settled yet, each as its own `release` does."""
         for each in self:
             if not each.is_settled:
                 each.release(delay=delay, count=count)

@@ -10,6 +10,7 @@ from fmq.clock import Clock
 from fmq.consume.backoff import DEFAULT
 from fmq.consume.by_priority import SpanWanted
 from fmq.consume.claim import Claim
+from fmq.consume.hold_map import Hold
 from fmq.consume.holds import QueueHolds
 from fmq.consume.membership import GroupRoom, Member
 from fmq.consume.ordered_claims import (
@@ -50,6 +51,7 @@ class Groups:
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
         self._former: Callable[[GroupKey], int] | None = None
         self._former_until = 0.0
+        self._found_us = ledger.last_us  # when the last record was written that was found
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until it is decided.
             for ack in entry.prepare.acks:
@@ -75,8 +77,12 @@ class Groups:
         if tried:
             now, now_us = self._clock.monotonic(), self._clock.time_us()
             for first, end, count, due_us in tried.all():
-                # What was in hand at a kill waits, too: perhaps it kills its process each time.
-                wait = max(due_us - now_us, 0) / 1_000_000 if due_us else DEFAULT.delay(count)
+                if not due_us:
+                    # What was in hand at a kill waits, too: perhaps it kills its process each time.
+                    # It was tried before the last record that the engine found.
+                    tried_us = min(self._found_us, now_us)
+                    due_us = tried_us + round(DEFAULT.delay(count) * 1_000_000)
+                wait = max(due_us - now_us, 0) / 1_000_000
                 # What need not wait is due before the poll that looks for it has begun.
                 holds.tried_before(first, end, count, now + wait if wait else -math.inf)
 
@@ -149,6 +155,17 @@ class Groups:
             self._share_out(room)
         elif room.is_stale:
             self._share_out(room)
+
+    def in_hand(self, group: str, member: Member) -> list[tuple[Queue, QueueHolds, Hold]]:
+        """Return what `member` holds."""
+        return [
+            (queue, holds, hold)
+            for name in self.with_replays(group, member.topics)
+            if (topic := self._ledger.topics.get(name)) is not None
+            for queue in topic.queues
+            if (holds := self._holds.get((group, name, queue.number))) is not None
+            for hold in holds.held_by(member)
+        ]
 
     def leave(self, group: str, member: Member) -> None:
         """Let `member` out of `group`, and redeliver all that it holds."""

@@ -283,13 +283,16 @@ class Running:
 
 def fail(delivery: Any, error: BaseException) -> None:
     """Give a delivery back because of `error`, unless it is settled. It waits as its consumer's
-    `retry` says, or becomes a dead letter if that was the last attempt.
+    `retry` says, or becomes a dead letter if that was the last attempt. What ends the program is
+    no failure, and does not count.
     """
     if delivery.is_settled:
         return
     retry = delivery._consumer._retry
     try:
-        if retry.is_last(delivery.attempt):
+        if not isinstance(error, Exception):
+            delivery.release(count=False)  # the program ends, or its task was cancelled
+        elif retry.is_last(delivery.attempt):
             try:
                 delivery.reject(_reason(error))
                 return
@@ -304,8 +307,10 @@ def fail(delivery: Any, error: BaseException) -> None:
         logger.warning("%s", lost)
 
 
-def used_up(attempts: int) -> str:
+def used_up(attempts: int, *, given_back: bool) -> str:
     """Return the reason of a dead letter whose last attempt ended without an error."""
+    if given_back:
+        return f"attempt {attempts} was given back, and there is no other one"
     return f"attempt {attempts} did not end: its lease or its process ended before"
 
 

@@ -352,17 +352,20 @@ class QueueHolds:
 
     def give_back_of(self, member: object) -> None:
         """Redeliver all that `member` holds when it leaves the group."""
-        for hold in _last_first(self._holds.by_first.values()):
-            if isinstance(hold.owner, Claim) and hold.owner.member is member:
-                self.give_back(hold.first, hold.end)
+        for hold in _last_first(self.held_by(member)):
+            self.give_back(hold.first, hold.end)
+
+    def held_by(self, member: object) -> list[Hold]:
+        """Return the holds of the claims of `member`."""
+        return [
+            hold
+            for hold in self._holds.by_first.values()
+            if isinstance(hold.owner, Claim) and hold.owner.member is member
+        ]
 
     def in_hand_of(self, member: object, now: float) -> tuple[int, float]:
         """Return how many messages `member` has, and when the first of its leases ends."""
-        held = [
-            hold
-            for hold in self._holds.by_first.values()
-            if isinstance(hold.owner, Claim) and hold.owner.member is member and hold.deadline > now
-        ]
+        held = [hold for hold in self.held_by(member) if hold.deadline > now]
         count = sum(hold.end - hold.first for hold in held)
         return count, min((hold.deadline for hold in held), default=math.inf)
 

@@ -7,15 +7,22 @@ and a power cut may lose the attempts since the last sync.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.consume.claim import Claim
+from fmq.consume.membership import Member
 from fmq.store.journal import Append
 from fmq.store.kinds import Tried, TriedRange
 from fmq.tx.ledger import Queue
 from fmq.tx.writer import Writer
 
+if TYPE_CHECKING:
+    from fmq.consume.groups import Groups
+
 Range = tuple[int, int]
+UNCOUNTED_AT_ONCE = 1000  # holds, in one record
 
 
 class Tries:
@@ -78,6 +85,40 @@ class Tries:
         holds.give_back(first, end, clock.monotonic() + delay, count)
         self._wake(claim.queue)
         return True
+
+    def uncount(self, groups: Groups, member: Member) -> None:
+        """Give back what `member` has in hand, uncounted: its program ends, or was drained."""
+        self._writer.commit_queue.run(self._plan_uncount, (groups, member), wait=True, ahead=True)
+
+    def _plan_uncount(self, what: tuple[Groups, Member]) -> None:
+        now_us = self._clock.time_us()
+        self._writer.release_dropped()
+        tried = [each for each in what[0].in_hand(self._group, what[1]) if each[2].count]
+        for at in range(0, len(tried), UNCOUNTED_AT_ONCE):
+            part = tried[at : at + UNCOUNTED_AT_ONCE]
+            ranges = [
+                TriedRange(
+                    *(self._group, queue.topic, queue.number, hold.first, hold.end),
+                    *(hold.count - 1, now_us),
+                )
+                for queue, _, hold in part
+            ]
+            self._writer.send(Append([Tried(ranges)]))
+            for _, holds, hold in reversed(part):
+                holds.give_back(hold.first, hold.end, count=hold.count - 1)
+
+    def ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:
+        """Return the parts of `ranges`, each with whether its last attempt was given back."""
+        return self._writer.change(partial(self._ends, claim, ranges))
+
+    def _ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:
+        queue = claim.queue
+        tried = self._writer.ledger.tried_of(self._group, queue.topic, queue.number)
+        return [
+            (low, known.end, known.due_us > 0)
+            for first, end in ranges
+            for low, known in tried.within(first, end)
+        ]
 
     def _range(self, claim: Claim, first: int, end: int, count: int, due_us: int = 0) -> TriedRange:
         queue = claim.queue

@@ -346,12 +346,18 @@ class RemoteConsumer(RemoteSettler):
         on_change([OwnedQueue(*each) for each in lost], [OwnedQueue(*each) for each in gained])
 
     def close(self) -> None:
-        """Leave the group. What is not acked is redelivered to the other members."""
+        """Leave the group. What is not acked is redelivered to the other members. If the consumer
+        was drained, its last attempt does not count.
+        """
+        self._close(counts=not self._draining.is_on)
+
+    def _close(self, *, counts: bool) -> None:
+        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
         if not self._closed:
             self._closed = True
             self._draining.changed()
             self._if_dropped.detach()
-            _leave(self._link, self._members, self._handle)
+            _leave(self._link, self._members, self._handle, counts=counts)
 
     def __enter__(self) -> RemoteConsumer:
         return self
@@ -362,14 +368,20 @@ class RemoteConsumer(RemoteSettler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        """Leave the group as `close` does. If an exit or an interrupt ends the block, the attempts
+        of what is in hand do not count.
+        """
+        if error is None:
+            self.close()
+        else:
+            self._close(counts=isinstance(error, Exception))
 
 
-def _leave(link: Link, members: dict[int, Membership], handle: int) -> None:
+def _leave(link: Link, members: dict[int, Membership], handle: int, *, counts: bool = True) -> None:
     """Give back what a consumer holds. Raises nothing: an engine that is gone holds nothing."""
     if members.pop(handle, None) is not None:
         with suppress(FmqError):
-            link.ask(Op.LEAVE, b"", handle=handle)
+            link.ask(Op.LEAVE, encode_values([counts]), handle=handle)
 
 
 def _batches(answer: bytes) -> Iterator[Batch]:

@@ -179,9 +179,10 @@ class Consuming:
         self.member(asked.handle).end_hold(claim, first, end)
         self._session.answer(asked)
 
-    def _on_leave(self, asked: Frame, said: None) -> None:
+    def _on_leave(self, asked: Frame, said: list[bool]) -> None:
+        (counts,) = said
         self._host.commit()
         member = self._members.pop(asked.handle, None)
         if member is not None:
-            member.leave()
+            member.leave(counts=counts)
         self._session.answer(asked)

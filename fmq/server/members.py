@@ -241,13 +241,15 @@ class ServedMember:
         claim = self._claim(number, first, end)
         self._consumer._extend(claim, first, end, check_seconds("seconds", seconds))
 
-    def leave(self, *, is_lost: bool = False) -> None:
-        """Give everything back: the client has left, or its connection has ended."""
+    def leave(self, *, counts: bool = True, is_lost: bool = False) -> None:
+        """Give everything back: the client has left, or its connection has ended. Without
+        `counts` the attempts of what it has in hand do not count.
+        """
         self._claims.clear()
         if is_lost:
             self._consumer._left = lambda: None  # it may come back
         with suppress(FmqError):  # the engine has closed, and holds nothing
-            self._consumer.close()
+            self._consumer._close(counts=counts)
             for number, first, end in [*self._held]:
                 self.end_hold(number, first, end)
 

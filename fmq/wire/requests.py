@@ -212,7 +212,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Op.POLL: POLL.decode,
     Op.ACK: decode_ack,
     Op.RELEASE: Row(**RANGE, delay=seconds, count=flag).decode,
-    Op.LEAVE: _decode_nothing,
+    Op.LEAVE: Row(counts=flag).decode,
     Op.ASK: ASK.decode,
     Op.HOLD: Row(**RANGE).decode,
     Op.END_HOLD: Row(**RANGE).decode,

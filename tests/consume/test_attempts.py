@@ -34,7 +34,7 @@ def test_a_first_delivery_is_attempt_1_and_each_later_one_is_one_more(engine: En
         for attempt in range(1, 5):
             (delivery,) = consumer.poll(limit=1)
             assert delivery.attempt == attempt
-            delivery.release()
+            delivery.release(delay=0)
         batch = consumer.poll_batch()
         assert batch is not None
         assert batch.attempt == 5
@@ -48,7 +48,7 @@ def test_a_message_that_fails_starves_no_other(engine: Engine) -> None:
         for number in range(9):
             (delivery,) = consumer.poll(limit=1)
             seen.append((delivery.offset, delivery.attempt))
-            delivery.ack() if delivery.body == b"good" else delivery.release()
+            delivery.ack() if delivery.body == b"good" else delivery.release(delay=0)
             if number < 4:
                 engine.send("t", b"good")
     assert [offset for offset, _ in seen[:3]] == [0, 1, 2]
@@ -234,3 +234,87 @@ def test_what_can_be_no_dead_letter_waits_also_if_no_attempt_does(clock: FakeClo
             delivery.release()
             assert in_thread(consumer.poll, "the poll") == []
     check(disk)
+
+
+def test_a_bare_release_waits_as_the_retry_of_its_consumer_says(
+    engine: Engine, clock: FakeClock
+) -> None:
+    """So a loop that releases what it cannot handle does not spin."""
+    engine.send("t", b"x")
+    retry = fmq.Retry(backoff=10)
+    with engine.consumer("t", group="g", retry=retry) as consumer:
+        (delivery,) = consumer.poll()
+        delivery.release()
+        assert consumer.poll() == []
+        clock.advance(10)
+        (delivery,) = consumer.poll()
+        delivery.release(count=False)
+        (delivery,) = consumer.poll()
+        assert delivery.attempt == 2
+        delivery.release(delay=0)
+        assert tried(consumer.poll()) == [(0, 3)]
+
+
+def test_releases_in_a_loop_come_to_an_end_without_a_retry(engine: Engine) -> None:
+    """By default only the first one is handed out again at once."""
+    engine.send("t", b"x")
+    count = 0
+    with engine.consumer("t", group="g") as consumer:
+        while deliveries := consumer.poll():
+            deliveries[0].release()
+            count += 1
+    assert count == 2
+
+
+def test_the_delay_of_what_was_in_hand_counts_from_its_last_life(disk: CrashDisk) -> None:
+    """Method: after two kills the third attempt waits for a while; a day later it does not."""
+    with opened(disk) as engine:
+        engine.send("t", b"kills its process")
+    for attempt in (1, 2):
+        with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
+            assert tried(consumer.poll(timeout=1000)) == [(0, attempt)]
+            left = disk.after_kill()
+        disk = left
+    with opened(disk.after_kill()) as engine:
+        assert polled(engine) == [], "so soon it waits"
+    clock = FakeClock()
+    clock.advance(86400)
+    with opened(disk, clock) as engine:
+        assert polled(engine) == [(0, 3)]
+
+
+class Stopped(SystemExit):
+    """What a signal handler raises."""
+
+
+def test_an_attempt_that_an_exit_or_a_drain_ends_does_not_count(engine: Engine) -> None:
+    engine.send_many("t", [b"1", b"2"])
+    with pytest.raises(Stopped), engine.consumer("t", group="g") as consumer:
+        assert tried(consumer.poll()) == [(0, 1), (1, 1)]
+        raise Stopped
+    with engine.consumer("t", group="g") as consumer:
+        assert tried(consumer.poll()) == [(0, 1), (1, 1)]
+        assert not consumer.drain(timeout=0)
+    with pytest.raises(Stopped), engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        assert delivery.attempt == 1
+        with delivery:
+            raise Stopped
+    with pytest.raises(ValueError, match="failed"), engine.consumer("t", group="g") as consumer:
+        assert {attempt for _, attempt in tried(consumer.poll())} == {1}
+        raise ValueError("failed")
+    with engine.consumer("t", group="g") as consumer:
+        assert {attempt for _, attempt in tried(consumer.poll())} == {2}
+        assert sorted(each for each, _ in polled(engine)) == []
+
+
+def test_what_an_exit_has_not_counted_is_not_counted_after_a_kill(disk: CrashDisk) -> None:
+    with opened(disk) as engine:
+        engine.send("t", b"x")
+        with pytest.raises(Stopped), engine.consumer("t", group="g") as consumer:
+            assert tried(consumer.poll()) == [(0, 1)]
+            raise Stopped
+        left = disk.after_kill()
+    with opened(left) as engine:
+        assert polled(engine) == [(0, 1)]
+    check(left)

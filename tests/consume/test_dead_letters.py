@@ -428,3 +428,15 @@ def test_a_used_up_message_of_an_ordered_group_waits_for_those_before_it(disk: C
         first.ack()
         assert consumer.poll() == []
         assert [each.body for each in engine.dead_letters("g")] == [b"2"]
+
+
+def test_the_reason_of_a_used_up_message_says_that_it_was_given_back(engine: Engine) -> None:
+    """Method: it is released as often as it may be tried, each time without a wait."""
+    engine.send("u", b"x")
+    with engine.consumer("u", group="g", retry=Retry(2)) as consumer:
+        for _ in range(2):
+            (delivery,) = consumer.poll()
+            delivery.release(delay=0)
+        assert consumer.poll() == []
+    (dead,) = engine.dead_letters("g").list()
+    assert dead.reason == "attempt 2 was given back, and there is no other one"

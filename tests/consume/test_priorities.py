@@ -200,10 +200,10 @@ def test_a_group_that_becomes_ordered_gets_what_was_given_back_once(engine: Engi
     with engine.consumer("t", group="g") as consumer:
         one, other = consumer.poll(limit=2)
         one.ack()
-        other.release()
+        other.release(delay=0)
         (again,) = consumer.poll(limit=1)
         assert again.offset == other.offset == 3
-        again.release()
+        again.release(delay=0)
         consumer.poll(limit=1)
     with engine.consumer("t", group="g", ordered=True) as consumer:
         assert sorted(polled(consumer)) == [0, 2, 3, 4]

@@ -82,7 +82,7 @@ def test_any_order_of_steps_is_that_of_a_model(seed: int) -> None:
                 if draw.random() < 0.7:
                     each.ack()
                 else:
-                    each.release(count=draw.random() < 0.5)
+                    each.release(delay=0, count=draw.random() < 0.5)
                     model.released.append(each.offset)
     consumer.close()
     engine.close()

@@ -31,7 +31,7 @@ def offsets(consumer: Consumer) -> list[int]:
     while deliveries := consumer.poll():
         found += deliveries
     for delivery in found:
-        delivery.release()
+        delivery.release(delay=0)
     return sorted(delivery.offset for delivery in found)
 
 
