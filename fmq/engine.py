@@ -542,7 +542,8 @@ class Engine:
         self._enter()
         limit = check_count("limit", limit)
         ranges = self._parts.messages.unacked(*check_texts(group, topic), limit)
-        return messages_of(ranges, topic, limit, self.read)
+        replayed = partial(self._parts.burying.replayed, group, topic)
+        return messages_of(ranges, topic, limit, self.read, replayed)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""

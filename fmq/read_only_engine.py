@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -343,7 +344,8 @@ class ReadOnlyEngine:
         self.refresh()
         self._check_whole()
         ranges = self._messages.unacked(group, topic, limit)
-        return messages_of(ranges, topic, limit, self.read)
+        replayed = partial(self._pages().replayed, group, topic)
+        return messages_of(ranges, topic, limit, self.read, replayed)
 
     def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later; the
@@ -413,6 +415,7 @@ class ReadOnlyEngine:
                 messages=sum(each.next - each.first for each in queues),
                 groups=len({group for group, _ in ledger.subscriptions}),
                 dead_letters=sum(map(ledger.dead_letters_of, ledger.dead)),
+                replayed=ledger.replayed(),
                 undecided=len(undecided),
                 undecided_bytes=sum(each.bytes for each in undecided),
                 oldest_undecided=undecided[0].tx_id if undecided else None,

@@ -74,7 +74,8 @@ class GroupInfo:
     acked_beyond: int
     """How many messages above `acked_below` are acked."""
     unread: int
-    """How many messages of the queue are not acked, those that are delivered included."""
+    """How many messages of the queue are not acked, those that are delivered included. In the first
+    queue of a topic also `replayed`."""
     behind_seconds: float = field(default=0.0, compare=False)
     """How long ago the oldest of these was sent."""
     lost: int = 0
@@ -85,6 +86,9 @@ class GroupInfo:
     """How many dead letters the group has, of all its topics."""
     expired: int = 0
     """How many messages of the topic had expired before the group got them."""
+    replayed: int = 0
+    """How many dead letters of the topic were replayed and are not acked. Members compete for them,
+    so all are counted in the first queue of the topic, whichever queues they came from."""
 
 
 @dataclass(frozen=True, slots=True)

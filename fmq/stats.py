@@ -39,6 +39,8 @@ class Stats:
     groups: int
     dead_letters: int
     """Of all groups."""
+    replayed: int
+    """Dead letters that were replayed and are not acked."""
     undecided: int
     undecided_bytes: int
     oldest_undecided: str | None
@@ -89,6 +91,7 @@ class Stats:
             messages=messages,
             groups=len({group for group, _ in ledger.subscriptions}),
             dead_letters=sum(map(ledger.dead_letters_of, ledger.dead)),
+            replayed=ledger.replayed(),
             undecided=len(undecided),
             undecided_bytes=sum(each.prepare.bytes for each in undecided),
             oldest_undecided=undecided[0].prepare.tx_id if undecided else None,

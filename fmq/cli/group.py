@@ -109,6 +109,7 @@ GROUP = (
     Column("acked_below", "acked below", right=True, show=exact),
     Column("acked_beyond", "acked beyond", right=True, optional=True),
     Column("unread", "unread", right=True),
+    Column("replayed", "replayed", right=True, optional=True),
     Column("behind_seconds", "behind", right=True, show=_seconds),
     Column("lost", "lost", right=True, optional=True),
     Column("skipped", "skipped", right=True, optional=True),

@@ -210,5 +210,6 @@ GROUPS = (
     Column("acked_below", "acked below", right=True, show=exact),
     Column("acked_beyond", "acked beyond", right=True),
     Column("unread", "unread", right=True),
+    Column("replayed", "replayed", right=True, optional=True),
     Column("dead_letters", "dead", right=True, optional=True),
 )

@@ -161,6 +161,10 @@ class Burying:
         """Return dead letters with numbers above `after`, as many as may be read at once."""
         return self._pages.page(group, after, limit)
 
+    def replayed(self, group: str, topic: str, after: int, limit: int) -> list[DeadLetter]:
+        """Return what was replayed to `group` of the dead letters of `topic`, and is not acked."""
+        return self._pages.replayed(group, topic, after, limit)
+
     # --- from the dead letters ------------------------------------------------------------------
 
     def replay(self, group: str, numbers: list[int] | None, *, or_gone: bool = False) -> int:
@@ -205,7 +209,9 @@ class Burying:
         *,
         or_gone: bool = False,
     ) -> int:
-        """Drop these dead letters of `group`, or all of them. Return how many."""
+        """Drop these dead letters of `group`, or all of them, those that were replayed and are not
+        acked included, unless an undecided transaction acks them. Return how many.
+        """
         whose = self._ledger.dead.get(group)
         while True:
             wanted = self._wanted(group, numbers, or_gone=or_gone)
@@ -221,7 +227,45 @@ class Burying:
             part = ranges[at : at + RANGES_AT_ONCE]
             if self._end(group, whose, "", part, PURGED, []):
                 done += sum(end - first for first, end in part)
+        if numbers is None and before_us is None:
+            done += self._purge_replayed(group)
         return done
+
+    def _purge_replayed(self, group: str) -> int:
+        """Ack what was replayed to `group`, for good. Return how many there were."""
+        done = 0
+        while True:
+            with self._writer.commit_queue.lock:
+                acks = self._replayed(group)[:RANGES_AT_ONCE]
+            if not acks:
+                return done
+            append = Append([Acks(tuple(acks), 0)])
+
+            def plan(append: Append, acks: list[AckRange] = acks) -> bool:
+                if self._replayed(group)[: len(acks)] != acks:
+                    return False  # a consumer was faster
+                self._writer.send(append)
+                return True
+
+            if self._writer.commit_queue.run(plan, append, True):
+                done += sum(each.end - each.first for each in acks)
+
+    def _replayed(self, group: str) -> list[AckRange]:
+        """Return what was replayed to `group` and is neither acked nor held by a transaction that
+        is undecided. Under the lock.
+        """
+        taken: dict[str, list[tuple[int, int]]] = {}
+        for entry in self._ledger.undecided.values():
+            for ack in entry.prepare.acks:
+                taken.setdefault(ack.topic, []).append((ack.first, ack.end))
+        found = []
+        for (whose, topic), name in self._ledger.again.items():
+            for first, end in self._ledger.replayed_of(group, topic) if whose == group else ():
+                for low, high in [*sorted(taken.get(name, ())), (end, end)]:
+                    if first < min(low, end):
+                        found.append(AckRange(group, name, 0, first, min(low, end)))
+                    first = max(first, high)
+        return found
 
     def _older(self, group: str, ranges: Ranges, before_us: int) -> Ranges:
         """Return those of `ranges` that died before a time. Raises what reading raises."""

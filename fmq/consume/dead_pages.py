@@ -61,6 +61,30 @@ class DeadLetterPages:
         """
         return [shown(letter) for letter in self.letters(group, after, limit, leaves_out=True)]
 
+    def replayed(self, group: str, topic: str, after: int, limit: int) -> list[DeadLetter]:
+        """Return what was replayed to `group` of the dead letters of `topic` and is not acked, as
+        many as may be read at once. Their numbers, all above `after`, are their offsets now.
+        """
+        self._catch_up()
+        with self._lock:
+            name = self._ledger.again.get((group, topic), "")
+            ranges = self._ledger.replayed_of(group, topic)
+        found: list[DeadLetter] = []
+        size = 0
+        for first, end in ranges:
+            first = max(first, after + 1)
+            while first < end and len(found) < limit and size < PAGE_BYTES:
+                most = min(end - first, limit - len(found), LETTERS_AT_ONCE)
+                try:
+                    some = self._read_some(name, first, most)
+                except OffsetGone:
+                    return found  # the group was deleted, or retention was here
+                for message, failure in some:
+                    found.append(shown(Letter(first, first, message, failure)))
+                    size += len(message.body)
+                    first += 1
+        return found
+
     def state_of(self, group: str) -> tuple[DeadLetterState | None, Queue | None]:
         """Return what the ledger knows of the letters of `group`, and their queue. Under the
         lock.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any
@@ -423,7 +424,8 @@ class RemoteEngine:
         """
         limit = check_count("limit", limit)
         ranges = self._link.call("unacked", *check_texts(group, topic), limit)
-        return messages_of(ranges, topic, limit, self.read)
+        replayed = partial(self._link.call, "replayed", group, topic)
+        return messages_of(ranges, topic, limit, self.read, replayed)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""

@@ -145,6 +145,7 @@ CALLS: dict[str, Call] = {
     "page_of_dead": lambda host, *args: host.parts.burying.page(*args),
     "purge_dead": _purge_dead,
     "replay_dead": _replay_dead,
+    "replayed": lambda host, *args: host.parts.burying.replayed(*args),
     "marks": _marks,
     "members_of": _members_of,
     "give_way": lambda host: host.give_way(),
@@ -159,5 +160,5 @@ CALLS: dict[str, Call] = {
     "unacked": _unacked,
 }
 
-LOOKS = {"groups", "mark", "marks", "members_of", "queues", "queues_of", "unacked"}
+LOOKS = {"groups", "mark", "marks", "members_of", "queues", "queues_of", "replayed", "unacked"}
 """Calls that change nothing: they need what their own client has written, and nothing else."""

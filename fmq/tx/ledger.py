@@ -319,6 +319,22 @@ class Ledger:
         dead = self.dead.get(group)
         return 0 if dead is None else dead.count(self.queue(dead.topic, 0))
 
+    def replayed_of(self, group: str, topic: str) -> list[tuple[int, int]]:
+        """Return, as ranges of offsets, the dead letters of `topic` that were replayed to a group
+        and are not acked.
+        """
+        name = self.again.get((group, topic))
+        queue = None if name is None else self.queue(name, 0)
+        if name is None or queue is None:
+            return []
+        acked = self.acked.get((group, name, 0)) or AckSet(queue.first)
+        return [*acked.gaps(queue.first, queue.next)]
+
+    def replayed(self) -> int:
+        """Return how many dead letters were replayed, to all groups, and are not acked."""
+        ranges = (each for key in self.again for each in self.replayed_of(*key))
+        return sum(end - first for first, end in ranges)
+
     def is_awaited(self, topic: str) -> bool:
         """Return whether a caller waits for the next message of a topic."""
         known = self.topics.get(topic)

@@ -345,36 +345,52 @@ class Messages:
             )
         found = []
         for name, topic in taken:
-            known = self.ledger.topics.get(topic)
-            for queue in [] if known is None else known.queues:
+            with self.lock:
+                known = self.ledger.topics.get(topic)
+                queues = [] if known is None else [*known.queues]
+                if not queues and self.ledger.replayed_of(name, topic):
+                    queues = [Queue(topic, 0)]  # the topic was deleted; what was replayed is there
+            for queue in queues:
                 with self.lock:
                     info, oldest = self._group_info(name, queue)
-                found.append(info if oldest is None else self._behind(info, oldest))
+                found.append(self._behind(info, oldest))
         return found
 
-    def _behind(self, info: GroupInfo, oldest: int) -> GroupInfo:
-        """Return `info` with the time since its oldest message that is not acked was written."""
-        try:
-            time_us = self.time_us_of(info.topic, info.queue, oldest)
-        except (OffsetGone, StorageError):
-            return info  # it is damaged, or gone
-        since = 0 if time_us is None else self.clock.time_us() - time_us
-        return replace(info, behind_seconds=max(0.0, since / 1_000_000))
+    def _behind(self, info: GroupInfo, oldest: list[tuple[str, int, int]]) -> GroupInfo:
+        """Return `info` with the time since its oldest message that is not acked was written. It is
+        one of those at these places.
+        """
+        since = 0
+        for place in oldest:
+            try:
+                time_us = self.time_us_of(*place)
+            except (OffsetGone, StorageError):
+                continue  # it is damaged, or gone
+            if time_us is not None:
+                since = max(since, self.clock.time_us() - time_us)
+        return replace(info, behind_seconds=since / 1_000_000)
 
-    def _group_info(self, group: str, queue: Queue) -> tuple[GroupInfo, int | None]:
-        """Return how far a group is, and the oldest offset that it has not acked."""
+    def _group_info(self, group: str, queue: Queue) -> tuple[GroupInfo, list[tuple[str, int, int]]]:
+        """Return how far a group is, and the places of the oldest messages that it has not acked:
+        of the queue, and of what was replayed.
+        """
         acked = self.ledger.acked.get((group, queue.topic, queue.number)) or AckSet(queue.first)
         subscription = self.ledger.subscriptions.get((group, queue.topic))
-        oldest = acked.gap(queue.first, queue.next)
+        first = acked.gap(queue.first, queue.next)
+        oldest = [] if first is None else [(queue.topic, queue.number, first[0])]
+        again = [] if queue.number else self.ledger.replayed_of(group, queue.topic)
+        oldest += [(self.ledger.again[group, queue.topic], 0, low) for low, _ in again[:1]]
+        replayed = sum(high - low for low, high in again)
         info = GroupInfo(
             *(group, queue.topic, queue.number, acked.floor, acked.count_beyond()),
-            unread=acked.count_gaps(queue.first, queue.next),
+            unread=acked.count_gaps(queue.first, queue.next) + replayed,
             lost=0 if subscription is None else subscription.lost,
             skipped=0 if subscription is None else subscription.skipped,
             dead_letters=self.ledger.dead_letters_of(group),
             expired=0 if subscription is None else subscription.expired,
+            replayed=replayed,
         )
-        return info, None if oldest is None else oldest[0]
+        return info, oldest
 
     # --- waiting --------------------------------------------------------------------------------
 

@@ -118,6 +118,7 @@ CALLS: dict[str, Signature] = {
     "queues": Signature(topic=optional(text)),
     "queues_of": Signature(topic=text),
     "replay_dead": Signature(group=text, numbers=optional(list_of(number))),
+    "replayed": Signature(group=text, topic=text, after=number, limit=positive),
     "roll_back_prepared": Signature(tx_id=text, number=u64, sync=optional(flag)),
     "stats": Signature(),
     "sync": Signature(),

@@ -104,6 +104,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "stats": ([], {}),
         "sync": ([], {}),
         "take_one": (["U"], {}),
+        "replayed": (["g", "t", -1, 10], {}),
         "unacked": (["g", "t", 10], {}),
         "undecided": ([], {}),
     }
