@@ -8,6 +8,7 @@ same directory belongs to the block. Needs the extra `kombu`.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty
@@ -89,6 +90,7 @@ class FmqChannel(virtual.Channel):
         self._engine: Handle = connection.engine
         self._ready: set[str] = set()  # queues whose topic and group are there
         self._held: dict[str, Delivery] = {}  # by delivery tag
+        self._next: deque[Delivery] = deque()  # taken, and to be handed out
         self._no_ack: set[str] = set()
         self._joined: tuple[tuple[str, ...], Consumer | RemoteConsumer] | None = None
         self._former: list[Consumer | RemoteConsumer] = []  # they may still hold messages
@@ -271,25 +273,29 @@ class FmqChannel(virtual.Channel):
         """Return whether it consumes, and may hold more messages."""
         return bool(self._consumers) and self.qos.can_consume()
 
+    def has_more(self) -> bool:
+        """Return whether it has taken messages that it may hand out now."""
+        return bool(self._next) and self.has_room()
+
     @property
     def is_volatile(self) -> bool:
         """True if only this process consumes its queues. The tasks are in another channel."""
         return all(queue in self.connection.volatile for queue in self._active_queues)
 
     def drain(self, timeout: float) -> bool:
-        """Hand out the messages that there are, waiting up to `timeout` seconds. Return whether
-        there were any.
-        """
-        consumer = self._joined_consumer()
-        limit = self.qos.can_consume_max_estimate() or AT_ONCE
-        found = consumer.poll(limit=limit, timeout=timeout)
-        for delivery in found:
-            queue = delivery.topic.removeprefix(topic_of(""))
-            message = self._hand_out(delivery)
-            if queue in self._no_ack:
-                self.settle(message["properties"]["delivery_tag"], Delivery.ack)
-            self.connection._deliver(message, queue)
-        return bool(found)
+        """Hand out one message, waiting up to `timeout` seconds. Return whether there was one."""
+        if not self._next:
+            limit = self.qos.can_consume_max_estimate() or AT_ONCE
+            self._next.extend(self._joined_consumer().poll(limit=limit, timeout=timeout))
+        if not self._next:
+            return False
+        delivery = self._next.popleft()
+        queue = delivery.topic.removeprefix(topic_of(""))
+        message = self._hand_out(delivery)
+        if queue in self._no_ack:
+            self.settle(message["properties"]["delivery_tag"], Delivery.ack)
+        self.connection._deliver(message, queue)
+        return True
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Hand out the messages that there are. Raises Empty if there are none."""
@@ -311,15 +317,25 @@ class FmqChannel(virtual.Channel):
     def basic_cancel(self, consumer_tag: str) -> None:
         """Stop consuming from the queue of a consumer."""
         super().basic_cancel(consumer_tag)
+        if self._next:
+            self._give_back_cancelled()
         with self._lock:
             if not self._active_queues and self._joined is not None:
                 self._former.append(self._joined[1])
                 self._joined = None
         self._close_former()
 
+    def _give_back_cancelled(self) -> None:
+        """Give back what was taken, and is not to be handed out any more."""
+        active = {topic_of(queue) for queue in self._active_queues}
+        for delivery in [each for each in self._next if each.topic not in active]:
+            self._next.remove(delivery)
+            with suppress(LeaseLost):
+                delivery.release()
+
     def _close_former(self, *, all_of_them: bool = False) -> None:
         """Close former consumers that hold nothing any more."""
-        holding = {id(delivery._consumer) for delivery in [*self._held.values()]}
+        holding = {id(each._consumer) for each in (*self._held.values(), *self._next)}
         with self._lock:
             former, self._former = self._former, []
             for consumer in former:
@@ -339,6 +355,7 @@ class FmqChannel(virtual.Channel):
                     self._joined = None
             self._close_former(all_of_them=True)
             self._held.clear()
+            self._next.clear()
 
 
 class Transport(virtual.Transport):
@@ -397,12 +414,29 @@ class Transport(virtual.Transport):
         deadline = clock.monotonic() + (SECONDS_MAX if timeout is None else timeout)
         while True:
             channels = [channel for channel in [*self.channels] if channel.has_room()]
-            if sum(channel.drain(0.0) for channel in channels):  # all of them
+            if self._drain(channels):
                 return
             left = deadline - clock.monotonic()
             if left <= 0:
                 raise TimeoutError
             self._wait(channels, min(left, self.polling_interval or WAIT_SECONDS))
+
+    def _drain(self, channels: Iterable[FmqChannel]) -> bool:
+        """Hand out what there is in all channels. Return whether there was any.
+
+        Handing out a task may wait until a process of the worker is idle. So remote control, which
+        may revoke the next task, comes before each.
+        """
+        control = [channel for channel in channels if channel.is_volatile]
+        found = sum(channel.drain(0.0) for channel in control)
+        for channel in channels:
+            if channel in control or not (channel.has_room() and channel.drain(0.0)):
+                continue
+            found += 1
+            while channel.has_more():
+                found += sum(each.drain(0.0) for each in control if each.has_room())
+                found += channel.has_more() and channel.drain(0.0)
+        return found > 0
 
     def _wait(self, channels: Iterable[FmqChannel], seconds: float) -> None:
         """Wait for a task, or until a task is done and makes room for another one."""

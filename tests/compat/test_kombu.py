@@ -122,6 +122,29 @@ def test_a_fanout_reaches_each_queue_that_somebody_consumes(engine: fmq.Engine) 
         assert len(engine.marks(prefix="kombu/binding/")) == 2
 
 
+def test_remote_control_comes_between_tasks(engine: fmq.Engine) -> None:
+    """Handing out a task may take long in a worker, and the next one may be revoked meanwhile."""
+    got: list[str] = []
+    with connected(engine) as connection, connected(engine) as other:
+        for number in range(3):
+            other.SimpleQueue("tasks").put(f"task {number}")
+        control = Queue("control", auto_delete=True)
+
+        def note(body: str, message: Any) -> None:
+            got.append(body)
+            message.ack()
+            if body == "task 0":
+                Producer(other.channel()).publish("control", routing_key="control")
+
+        with (
+            Consumer(connection.channel(), [Queue("tasks", no_declare=True)], callbacks=[note]),
+            Consumer(connection.channel(), [control], callbacks=[note]),
+        ):
+            while len(got) < 4:
+                connection.drain_events(timeout=5)
+    assert got == ["task 0", "control", "task 1", "task 2"]
+
+
 def test_a_topic_exchange_routes_by_patterns(engine: fmq.Engine) -> None:
     """The bindings are those of all processes: another connection made them."""
     exchange = Exchange("logs", type="topic")
