@@ -103,12 +103,6 @@ FOUND_BY_TESTS = (
         tests="tests/test_administering.py -k dead_letters",
     ),
     Mutant(
-        "a topic that was deleted meanwhile is trimmed",
-        "            if self._ledger.topics.get(topic.name) is not topic:\n",
-        "            if False:\n",
-        tests="tests/test_administering.py -k trimmed",
-    ),
-    Mutant(
         "a send that is repeated is answered before it is durable",
         "            self._parts.writer.catch_up(done.position)\n",
         "            pass\n",

@@ -82,8 +82,9 @@ def test_the_command_refuses_a_topic_without_a_name(tmp_path: Path) -> None:
         assert len(engine.read("t")) == 1
 
 
+@pytest.mark.parametrize("nth", [*range(0, 30, 3)])
 @pytest.mark.parametrize("again", ["", "with fewer queues", "with other messages"])
-def test_a_topic_may_be_deleted_while_it_is_trimmed(again: str) -> None:
+def test_a_topic_may_be_deleted_while_it_is_trimmed(again: str, nth: int) -> None:
     """The trim has looked up offsets, and finds another topic of the name, or none."""
     under, clock = CrashDisk(), FakeClock()
     disk = FaultDisk(under)
@@ -100,7 +101,7 @@ def test_a_topic_may_be_deleted_while_it_is_trimmed(again: str) -> None:
             if again == "with other messages":
                 engine.send_many("t", [b"new"] * 99, queue=0)
 
-        disk.before("read", delete, names="*.seg")
+        disk.before("read", delete, names="*.seg", nth=nth)
         for _ in range(3):
             clock.advance(60)
             engine.send("other", b"lets the chores run")
