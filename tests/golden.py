@@ -33,7 +33,8 @@ def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
     if "marks" in expected:
         found["marks"] = {name: [value, data.hex()] for name, (value, data) in marks_of(engine)}
     if "groups" in expected:
-        found["groups"] = [progress(info) for info in engine.groups()]
+        names = {name for each in expected["groups"] for name in each}
+        found["groups"] = [progress(info, names) for info in engine.groups()]
     if "found" in expected:
         found["found"] = {what: with_key(engine, what) for what in expected["found"]}
     if isinstance(engine, fmq.Engine):
@@ -46,7 +47,7 @@ def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
 def seen_by_writers(engine: fmq.Engine, expected: Seen) -> Seen:
     """What came with format 2, and a read-only engine does not show."""
     return {
-        "unread": {group: unread(engine, group) for group in expected["unread"]},
+        "unread": {group: unread(engine, group, was) for group, was in expected["unread"].items()},
         "delayed": [
             {**plain(receipt), "due": str(receipt.due)} for receipt in engine.delayed(limit=1000)
         ],
@@ -92,11 +93,15 @@ def marks_of(engine: fmq.Engine | fmq.ReadOnlyEngine) -> list[tuple[str, fmq.Mar
     return sorted(engine.marks(prefix="").items())
 
 
-def progress(info: fmq.GroupInfo) -> Seen:
-    """How far a group is in a queue, as the journal says it."""
+def progress(info: fmq.GroupInfo, names: set[str]) -> Seen:
+    """How far a group is in a queue, as the journal says it: what has one of these names, or all
+    without any. What `GroupInfo` got later is in no older `expected.json`.
+    """
     said: Seen = plain(info)
     del said["behind_seconds"]  # it goes on with the clock
-    return said
+    if names and "replayed" not in names:
+        said["unread"] -= said["replayed"]  # they were in no number
+    return {name: what for name, what in said.items() if not names or name in names}
 
 
 def with_key(engine: fmq.Engine | fmq.ReadOnlyEngine, what: str) -> list[str]:
@@ -105,13 +110,23 @@ def with_key(engine: fmq.Engine | fmq.ReadOnlyEngine, what: str) -> list[str]:
     return [f"{found.queue}:{found.offset}" for found in engine.find(topic, key=key)]
 
 
-def unread(engine: fmq.Engine, group: str) -> dict[str, list[str]]:
-    """What the group has not acked, of each of its topics. Nothing is taken."""
-    topics = sorted({info.topic for info in engine.groups(group)})
-    return {
-        topic: [f"{each.queue}:{each.offset}" for each in engine.unread(group, topic, limit=1000)]
-        for topic in topics
-    }
+def unread(
+    engine: fmq.Engine, group: str, expected: dict[str, list[str]] | None
+) -> dict[str, list[str]]:
+    """What the group has not acked, of each of its topics. Nothing is taken.
+
+    Replayed dead letters are left out if what is `expected` has none: it is from before `unread`
+    showed them.
+    """
+    found = {}
+    infos = engine.groups(group)
+    for topic in sorted({info.topic for info in infos}):
+        messages = engine.unread(group, topic, limit=1000)
+        places = [f"{each.queue}:{each.offset}" for each in messages]
+        known = [place for place in places if expected and place in expected.get(topic, ())]
+        replayed = sum(info.replayed for info in infos if info.topic == topic)
+        found[topic] = known if expected and len(places) == len(known) + replayed else places
+    return found
 
 
 def first_sent(engine: fmq.Engine, what: str) -> Any:
