@@ -14,7 +14,7 @@ from typing import Any
 from fmq.errors import BadName
 from fmq.tx.names import check_count, check_seconds, check_text
 from fmq.wire.frames import BadFrame
-from fmq.wire.values import decode_values, is_number
+from fmq.wire.values import decode_asked, is_number
 
 Field = Callable[[str, Any], Any]
 
@@ -127,7 +127,7 @@ class Row:
 
     def decode(self, payload: bytes) -> list[Any]:
         """Return the values of a payload. Raises BadFrame if it is no such list."""
-        value = decode_values(payload)
+        value = decode_asked(payload)
         if type(value) is not list or not self._least <= len(value) <= len(self._fields):
             raise BadFrame(f"a request with other fields than {[name for name, _ in self._fields]}")
         return self("a request", value)

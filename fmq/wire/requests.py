@@ -34,7 +34,7 @@ from fmq.wire.fields import (
 from fmq.wire.frames import BadFrame, Op
 from fmq.wire.sends import decode_recall, decode_send
 from fmq.wire.transactions import decode_collected
-from fmq.wire.values import decode_values
+from fmq.wire.values import decode_asked
 
 
 def _question(what: str, value: Any) -> Any:
@@ -203,7 +203,7 @@ def _decode_nothing(payload: bytes) -> None:
 
 
 DECODERS: dict[int, Callable[[bytes], Any]] = {
-    Op.HELLO: decode_values,
+    Op.HELLO: decode_asked,
     Op.SEND: decode_send,
     Op.COMMIT: decode_collected,
     Op.PREPARE: decode_collected,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fmq.errors import TooLarge
 from fmq.wire.fields import Row, data, flag, list_of, number, optional, seconds, text, u16, u32, u64
 from fmq.wire.frames import VALUES_BYTES_MAX
-from fmq.wire.values import decode_front, encode_front
+from fmq.wire.values import decode_asked_front, encode_front
 
 
 class Collected(NamedTuple):
@@ -56,5 +56,5 @@ def encode_collected(collected: Collected, messages: bytes) -> bytes:
 
 def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
     """Return what a payload says, and its messages. Raises BadFrame, or what refuses a value."""
-    values, at = decode_front(payload, bytes_max=VALUES_BYTES_MAX)
+    values, at = decode_asked_front(payload)
     return Collected(*_COLLECTED("a transaction", values)), payload[at:]

@@ -24,7 +24,7 @@ from fmq.options import Options
 from fmq.recovery.recover import RecoveryReport
 from fmq.results import DeadLetter, GroupInfo, MemberInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.stats import Kept, Stats
-from fmq.wire.frames import BadFrame
+from fmq.wire.frames import VALUES_BYTES_MAX, BadFrame
 
 KINDS: dict[str, Any] = {
     kind.__name__: kind
@@ -56,6 +56,7 @@ ERRORS: dict[str, type[Exception]] = {
 }
 
 SIZE = Struct("<I")
+PARTS_MAX = 1 << 18  # lists and objects of a request: 4 MiB of acked ranges have fewer
 
 
 def is_number(value: object, bits: int) -> bool:
@@ -76,6 +77,18 @@ def decode_values(data: bytes) -> Any:
         return _value(json.loads(data.decode("utf-8", "surrogatepass")))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadFrame(f"values that cannot be read: {error!r:.200}") from None
+
+
+def decode_asked(data: bytes) -> Any:
+    """Return the values of a request, which anybody may have made. Raises BadFrame.
+
+    Lists and objects take most of the time and the memory, so many of them are refused unread.
+    Brackets in texts count, too.
+    """
+    parts = data.count(b"[") + data.count(b"{")
+    if parts > PARTS_MAX:
+        raise BadFrame(f"a request of {parts:,} lists and objects, and {PARTS_MAX:,} are the limit")
+    return decode_values(data)
 
 
 def _plain(value: object) -> object:
@@ -136,19 +149,28 @@ def encode_front(value: object, rest: bytes) -> bytes:
     return b"".join((SIZE.pack(len(values)), values, rest))
 
 
-def decode_front(payload: bytes, at: int = 0, bytes_max: int = 1 << 32) -> tuple[Any, int]:
-    """Return the value that a payload has at `at`, and where its rest begins. Raises BadFrame.
+def decode_front(payload: bytes, at: int = 0) -> tuple[Any, int]:
+    """Return the value that a payload has at `at`, and where its rest begins. Raises BadFrame."""
+    at, end = _front(payload, at)
+    return decode_values(payload[at:end]), end
 
-    Values of more than `bytes_max` are refused.
-    """
+
+def decode_asked_front(payload: bytes) -> tuple[Any, int]:
+    """Return the value at the front of a request, and where its rest begins. Raises BadFrame."""
+    at, end = _front(payload, 0)
+    if end - at > VALUES_BYTES_MAX:
+        raise BadFrame(f"values of {end - at:,} bytes, and {VALUES_BYTES_MAX:,} are the limit")
+    return decode_asked(payload[at:end]), end
+
+
+def _front(payload: bytes, at: int) -> tuple[int, int]:
+    """Return where the values at `at` begin, and where they end. Raises BadFrame."""
     try:
         (size,) = SIZE.unpack_from(payload, at)
     except StructError as error:
         raise BadFrame(f"values that are cut short: {error}") from None
     at += SIZE.size
-    if size > bytes_max:
-        raise BadFrame(f"values of {size:,} bytes, and {bytes_max:,} are the limit")
-    return decode_values(payload[at : at + size]), at + size
+    return at, at + size
 
 
 def encode_error(error: Exception) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any
@@ -254,3 +255,32 @@ def test_numbers_that_are_none_are_refused(op: Op, payload: bytes) -> None:
         bad.send(frame(op, 4, payload, handle=1))
         assert bad.answers[-1].request == 4
         assert isinstance(bad.error(), (TypeError, FmqError))
+
+
+def collected_of(values: bytes) -> bytes:
+    """The payload of a COMMIT with these values, and no messages."""
+    return FRONT.pack(len(values)) + values
+
+
+@pytest.mark.parametrize("op", [Op.HELLO, Op.CALL, Op.CHANGE, Op.COMMIT, Op.PREPARE])
+def test_a_request_of_very_many_lists_is_refused_before_they_are_made(op: Op) -> None:
+    """They would hold the loop of all clients for seconds. Counts the calls that were made."""
+    values = b"[" + b"[]," * 320_000 + b"[]]"
+    with served() as server:
+        bad = Hostile(server)
+        bad.hello()
+        payload = collected_of(values) if op in (Op.COMMIT, Op.PREPARE) else values
+        calls = 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count)
+        try:
+            bad.send(frame(op, 7, payload))
+        finally:
+            sys.setprofile(None)
+        assert bad.has_closed()
+        assert isinstance(bad.error(), ProtocolError)
+        assert calls < 2_000
