@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import partial
 from hmac import compare_digest
 from typing import Any
@@ -30,6 +30,7 @@ from fmq.server.writes import Writes
 from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import (
     FAILED,
+    FIRST_BYTES_MAX,
     HELLO_BYTES_MAX,
     VALUES_BYTES_MAX,
     VERSION,
@@ -65,7 +66,7 @@ class Session:
         self._close = close
         self._room = room
         self._token = token
-        self._splitter = Splitter(HELLO_BYTES_MAX)
+        self._splitter = Splitter(FIRST_BYTES_MAX)
         self._frames: deque[Frame] = deque()  # that are whole, and not served yet
         self._load = Load()
         self.is_paused = False
@@ -75,9 +76,14 @@ class Session:
         self.has_ended = False
         self._ordered_in = -1  # the turn in which it has ordered something last
         self._timer = FrameTimer(host.loop, self._late)
+        self._waiting: Sized = ()  # requests that wait for messages
+
+    def _begin(self) -> None:
+        """Make what serves requests. Before its HELLO a connection takes little memory."""
         self._polls = LongPolls(self, self._load)
         self._consuming = Consuming(self, self._polls)
         self._writes = Writes(self, self._consuming)
+        self._waiting = self._polls.waiting
         self._serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.CALL: self._on_call,
             **self._writes.serves,
@@ -103,15 +109,15 @@ class Session:
         """Serve what has arrived, as far as the load allows."""
         frames, load = self._frames, self._load
         while True:
-            while frames and not load.is_full(len(self._polls.waiting)):
+            while frames and not load.is_full(len(self._waiting)):
                 self._serve(frames.popleft())
             self.host.served()
             if self.has_ended:
                 return
-            if not frames or load.is_full(len(self._polls.waiting)):
+            if not frames or load.is_full(len(self._waiting)):
                 break  # else all was answered at once, as that of a lone client is
         was_paused = self.is_paused
-        self.is_paused = bool(frames) or load.is_full(len(self._polls.waiting))
+        self.is_paused = bool(frames) or load.is_full(len(self._waiting))
         # The client is not late while nothing is read.
         begun = not (self._splitter.is_empty or self.is_paused)
         if self.client and (begun or self._timer.is_running):
@@ -128,7 +134,8 @@ class Session:
     def unchoke(self) -> None:
         """Go on."""
         self._load.is_choked = False
-        self._polls.look_again()
+        if self.client:
+            self._polls.look_again()
         self._go_on()
 
     def _late(self) -> None:
@@ -143,9 +150,10 @@ class Session:
         self._frames.clear()
         if self.host.sessions.get(self.client) is self:
             del self.host.sessions[self.client]
-        self._polls.end()
-        self._consuming.end()
-        self._writes.end()
+        if self.client:
+            self._polls.end()
+            self._consuming.end()
+            self._writes.end()
 
     def refuse(self, error: StorageError, asked: Frame | None = None) -> None:
         """Answer `asked` with an error, or no request in particular, and close."""
@@ -162,7 +170,7 @@ class Session:
         if answers and not self.has_ended:
             self._load.sent()
             self._send(b"".join(answers))
-            if self.is_paused and not self._load.is_full(len(self._polls.waiting)):
+            if self.is_paused and not self._load.is_full(len(self._waiting)):
                 self.host.loop.call_soon(self._go_on)
 
     # --- requests -------------------------------------------------------------------------------
@@ -233,6 +241,7 @@ class Session:
         self.host.commit()
         # What was planned and not yet written is not found by its request.
         self.host.parts.commit_queue.flush()
+        self._begin()
         self.client = client
         self.host.sessions[client] = self
         engine, journal = self.host.engine, self.host.parts.journal

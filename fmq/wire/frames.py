@@ -22,6 +22,7 @@ HEAD = Struct("<IBBHI")
 AGAIN = 1  # the client has sent the request before, and does not know what became of it
 FAILED = 1  # the answer is an error
 VERSION = 1
+FIRST_BYTES_MAX = 4 * 1024  # of a HELLO: whoever can connect may send it
 HELLO_BYTES_MAX = 64 * 1024
 VALUES_BYTES_MAX = 4 << 20  # of values as JSON: in memory they are up to forty times as large
 

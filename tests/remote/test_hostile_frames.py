@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any
@@ -160,7 +161,7 @@ def test_another_version_is_refused_with_both_versions() -> None:
 @pytest.mark.parametrize(
     ("known", "op", "size"),
     [
-        (False, Op.HELLO, 1 << 16),
+        (False, Op.HELLO, 1 << 12),
         (True, Op.CALL, VALUES_BYTES_MAX),
         (True, Op.ASK, VALUES_BYTES_MAX),
         (True, Op.SEND, (1 << 20) + (1 << 16)),
@@ -284,3 +285,24 @@ def test_a_request_of_very_many_lists_is_refused_before_they_are_made(op: Op) ->
         assert bad.has_closed()
         assert isinstance(bad.error(), ProtocolError)
         assert calls < 2_000
+
+
+@pytest.mark.parametrize("size", [(1 << 16) - 1, (1 << 12) - 1, 200])
+def test_a_connection_that_has_not_said_hello_takes_little_memory(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever can connect may open thousands, and send all of a first frame but its last byte."""
+    caplog.set_level("ERROR", "fmq.server")  # or the warnings are kept, too
+    begun = HEAD.pack(size + 1, Op.HELLO, 0, 0, 1) + b"[" * size
+    connections = 200
+    with served() as server:
+        Hostile(server).send(begun)
+        tracemalloc.start()
+        try:
+            made = [Hostile(server) for _ in range(connections)]
+            for each in made:
+                each.session.received(bytes(bytearray(begun)))
+            used, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert used / connections < 8 << 10
