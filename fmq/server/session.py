@@ -26,7 +26,7 @@ from fmq.server.host import Host
 from fmq.server.load import Load
 from fmq.server.long_polls import LongPolls
 from fmq.server.turn import WriteOrder
-from fmq.server.writes import Writes
+from fmq.server.writes import DECISIONS, Writes
 from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import (
     FAILED,
@@ -267,12 +267,18 @@ class Session:
         self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
 
     def _on_call(self, asked: Frame, said: CallAsked) -> None:
+        if said.name not in DECISIONS or not self._writes.decide(asked, said):
+            self.call(asked, said)
+
+    def call(self, asked: Frame, said: CallAsked) -> None:
+        """Make a call by name, which may wait for its own sync, and answer."""
         name, args, named = said
-        if name in LOOKS:
+        is_posted = name == "confirm_prepared"  # which waits for no sync
+        if is_posted or name in LOOKS:
             self.commit_own()
         else:
             self.host.commit()  # in the order in which the client has asked
-        if name != "confirm_prepared":
+        if not is_posted:
             self.host.parts.commit_queue.catch_up()
         found: Any = CALLS[name](self.host, *args, **named)
         if name == "take_one":
@@ -284,5 +290,9 @@ class Session:
 
         What others have ordered goes on waiting for more to share its sync.
         """
-        if self._ordered_in == self.host.turn.number:
+        if self.has_ordered():
             self.host.commit()
+
+    def has_ordered(self) -> bool:
+        """Return whether this client has ordered what is not written yet."""
+        return self._ordered_in == self.host.turn.number

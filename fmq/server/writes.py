@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fmq.consume.sieve import filter_of
+from fmq.errors import FmqError
 from fmq.server.consuming import Consuming
 from fmq.server.load import check_held
 from fmq.server.received import append_of, begin
@@ -19,7 +20,7 @@ from fmq.tx.due import from_client
 from fmq.tx.requests import Done
 from fmq.tx.sender import receipts_of
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
-from fmq.wire.requests import ChangeAsked
+from fmq.wire.requests import CallAsked, ChangeAsked
 from fmq.wire.runs import decode_runs
 from fmq.wire.sends import RecallAsked, SendAsked, encode_sent, sent_as
 from fmq.wire.transactions import Collected
@@ -41,6 +42,13 @@ GROUP_CHANGES = {
     "skip": "skip",
 }
 """What clients ask for by these names, as methods of GroupChanges."""
+
+DECISIONS = {
+    "commit_prepared": Kind.COMMIT,
+    "confirm_prepared": Kind.COMMIT,
+    "roll_back_prepared": Kind.ROLLBACK,
+}
+"""What clients call by these names to decide what they have prepared."""
 
 
 class Writes:
@@ -177,6 +185,41 @@ class Writes:
 
         self._session.order(asked, plan, done, True, partial(self._give_up, buffer))
 
+    def decide(self, asked: Frame, said: CallAsked) -> bool:
+        """Order a decision of a prepared transaction by its own client, so that it shares a sync.
+
+        Return False if `Session.call` is to answer: the transaction was decided before or is
+        unknown, or nobody waits for the decision.
+        """
+        name, args, named = said
+        tx_id, number, sync = _decision_of(*args, **named)
+        queue = self._parts.commit_queue
+        queue.waits(sync)  # or a TypeError
+        if name == "confirm_prepared" and not self._session.has_ordered():
+            return False  # it is posted, and waits for nothing
+        found = self._parts.manager.decisions.planner(tx_id, DECISIONS[name], number)
+        if found is None:
+            return False
+        ending, plan_ending = found
+        is_planned = False
+
+        def plan() -> None:
+            nonlocal is_planned
+            is_planned = plan_ending(ending)
+
+        def done() -> None:
+            if not is_planned:  # another call was faster
+                try:
+                    self._session.call(asked, said)
+                except FmqError as error:
+                    self._session.fail(asked, error)
+                return
+            receipts = receipts_of(ending.runs) if name == "commit_prepared" else None
+            self._session.answer(asked, encode_values(receipts))
+
+        self._session.order(asked, plan, done, sync)
+        return True
+
     def _runs_of(self, collected: Collected, kind: Kind, messages: bytes) -> list[Run]:
         """Return the runs of a transaction that is carried out already."""
         bytes_max = self._parts.writer.options.message_bytes_max
@@ -232,3 +275,8 @@ class Writes:
         held = self._open.pop(tx_id, None)
         if held is not None:
             self._parts.manager.release(held)
+
+
+def _decision_of(tx_id: str, number: int, sync: bool | None = None) -> tuple[str, int, bool | None]:
+    """Return the arguments of a call that decides; raise TypeError as the call would."""
+    return tx_id, number, sync

@@ -6,7 +6,7 @@ that one is durable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
 from typing import Protocol
@@ -28,6 +28,11 @@ from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.sender import LeftOut, receipts_of, with_left_out
 from fmq.tx.transaction import Receipts
 from fmq.tx.writer import Writer
+
+Planner = tuple[Ending, Callable[[Ending], bool]]
+"""The records that end a transaction, and what plans them, under the lock. That returns whether it
+did: another call may have been faster.
+"""
 
 
 class Numbered(Protocol):
@@ -158,10 +163,38 @@ class Decisions:
         """Return whether a decision of `entry`, which is shown as undecided, is on its way."""
         return self._ledger.undecided.get(entry.tx) is not entry
 
+    def planner(self, tx_id: str, kind: Kind, number: int) -> Planner | None:
+        """Return how a decision of a transaction's own handle is planned, for a caller that does
+        not wait here; None if it is not undecided and durable: then the calls that wait answer.
+        """
+        with self._commit_queue.lock:
+            self._commit_queue.check()
+            entry = self._ledger.by_tx_id.get(tx_id)
+            if (
+                entry is None
+                or entry.prepare.position >= self._ledger.applied_upto
+                or entry.tx != number
+                or self.is_deciding(entry)
+            ):
+                return None
+        return self._planner(entry, decision_on(entry.prepare, kind, asked=entry.asked))
+
     def _end(
         self, entry: Entry, decided: Decided, sync: bool | None, *, posted: bool
     ) -> Ending | None:
         """Append the records that end `entry`; return None if another call was faster."""
+        planner = self._planner(entry, decided)
+        if planner is None:
+            return None
+        ending, plan = planner
+        if posted:
+            done = self._commit_queue.post(plan, ending, partial(self._is_awaited, entry))
+        else:
+            done = self._commit_queue.run(plan, ending, sync)
+        return ending if done else None
+
+    def _planner(self, entry: Entry, decided: Decided) -> Planner | None:
+        """Read what the records that end `entry` need; return None if another call was faster."""
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
         with self._commit_queue.lock:
@@ -190,11 +223,7 @@ class Decisions:
             self._kept.drop(entry.prepare)
             return True
 
-        if posted:
-            done = self._commit_queue.post(plan, ending, partial(self._is_awaited, entry))
-        else:
-            done = self._commit_queue.run(plan, ending, sync)
-        return ending if done else None
+        return ending, plan
 
     def _is_awaited(self, entry: Entry) -> bool:
         """Return whether a caller waits for what `entry` publishes. Under the lock."""
