@@ -79,7 +79,10 @@ made_frame = partial(tuple.__new__, Frame)  # of a tuple; Frame() itself is a fu
 class BadFrame(Exception):
     """The bytes of the other side break the rules; the connection cannot go on."""
 
-    asked: Frame | None = None  # the head of the frame, if it is known
+    def __init__(self, text: str, asked: Frame | None = None) -> None:
+        """`asked` is the head of the frame, if it is known."""
+        super().__init__(text)
+        self.asked = asked
 
 
 def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 0) -> bytes:
@@ -149,6 +152,6 @@ class Splitter:
         """Raise BadFrame for a payload of more than its limit."""
         limit = self._bytes_max if op in WRITES else self._values_bytes_max
         if size > limit:
-            error = BadFrame(f"a frame of {size:,} bytes, and {limit:,} are the limit")
-            error.asked = Frame(op, flags, handle, request, b"")
-            raise error
+            text = f"a frame of {size:,} bytes, and {limit:,} are the limit"
+            # Not by a variable: it would keep the bytes in a cycle until they are collected.
+            raise BadFrame(text, Frame(op, flags, handle, request, b""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import tracemalloc
@@ -302,6 +303,7 @@ def test_a_connection_that_has_not_said_hello_takes_little_memory(
             made = [Hostile(server) for _ in range(connections)]
             for each in made:
                 each.session.received(bytes(bytearray(begun)))
+            gc.collect()
             used, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
