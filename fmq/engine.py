@@ -537,7 +537,8 @@ class Engine:
 
     def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
         """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
-        taken: another member may have them in hand.
+        taken: another member may have them in hand. Those that a filter will pass over are there
+        too, until a poll has come to them.
         """
         self._enter()
         limit = check_count("limit", limit)

@@ -75,7 +75,9 @@ class GroupInfo:
     """How many messages above `acked_below` are acked."""
     unread: int
     """How many messages of the queue are not acked, those that are delivered included. In the first
-    queue of a topic also `replayed`."""
+    queue of a topic also `replayed`. It is no count of what will be delivered: messages that
+    consumers will pass over, because of the `filter` or because they expire, are in it until a
+    poll has come to them."""
     behind_seconds: float = field(default=0.0, compare=False)
     """How long ago the oldest of these was sent."""
     lost: int = 0
@@ -89,6 +91,9 @@ class GroupInfo:
     replayed: int = 0
     """How many dead letters of the topic were replayed and are not acked. Members compete for them,
     so all are counted in the first queue of the topic, whichever queues they came from."""
+    filter: str = ""
+    """Which messages of the topic the group wants, as "tags:..." or "sql:..."; "" for all. Which of
+    `unread` match it nobody knows before a poll has read them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ GROUP = (
     Column("skipped", "skipped", right=True, optional=True),
     Column("dead_letters", "dead", right=True, optional=True),
     Column("expired", "expired", right=True, optional=True),
+    Column("filter", "filter", optional=True, folds=True),
 )
 MEMBER = (
     Column("name", "member", style="bold", copied=True),

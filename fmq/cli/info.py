@@ -212,4 +212,5 @@ GROUPS = (
     Column("unread", "unread", right=True),
     Column("replayed", "replayed", right=True, optional=True),
     Column("dead_letters", "dead", right=True, optional=True),
+    Column("filter", "filter", optional=True, folds=True),
 )

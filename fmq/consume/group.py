@@ -149,6 +149,8 @@ def _names(members: list[MemberInfo]) -> str:
 
 def _progress(info: GroupInfo) -> str:
     parts = [f"acked below {info.acked_below}", f"{info.unread} unread"]
+    if info.filter:
+        parts[-1] += f", before its filter {info.filter}"
     if info.replayed:
         parts.append(f"{info.replayed} of them replayed")
     if info.behind_seconds:

@@ -420,7 +420,8 @@ class RemoteEngine:
 
     def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
         """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
-        taken: another member may have them in hand.
+        taken: another member may have them in hand. Those that a filter will pass over are there
+        too, until a poll has come to them.
         """
         limit = check_count("limit", limit)
         ranges = self._link.call("unacked", *check_texts(group, topic), limit)

@@ -389,6 +389,7 @@ class Messages:
             dead_letters=self.ledger.dead_letters_of(group),
             expired=0 if subscription is None else subscription.expired,
             replayed=replayed,
+            filter="" if subscription is None else subscription.filter,
         )
         return info, oldest
 

@@ -47,6 +47,23 @@ def test_a_group_is_moved_and_deleted(path: Path, *, is_live: bool) -> None:
         engine.close()
 
 
+def test_replayed_messages_and_filters_are_shown(path: Path) -> None:
+    """Purging all dead letters reaches those that were replayed."""
+    with fmq.open(path) as engine:
+        engine.send_many("orders", [b"3", b"4"])
+        with engine.consumer("orders", group="billing") as consumer:
+            for delivery in consumer.poll():
+                delivery.reject("no")
+        engine.dead_letters("billing").replay()
+        engine.group("billing").set_filter("orders", fmq.filters.tags("paid"))
+    for command in (("group", "list"), ("group", "show"), ("info",)):
+        name = ["billing"] if command[-1] == "show" else []
+        (line,) = fmq_json(*command, path, *name).of("group")
+        assert (line["unread"], line["replayed"], line["filter"]) == (2, 2, "tags:paid")
+    assert fmq_json("dead", "purge", path, "billing", "--all").lines[0]["dead_letters"] == 2
+    assert progress(path) == {"billing": (5, 0)}
+
+
 def test_what_is_wrong_is_said(path: Path) -> None:
     code, _, error = fmq_json("group", "show", path, "biling")
     assert code == 3

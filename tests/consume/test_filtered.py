@@ -61,6 +61,29 @@ def test_only_what_matches_is_delivered(engine: Engine, limit: int, *, in_one: b
         assert (info.acked_below, info.unread) == (40, 0)
 
 
+def test_unread_counts_what_the_filter_has_yet_to_look_at(disk: CrashDisk) -> None:
+    """Each info says which filter the group has, so that nobody takes it for what is wanted."""
+    wide = filters.sql("n >= 0")
+    with opened(disk) as engine:
+        paid = send(engine, 9)
+        with engine.consumer("t", group="g", filter=PAID) as consumer:
+            (info,) = engine.groups("g")
+            assert (info.unread, info.filter) == (9, "tags:paid")
+            said = "9 unread, before its filter tags:paid"
+            assert said in engine.group("g").explain()
+            with fmq.open("data", disk=disk, read_only=True) as reader:
+                assert reader.groups("g") == [info]
+            assert polled(consumer, ack=False) == paid
+            engine.sync()
+            (info,) = engine.groups("g")
+            assert info.unread == len(paid)
+        engine.group("g").set_filter("t", wide)
+        assert engine.groups("g")[0].filter == f"sql:{wide.normal}"
+        engine.group("g").set_filter("t", None)
+        assert engine.groups("g")[0].filter == ""
+        assert "before its filter" not in engine.group("g").explain()
+
+
 def test_batches_are_in_one_piece(engine: Engine) -> None:
     for tag in ("paid", "paid", "open", "paid"):
         engine.send("t", tag.encode(), tag=tag)
