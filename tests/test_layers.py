@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
     "fmq.network": GROUND,
     "fmq.server": TX
-    | {"fmq.processes", "fmq.network", "fmq.recovery.layout"}
+    | {"fmq.processes", "fmq.network", "fmq.recovery.layout", "fmq.allocation"}
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from fmq.allocation.arguments import check_arguments
@@ -15,18 +16,21 @@ Q = TypeVar("Q", bound=Hashable)
 T = TypeVar("T", bound=Hashable)
 
 
-def by_room(rooms: Collection[str], queue_room: Callable[[Any], str | None]) -> ByRoom:
+def by_room(
+    rooms: Collection[str], queue_room: Callable[[Any], str | None] | Mapping[Any, str]
+) -> ByRoom:
     """Return the strategy that shares only the queues of some rooms, evenly among all members.
 
-    `queue_room` returns the room of a queue, or None for a queue that is in no room. Nobody reads
-    a queue outside of `rooms`. Which room a member is in does not matter.
+    `queue_room` is a table, such as {0: "east", 1: "west"}, or a function that returns the room of
+    a queue, or None for a queue that is in no room. Nobody reads a queue outside of `rooms`. Which
+    room a member is in does not matter. Through fmq.connect it has to be a table.
 
     Each member gets a run of neighbouring queues. What is left over is dealt out from the first
     member on, one queue each. Raises BadAllocation if `rooms` is empty.
     """
     if isinstance(rooms, str):
         raise TypeError(f"rooms={rooms!r}: are several, not str; pass a list of them.")
-    return ByRoom(tuple(sorted(set(rooms))), queue_room)
+    return ByRoom(tuple(sorted(set(rooms))), room_function("queue", queue_room))
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,17 +70,20 @@ class ByRoom:
 
 def nearby(
     inner: Callable[..., Any],
-    queue_room: Callable[[Any], str],
-    member_room: Callable[[str], str],
+    queue_room: Callable[[Any], str] | Mapping[Any, str],
+    member_room: Callable[[str], str] | Mapping[str, str],
 ) -> Nearby:
     """Return the strategy that has queues read in their own room, if there is a member.
 
     The strategy `inner` shares the queues of each room among the members of that room. It shares
     the queues of a room without members among all members, one such room after the other.
 
-    The strategy raises BadAllocation for a queue or a member whose room is None or empty.
+    A room is what a function returns, or what a table says. Through fmq.connect both have to be
+    tables. Queues and members without a row in their table are in one more room, together. The
+    strategy raises BadAllocation for a queue or a member whose function returns None or "".
     """
-    return Nearby(inner, queue_room, member_room)
+    queues, members = room_function("queue", queue_room), room_function("member", member_room)
+    return Nearby(inner, queues, members)
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,10 +139,47 @@ def by_their_room(
     found: dict[str, list[T]] = {}
     for value in values:
         room = room_of(value)
-        if not room:
+        if not room and not isinstance(room_of, RoomTable):
             raise BadAllocation(
                 f"{what}_room({value!r}) returned {room!r}, and every {what} must be in a room. "
                 "Return one for it, if only a room of its own."
             )
-        found.setdefault(room, []).append(value)
+        found.setdefault(room or "", []).append(value)
     return found
+
+
+@dataclass(frozen=True, repr=False)
+class RoomTable:
+    """The room of each queue or member that a table has. `rows` are sorted."""
+
+    rows: tuple[tuple[Any, str], ...]
+
+    @property
+    def name(self) -> str:
+        """The text that describes it."""
+        return f"{dict(self.rows)}"
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @cached_property
+    def _rooms(self) -> dict[Any, str]:
+        return dict(self.rows)
+
+    def __call__(self, value: Any) -> str:
+        """Return the room, or "" for a value that has no row."""
+        return self._rooms.get(value, "")
+
+
+def room_function(what: str, rooms: Callable[[Any], T] | Mapping[Any, str]) -> Callable[[Any], Any]:
+    """Return the function of a table; a function as it is. Raises TypeError or BadAllocation."""
+    if not isinstance(rooms, Mapping):
+        return rooms
+    for value, room in rooms.items():
+        if not isinstance(room, str):
+            raise TypeError(f"{what}_room[{value!r}] is a str, not {type(room).__name__}.")
+        if not room:
+            raise BadAllocation(
+                f"{what}_room has an empty room for {value!r}. Name a room, or leave the row out."
+            )
+    return RoomTable(tuple(sorted(rooms.items())))

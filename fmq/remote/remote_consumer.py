@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import finalize
 
+from fmq.allocation.saying import Said
 from fmq.consume.advancing import note_handled
 from fmq.consume.backoff import Retry
 from fmq.consume.consumer import OnChange
@@ -92,7 +93,7 @@ class Membership:
         group: str,
         lease_seconds: float,
         name: str,
-        strategy: str | None,
+        strategy: Said | None,
         wanted: str | None,
         retry: Retry,
         ordered: bool,

@@ -10,6 +10,8 @@ from itertools import count
 from types import TracebackType
 from typing import Any
 
+from fmq.allocation import Strategy
+from fmq.allocation.saying import say
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.clock import Clock
@@ -335,7 +337,7 @@ class RemoteEngine:
         group: str,
         lease_seconds: float | None = None,
         member: str | None = None,
-        strategy: str | None = None,
+        strategy: str | Strategy | None = None,
         ordered: bool = False,
         strict: bool = False,
         on_change: OnChange | None = None,
@@ -346,7 +348,8 @@ class RemoteEngine:
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
-        A `strategy` is named, as the engine process cannot have a function of this one.
+        A `strategy` is a name or one of fmq.allocation, with tables instead of functions: the
+        engine process cannot call a function of this one.
         """
         self._link.check()
         names, group, lease = check_membership(
@@ -357,13 +360,9 @@ class RemoteEngine:
         who = check_member(name, names, strategy, **how, retry=retry, expired=expired)
         if check_flag("broadcast", broadcast):
             check_broadcast(strategy, ordered=ordered, strict=strict)
-        if callable(strategy):
-            raise TypeError(
-                f"strategy={strategy!r}: the engine is another process and cannot call it. Nothing "
-                "was changed; give the name of one of fmq.allocation."
-            )
+        said = None if strategy is None or who.strategy is None else say(who.strategy)
         wanted = None if filter is None else text_of(filter)
-        asked = names, group, lease, name, strategy, wanted, who.retry, ordered, strict
+        asked = names, group, lease, name, said, wanted, who.retry, ordered, strict
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
         return RemoteConsumer(*what, Membership(*asked, on_change, broadcast, expired))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fmq.allocation.saying import strategy_said
 from fmq.consume.backoff import retry_said
 from fmq.consume.membership import COUNT
 from fmq.consume.sieve import filter_of
@@ -76,6 +77,7 @@ class Consuming:
         ordered, strict, is_told, broadcast, expired = how
         if wanted:
             filter_of(wanted)  # or a refusal: each poll of the group has to read it
+        shares = None if strategy is None else strategy_said(strategy)
         if asked.handle not in self._members:
             check_held("consumers of one client", self._members)
         self._host.commit()
@@ -83,7 +85,7 @@ class Consuming:
         if old is not None:
             old.leave(is_lost=True)
         consumer = self._host.engine._consumer(
-            *(topics, group, lease, member, strategy, wanted),
+            *(topics, group, lease, member, shares, wanted),
             ordered=ordered,
             strict=strict,
             is_told=is_told,

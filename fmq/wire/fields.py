@@ -99,12 +99,25 @@ def optional(field: Field) -> Field:
     return check
 
 
-def list_of(field: Field) -> Field:
-    """Return the field of a list."""
+def within(least: int, most: int) -> Field:
+    """Return the field of a whole number from `least` to `most`."""
+
+    def check(what: str, value: Any) -> Any:
+        if type(value) is not int or not least <= value <= most:
+            raise _refuse(what, value, f"a whole number from {least:,} to {most:,}")
+        return value
+
+    return check
+
+
+def list_of(field: Field, most: int | None = None) -> Field:
+    """Return the field of a list, of at most `most` values."""
 
     def check(what: str, value: Any) -> Any:
         if type(value) is not list:
             raise _refuse(what, value, "a list")
+        if most is not None and len(value) > most:
+            raise _refuse(what, value, f"a list of at most {most:,}")
         return [field(what, each) for each in value]
 
     return check

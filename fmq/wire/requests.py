@@ -29,6 +29,7 @@ from fmq.wire.fields import (
     u16,
     u32,
     u64,
+    within,
     written,
 )
 from fmq.wire.frames import BadFrame, Op
@@ -139,6 +140,43 @@ CHANGES: dict[str, Row] = {
     "skip": Row(group=text, topic=text, queue=scalar, offset=scalar, count=scalar),
 }
 
+TABLE_ROWS_MAX = 4096
+VIRTUAL_NODES_MAX = 1000
+QUEUE_ROOMS = list_of(Row(queue=u16, room=text), TABLE_ROWS_MAX)
+MEMBER_ROOMS = list_of(Row(member=text, room=text), TABLE_ROWS_MAX)
+
+
+def _strategy_of(kinds: dict[str, Row]) -> Field:
+    """Return the field of a strategy: its name, or a list of its name and its arguments."""
+
+    def check(what: str, value: Any) -> Any:
+        if type(value) is not list:
+            return text(what, value)
+        if not value or type(value[0]) is not str or value[0] not in kinds:
+            raise TypeError(
+                f"{what}={value!r:.80}: begins with one of {', '.join(kinds)}. Nothing was changed."
+            )
+        name, *args = value
+        return [name, *kinds[name](what, args)]
+
+    return check
+
+
+INNER_STRATEGIES: dict[str, Row] = {
+    "consistent_hash": Row(virtual_nodes=within(1, VIRTUAL_NODES_MAX)),
+    "by_room": Row(rooms=list_of(text, TABLE_ROWS_MAX), queue_room=QUEUE_ROOMS),
+    "by_configuration": Row(
+        table=list_of(Row(member=text, queues=list_of(u16, TABLE_ROWS_MAX)), TABLE_ROWS_MAX)
+    ),
+}
+STRATEGIES: dict[str, Row] = {
+    **INNER_STRATEGIES,
+    "nearby": Row(
+        inner=_strategy_of(INNER_STRATEGIES), queue_room=QUEUE_ROOMS, member_room=MEMBER_ROOMS
+    ),
+}
+"""The arguments that a strategy of this name has in a JOIN, see fmq.allocation.saying."""
+
 JOIN = Row(
     8,
     topics=list_of(text),
@@ -146,7 +184,7 @@ JOIN = Row(
     lease_seconds=seconds,
     claims=list_of(Row(number=u32, topic=text, queue=u16, first=u64, end=u64)),
     member=text,
-    strategy=optional(text),
+    strategy=optional(_strategy_of(STRATEGIES)),
     filter=optional(written),
     retry=optional(_retry),
     ordered=flag,

@@ -109,6 +109,14 @@ def test_nearby_refuses_what_is_in_no_room(nowhere: Any) -> None:
             strategy([0], ["a"])
 
 
+def test_a_table_names_rooms() -> None:
+    wrong: Any = {0: 7}
+    with pytest.raises(TypeError, match=r"queue_room\[0\] is a str, not int"):
+        by_room(["here"], wrong)
+    with pytest.raises(BadAllocation, match=r"member_room has an empty room for 'a'"):
+        nearby(average, {}, {"a": ""})
+
+
 @pytest.mark.parametrize("name", ["", "Average", "nearby"])
 def test_an_unknown_name_is_refused_with_those_that_there_are(name: str) -> None:
     with pytest.raises(BadAllocation, match="Use one of average, by_circle, consistent_hash, stic"):
@@ -180,6 +188,11 @@ TEXTS: list[tuple[Any, str]] = [
     (
         nearby(consistent_hash(), room, str.lower),
         f"nearby(consistent_hash(virtual_nodes=10), queue_room={HERE}.room, member_room=str.lower)",
+    ),
+    (by_room(["a"], {1: "b", 0: "a"}), "by_room(rooms=['a'], queue_room={0: 'a', 1: 'b'})"),
+    (
+        nearby(average, {0: "a"}, {"m": "a"}),
+        "nearby(average, queue_room={0: 'a'}, member_room={'m': 'a'})",
     ),
     (by_configuration({"b": [2], "a": [1, 0]}), "by_configuration({'a': [0, 1], 'b': [2]})"),
     (room, f"{HERE}.room"),

@@ -10,6 +10,15 @@ import pytest
 
 import fmq
 from fmq import Delivery, Engine
+from fmq.allocation import (
+    average,
+    by_configuration,
+    by_room,
+    consistent_hash,
+    describe,
+    nearby,
+    sticky,
+)
 from fmq.errors import (
     BadAllocation,
     BadName,
@@ -238,6 +247,61 @@ def test_a_strategy_that_gives_a_queue_twice_is_refused(engine: Engine) -> None:
         with pytest.raises(BadAllocation, match="wrong"):
             joined(engine, "b", strategy=wrong)
         assert len(polled(a)) == 40
+
+
+ROOMS = {0: "east", 1: "east", 2: "west"}
+PEOPLE = {"a": "east", "b": "west"}
+TABLES: list[tuple[Any, list[int], list[int]]] = [
+    (average, [0, 1], [2, 3]),
+    (consistent_hash(), [], [0, 1, 2, 3]),
+    (consistent_hash(virtual_nodes=20), [0], [1, 2, 3]),
+    (by_room(["east"], ROOMS), [0], [1]),
+    (by_configuration({"a": [3], "b": [2, 0], "c": []}), [3], [0, 2]),
+    (nearby(average, ROOMS, PEOPLE), [0, 1, 3], [2]),
+    (nearby(sticky, ROOMS, {"a": "east"}), [0, 1, 2], [3]),
+    (nearby(consistent_hash(22), {}, PEOPLE), [0, 3], [1, 2]),
+]
+
+
+def text_of(value: Any) -> str:
+    return describe(value) if callable(value) else str(value)
+
+
+@pytest.mark.parametrize(("strategy", "of_a", "of_b"), TABLES, ids=text_of)
+def test_a_strategy_with_its_table(
+    engine: Engine, strategy: Any, of_a: list[int], of_b: list[int]
+) -> None:
+    with joined(engine, "a", strategy=strategy), joined(engine, "b", strategy=strategy):
+        members = {each.name: each for each in engine.group("g").members()}
+        assert {each.strategy for each in members.values()} == {describe(strategy)}
+        assert [queue for _, queue in members["a"].owns] == of_a
+        assert [queue for _, queue in members["b"].owns] == of_b
+
+
+DIFFERENT: list[tuple[Any, Any]] = [
+    (consistent_hash(3), consistent_hash(4)),
+    (by_room(["east"], ROOMS), by_room(["east"], {**ROOMS, 3: "east"})),
+    (by_configuration({"a": [0]}), by_configuration({"a": [0], "b": []})),
+    (nearby(average, ROOMS, PEOPLE), nearby(sticky, ROOMS, PEOPLE)),
+    (nearby(average, ROOMS, PEOPLE), nearby(average, ROOMS, {"a": "east"})),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=text_of)
+def test_other_arguments_make_another_strategy(engine: Engine, one: Any, other: Any) -> None:
+    with joined(engine, "a", strategy=one), pytest.raises(StrategyDiffers):
+        joined(engine, "b", strategy=other)
+
+
+def test_what_comes_later_needs_no_row_in_a_table(engine: Engine) -> None:
+    """Queues and members without a row are in a room together: nobody is refused for them."""
+    strategy = nearby(average, ROOMS, PEOPLE)
+    with joined(engine, "a", strategy=strategy), joined(engine, "new", strategy=strategy):
+        engine.topic("t").add_queues(1)
+        members = {each.name: each for each in engine.group("g").members()}
+        assert [queue for _, queue in members["new"].owns] == [3]
+    with joined(engine, "new", strategy=strategy) as new:
+        assert queues(polled(new)) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("strategy", ["by_magic", 7])

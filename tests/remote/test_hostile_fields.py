@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fmq.errors import EngineFailed
+from fmq.errors import BadAllocation, EngineFailed
 from fmq.server.calls import CALLS
 from fmq.server.writes import GROUP_CHANGES
 from fmq.testing import CrashDisk, FakeClock
@@ -121,6 +121,13 @@ CHANGES: dict[str, list[Any]] = {
     "set_filter": ["g", "t", ""],
     "skip": ["g", "t", 0, 2, 1],
 }
+TABLE = [[0, "a"], [1, "b"]]
+STRATEGIES: dict[str, list[Any]] = {
+    "consistent_hash": [20],
+    "by_room": [["a"], TABLE],
+    "by_configuration": [[["m", [0, 1]], ["n", []]]],
+    "nearby": [["by_room", ["a"], TABLE], TABLE, [["m", "a"]]],
+}
 COLLECTED = [
     *(0, 0, None, "T", True, "p", None, False, [[HANDLE, 0, 0, 1]]),
     [["m", 1, {"bytes": "61"}, None], ["n", 0, None, -1]],
@@ -138,6 +145,10 @@ def sound() -> dict[str, Sound]:
         "PREPARE": Sound(Op.PREPARE, COLLECTED, RUN),
         "READ": Sound(Op.READ, ["t", 0, 0, 10, 0.0, 5]),
         "JOIN": Sound(Op.JOIN, said),
+        **{
+            f"JOIN {name}": Sound(Op.JOIN, [*said[:5], [name, *args], *how[1:]])
+            for name, args in STRATEGIES.items()
+        },
         "POLL": Sound(Op.POLL, [2, 0.0, True, 6]),
         "ACK": Sound(Op.ACK, [0, 0, 1, 0, 0, 1], ack, ACK),
         "ACK_ALL": Sound(Op.ACK_ALL, [0, 0, 1, 0, 0, 1], ack, ACK),
@@ -241,6 +252,33 @@ def test_every_request_of_the_protocol_is_here() -> None:
     assert {each.op for each in EVERY.values()} == set(Op)
     assert {name[5:] for name in EVERY if name.startswith("CALL ")} == set(CALLS)
     assert {name[7:] for name in EVERY if name.startswith("CHANGE ")} == set(GROUP_CHANGES)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(["consistent_hash", number] for number in (0, -1, 1001, 10**30, True, 2.0, "2")),
+        *([], ["average", 1], ["by_magic", 1], [["nearby"]], ["consistent_hash"]),
+        *(["by_room", [], []], ["by_room", ["a"], [[0, "a"]] * 4097], ["by_room", "a", []]),
+        *(["by_room", ["a"], [[1 << 16, "a"]]], ["by_room", ["a"], [[0, ""]]]),
+        *(["by_configuration", [["m", [0, 0]]]], ["by_configuration", [["", [0]]]]),
+        ["by_configuration", [["m", [*range(4097)]]]],
+        ["nearby", ["nearby", "average", [], []], [], []],
+        ["nearby", "by_magic", [], []],
+    ],
+    ids=lambda strategy: f"{strategy!r:.40}",
+)
+def test_a_strategy_that_no_client_of_fmq_says_is_refused(strategy: Any) -> None:
+    clock = FakeClock()
+    with opened(CrashDisk(), clock) as engine:
+        client = Hostile(MemoryServer(engine, clock))
+        client.hello(VERSION, bytes(CLIENT_BYTES), None)
+        join = [["t"], "g", 30.0, [], "m", strategy, None, None]
+        client.send(frame(Op.JOIN, 2, encode_values(join), handle=HANDLE))
+        last = client.answers[-1]
+        assert last.flags & FAILED
+        assert isinstance(decode_error(last.payload), (TypeError, BadAllocation))
+        assert not engine.groups()
 
 
 @pytest.mark.parametrize("name", EVERY)
