@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TextIO
 
 import fmq
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
 from fmq.cli.supervised import notify, passed_sockets
 from fmq.errors import BadOption
+from fmq.recovery.layout import SERVER_LOG
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
+LOG_BYTES_MAX = 1 << 20  # of SERVER.log
 LET_GO_SECONDS = 10.0  # how long another process may take to release the directory
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
@@ -63,8 +67,47 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
     Listens on the sockets that a supervisor has passed, and tells it when clients are served.
     """
     _allow_many_files()
-    with _signals_wait():
+    with _signals_wait(), _logs(os.path.join(chosen.directory, SERVER_LOG), chosen.on_demand):
         return _serve(chosen)
+
+
+class _Log(logging.StreamHandler[TextIO]):
+    """Writes to standard error. If that is SERVER.log, the file is cut at LOG_BYTES_MAX."""
+
+    def __init__(self, path: str | None) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        super().emit(record)
+        if self._path is not None:
+            with suppress(OSError):
+                cut_log(self._path)
+
+
+def cut_log(path: str) -> None:
+    """Keep the last half of a log that has become larger than LOG_BYTES_MAX, in whole lines."""
+    if os.stat(path).st_size <= LOG_BYTES_MAX:
+        return
+    with open(path, "r+b") as file:
+        file.seek(-LOG_BYTES_MAX // 2, os.SEEK_END)
+        kept = file.read().partition(b"\n")[2]
+        file.seek(0)
+        file.write(kept)
+        file.truncate()
+
+
+@contextmanager
+def _logs(path: str, is_on_demand: bool) -> Iterator[None]:
+    """Log with time, level and name. Whoever has started a process on demand made it a file."""
+    log = _Log(path if is_on_demand else None)
+    logging.getLogger().addHandler(log)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(log)
 
 
 def _serve(chosen: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fmq.feedback.open_questions import Baseline
 from fmq.parts import Parts
+from fmq.server.bad_connections import BadConnections
 from fmq.server.handed_out import HandedOut, former_in
 from fmq.server.turn import Turn
 from fmq.server.waking import Waits
@@ -55,6 +56,7 @@ class Host:
                 parts.groups.hold_former(former.upto, until)
         self.turn = Turn(parts.commit_queue, after)
         self.waits = Waits(loop, parts.commit_queue, parts.writer.clock.monotonic)
+        self.bad_connections = BadConnections(loop.call_later, parts.writer.clock.monotonic)
         self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number
         self.sessions: dict[bytes, Session] = {}  # by client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
@@ -112,6 +114,7 @@ class Host:
         self.commit()
         for session in [*self.sessions.values()]:
             session.ended()
+        self.bad_connections.say()
         self.handed_out.close()
 
     def answered(self, session: Session) -> None:

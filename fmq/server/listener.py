@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
+from typing import Any
 
 from fmq.errors import NotAllowed, NotServed
 from fmq.network import keep_alive
@@ -56,7 +57,8 @@ class ClientSocket(asyncio.BufferedProtocol):
         assert transport is not None
         transport.write(data)
         if transport.get_write_buffer_size() > UNREAD_BYTES_CUT:
-            logger.warning("a client that reads no answers was cut off")
+            bad = self._listener.host.bad_connections
+            bad.note("a client that reads no answers was cut off")
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -122,6 +124,7 @@ class SocketListener:
         self.loop = asyncio.new_event_loop()
         self.host = make_host(self.loop)
         self.host.failed = self._engine_failed
+        self.loop.set_exception_handler(self._trouble)
         self.connections: set[ClientSocket] = set()
         self.has_ended = Event()
         self.failure: BaseException | None = None
@@ -159,6 +162,14 @@ class SocketListener:
     def quiet_seconds(self) -> float:
         """Return for how long there has been no connection."""
         return 0.0 if self.connections else self.loop.time() - self._quiet_since
+
+    def _trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count what the system refuses, such as one more descriptor, and failures of TLS."""
+        error = context.get("exception")
+        if isinstance(error, OSError):
+            self.host.bad_connections.note(f"{context.get('message')}: {error}")
+        else:
+            loop.default_exception_handler(context)
 
     def _engine_failed(self) -> None:
         self._stopping.set()

@@ -5,7 +5,6 @@ It knows no socket. A driver hands it the bytes that arrive, and sends those tha
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sized
 from functools import partial
@@ -42,8 +41,6 @@ from fmq.wire.frames import (
 )
 from fmq.wire.requests import CallAsked, decode
 from fmq.wire.values import encode_error, encode_values
-
-logger = logging.getLogger("fmq.server")
 
 
 class Session:
@@ -157,7 +154,7 @@ class Session:
 
     def refuse(self, error: StorageError, asked: Frame | None = None) -> None:
         """Answer `asked` with an error, or no request in particular, and close."""
-        logger.warning("%s", error)
+        self.host.bad_connections.note(str(error))
         op, request = (0, 0) if asked is None else (asked.op, asked.request)
         self._answers.append(frame(op, request, encode_error(error), flags=FAILED))
         self.flush()

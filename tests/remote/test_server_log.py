@@ -1,0 +1,51 @@
+"""What a server logs: little of bad connections, with time, level and name, and a bounded file."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.cli.serve import LOG_BYTES_MAX
+from fmq.wire.frames import Op, frame
+from fmq.wire.values import encode_values
+from tests.remote.hostile import Hostile, served
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING fmq\.server: a connection was ")
+
+
+def test_bad_connections_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """The first at once, then how many there were; nothing more when there are none."""
+    with served() as server:
+        for _ in range(1_000):
+            Hostile(server).send(frame(Op.POLL, 1, encode_values([1, 0.0, True])))
+        assert len(caplog.records) == 1
+        assert "a first frame that is no HELLO" in caplog.records[0].getMessage()
+        for _ in range(3):
+            while server.loop.step():
+                pass
+        assert len(caplog.records) == 2
+        assert "999 more connections" in caplog.records[1].getMessage()
+
+
+def test_the_log_of_a_process_on_demand_says_when_and_is_bounded(tmp_path: Path) -> None:
+    """A directory was used for years; one more bad connection comes."""
+    log = tmp_path / "SERVER.log"
+    fmq.open(tmp_path).close()
+    log.write_bytes(b"an old line\n" * (3 * LOG_BYTES_MAX // 12))
+    log.chmod(0o600)
+    with fmq.connect(tmp_path) as client:
+        with socket.socket(socket.AF_UNIX) as bad:
+            bad.connect(str(tmp_path / "SOCKET"))
+            bad.sendall(frame(Op.POLL, 1, encode_values([1, 0.0, True])))
+            while bad.recv(1000):
+                pass
+        client.sync()
+    assert log.stat().st_size < LOG_BYTES_MAX
+    lines = log.read_text().splitlines()
+    assert set(lines[:-1]) == {"an old line"}
+    assert LINE.match(lines[-1])
+    fmq.open(tmp_path, timeout=10.0).close()  # ends the process
