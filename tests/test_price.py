@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +24,15 @@ from benchmarks.price.table import (
     with_reasons,
 )
 
+ROOT = Path(__file__).parent.parent
 SEND = Key("open", "send")
+
+
+def test_no_public_call_has_become_dearer() -> None:
+    """In a process of its own, where no other test has filled a cache."""
+    run = [sys.executable, "-m", "benchmarks.price", "--check"]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def page(**figures: int) -> Page:
