@@ -352,7 +352,14 @@ class Story:
             self._call(
                 lambda: self.engine.dead_letters(group).purge(all=True),
                 lambda state: state.dead.update({group: {}}),
+                lambda state: self._drop_replayed(state, group),
             )
+            self.hand = [each for each in self.hand if each.group != group or not each.again]
+
+    @staticmethod
+    def _drop_replayed(state: State, group: str) -> None:
+        for key in [key for key in state.again if key[0] == group]:
+            state.again[key] = []
 
     def _checkpoint(self) -> None:
         self.engine.checkpoint()
