@@ -19,7 +19,7 @@ from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.delivery import Deliveries, Delivery, DeliveryBatch
 from fmq.consume.group import Group
 from fmq.consume.handling import Handler
-from fmq.consume.membership import COUNT
+from fmq.consume.membership import COUNT, RAISE
 from fmq.consume.topic import TopicHandle
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.service import Feedback
@@ -234,6 +234,7 @@ class WritingEngine(AnyEngine, Protocol):
         broadcast: bool = False,
         retry: Retry | None = None,
         expired: str = COUNT,
+        damaged: str = RAISE,
     ) -> AnyConsumer:
         """Return a member of `group`, which shares the messages of `topics`."""
 

@@ -24,7 +24,7 @@ from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange
 from fmq.consume.dead_letter import DeadLetters, EngineDeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import COUNT, check_member, check_membership
+from fmq.consume.membership import COUNT, RAISE, SKIP, check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of
@@ -405,6 +405,7 @@ class Engine:
         broadcast: bool = False,
         retry: Retry | None = None,
         expired: str = COUNT,
+        damaged: str = RAISE,
     ) -> Consumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -419,6 +420,8 @@ class Engine:
         every message from now on, whatever others get, and leaves nothing behind when it goes.
         `retry` says how often a message is tried, and how long it waits after a failed attempt.
         `expired` messages are passed over: they "count", or each becomes a "dead_letter", too.
+        At a `damaged` message a poll "raise"s, or it "skip"s all of that record, as `group.skip`
+        does, with a warning in the log.
         """
         name = new_member() if member is None else member
         is_told = on_change is not None
@@ -433,6 +436,7 @@ class Engine:
             broadcast=broadcast,
             retry=retry,
             expired=expired,
+            damaged=damaged,
         )
 
     def _consumer(
@@ -451,15 +455,18 @@ class Engine:
         broadcast: bool = False,
         retry: Retry | None = None,
         expired: str = COUNT,
+        damaged: str = RAISE,
     ) -> Consumer:
         """Return a consumer. One that `is_told` without `on_change` serves a client."""
         self._check()
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
-        how = {"ordered": ordered, "strict": strict, "is_told": is_told}
-        who = check_member(member, names, strategy, **how, retry=retry, expired=expired)
+        how: dict[str, Any] = {"ordered": ordered, "strict": strict, "is_told": is_told}
+        how |= {"retry": retry, "expired": expired, "damaged": damaged}
+        who = check_member(member, names, strategy, **how)
         parts = self._parts
         what = parts.messages, parts.groups, self._writer, self._check, who
-        rest = lease, self._after, parts.burying, on_change
+        skip = parts.group_changes.skip if damaged == SKIP else None
+        rest = lease, self._after, parts.burying, on_change, skip
         if not check_flag("broadcast", broadcast):
             parts.group_changes.join(group, names, wanted)
             return Consumer(*what, group, *rest)

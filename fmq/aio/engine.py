@@ -24,7 +24,7 @@ from fmq.bind.on_loop import AsyncBoundTransaction
 from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange
-from fmq.consume.membership import COUNT, check_member, check_membership
+from fmq.consume.membership import COUNT, RAISE, check_member, check_membership
 from fmq.errors import WrongState
 from fmq.filters import Filter
 from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
@@ -320,6 +320,7 @@ class AsyncEngine:
         broadcast: bool = False,
         retry: Retry | None = None,
         expired: str = COUNT,
+        damaged: str = RAISE,
     ) -> AsyncConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -329,8 +330,9 @@ class AsyncEngine:
         side.check()
         names, group, lease = check_membership(topics, group, lease_seconds, engine.options)
         name = new_member() if member is None else member
-        how = {"ordered": ordered, "strict": strict, "is_told": False}
-        check_member(name, names, strategy, **how, retry=retry, expired=expired)
+        how: dict[str, Any] = {"ordered": ordered, "strict": strict, "is_told": False}
+        how |= {"retry": retry, "expired": expired, "damaged": damaged}
+        check_member(name, names, strategy, **how)
         join = partial(
             engine.consumer,
             names,
@@ -345,6 +347,7 @@ class AsyncEngine:
             broadcast=broadcast,
             retry=retry,
             expired=expired,
+            damaged=damaged,
         )
         return AsyncConsumer(side, join, names, group, name)
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from copy import copy
 from datetime import datetime
+from math import inf
 
 from fmq.clock import as_us
 from fmq.consume.groups import Groups
@@ -148,7 +149,7 @@ class GroupChanges:
 
         def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
-            self._check_decided(group, topic, number)
+            self._check_decided(group, topic, number, offset, offset + count)
             (queue,) = self._queues(topic, number)
             _check_end(queue, offset + count)
             return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
@@ -364,12 +365,20 @@ class GroupChanges:
         if not topics or topic not in (None, *topics):
             raise UnknownGroup(group, topic or "", topics)
 
-    def _check_decided(self, group: str, topic: str = "", number: int | None = None) -> None:
+    def _check_decided(
+        self,
+        group: str,
+        topic: str = "",
+        number: int | None = None,
+        first: int = 0,
+        end: float = inf,
+    ) -> None:
         """Raise StillUndecided if a transaction acks messages there."""
         for entry in self._ledger.undecided.values():
             prepare = entry.prepare
             for ack in prepare.acks:
-                if ack.group == group and topic in ("", ack.topic) and number in (None, ack.queue):
+                is_there = topic in ("", ack.topic) and number in (None, ack.queue)
+                if ack.group == group and is_there and ack.first < end and first < ack.end:
                     raise StillUndecided(prepare.tx_id, group, ack.topic, ack.queue)
 
 

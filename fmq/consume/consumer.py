@@ -84,8 +84,10 @@ class Consumer(Settler):
         after: Callable[[], None],
         burying: Burying,
         on_change: OnChange | None = None,
+        skip: Callable[[str, str, int, int, int], object] | None = None,
     ) -> None:
-        """`check` raises if the engine takes no call, `after` is called after each write.
+        """`check` raises if the engine takes no call, `after` is called after each write. `skip`
+        lets a group pass over messages that are damaged; without it polls raise.
 
         `member`, as the group knows it, is not in the group yet.
         """
@@ -101,6 +103,7 @@ class Consumer(Settler):
         self._left: Callable[[], object] = lambda: None  # called when it is closed
         self._retry = member.retry
         self._on_change = on_change
+        self._skip = skip
         now = messages.clock.monotonic()
         writer.change(partial(_enter, messages, groups, group, member, now))
         leave = partial(_leave, messages, groups, group, member)
@@ -455,13 +458,16 @@ class Consumer(Settler):
                     self._try_give_back(claim, low, high)
                 if pieces or isinstance(error, OffsetGone):
                     break  # retention dropped the messages after the claim, or a poll begins here
-                raise
+                if not isinstance(error, Damaged):
+                    raise
+                self._meet(error, claim.queue, first)
+                break
         return pieces
 
     def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
         """Return the ranges of `claim` that are wanted now."""
         if claim.filter or claim.now_us:
-            return self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
+            return self._sieve.sift(claim, limit, self._meet, in_one_piece=in_one_piece)
         return claim.ranges
 
     def _look(self, wanted: LookWanted, deadline: float) -> None:
@@ -470,27 +476,33 @@ class Consumer(Settler):
         try:
             self._sieve.look(wanted, Claim(self._member, queue, holds, first, end), deadline)
         except Damaged as error:
-            self._say_how_to_go_on(error, queue, first)
-            raise
+            self._meet(error, queue, first)
 
     def _read(self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]) -> C:
         """Read a range. Give back what `read` does not return, or all if it raises."""
         try:
             taken = read(claim.queue, first, end - first)
-        except BaseException as error:
+        except BaseException:
             self._try_give_back(claim, first, end)
-            if isinstance(error, Damaged):
-                self._say_how_to_go_on(error, claim.queue, first)
             raise
         if first + len(taken) < end:
             self._try_give_back(claim, first + len(taken), end)
         return taken
 
-    def _say_how_to_go_on(self, error: Damaged, queue: Queue, first: int) -> None:
-        """Add the call that passes over the record of `first`, whose messages are lost together."""
+    def _meet(self, error: Damaged, queue: Queue, first: int) -> None:
+        """Pass over the record of `first`, whose messages are lost together, or raise `error`, with
+        the call that does so. This member holds none of them any more.
+        """
         end = first + 1
         with suppress(OffsetGone, StorageError):
             _, end = self._messages.record_at(queue.topic, queue.number, first)
+        if self._skip is not None and error.of_record and not is_internal(queue.topic):
+            self._skip(self._group, queue.topic, queue.number, first, end - first)
+            logger.warning(
+                "the group %r has skipped %s damaged messages, %s/%s from offset %s on: %s",
+                *(self.group, end - first, queue.topic, queue.number, first, error),
+            )
+            return
         many = f", count={end - first}" if end > first + 1 else ""
         lost = f"the {end - first} messages" if many else "the message"
         error.advise(
@@ -498,6 +510,7 @@ class Consumer(Settler):
             f".skip({queue.topic!r}, {queue.number}, {first}{many}), which passes over {lost} of "
             "the damaged record."
         )
+        raise error
 
     def _use_up(self, claim: Claim) -> None:
         """Move to the dead letters what was tried as often as it may be, and not acked. What the

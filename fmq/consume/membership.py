@@ -24,6 +24,9 @@ logger = logging.getLogger("fmq.groups")
 COUNT, DEAD_LETTER = "count", "dead_letter"
 """What a consumer does with messages that have expired."""
 
+RAISE, SKIP = "raise", "skip"
+"""What a consumer does with messages that are damaged."""
+
 
 class OwnedQueue(NamedTuple):
     """A queue that a member gets or loses."""
@@ -145,6 +148,7 @@ def check_member(
     is_told: bool,
     retry: Retry | None = None,
     expired: str = COUNT,
+    damaged: str = RAISE,
 ) -> Member:
     """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
     name = check_name("member", name)
@@ -164,6 +168,7 @@ def check_member(
             f"retry={retry!r}: is an fmq.Retry, as in Retry(5, backoff=10). Nothing was changed."
         )
     buries_expired = check_expired(expired) == DEAD_LETTER
+    check_damaged(damaged)
     how = {"ordered": ordered, "strict": strict, "is_told": is_told}
     how["buries_expired"] = buries_expired
     return Member(name, topics, strategy, **how, retry=DEFAULT if retry is None else retry)
@@ -177,6 +182,16 @@ def check_expired(expired: str) -> str:
             "messages that have expired. Nothing was changed."
         )
     return expired
+
+
+def check_damaged(damaged: str) -> str:
+    """Return what is done about damaged messages; raise BadOption."""
+    if damaged not in (RAISE, SKIP):
+        raise BadOption(
+            f"damaged={damaged!r}: is {RAISE!r} or {SKIP!r}, which says whether a poll goes on "
+            "behind messages that are damaged. Nothing was changed."
+        )
+    return damaged
 
 
 class GroupRoom:

@@ -9,7 +9,7 @@ keys are read before the claim.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import count, repeat
 
@@ -19,7 +19,15 @@ from fmq.consume.expiring import bury_expired
 from fmq.consume.key_order import Key
 from fmq.consume.ordered_claims import LookWanted, learn, next_look
 from fmq.consume.ranges import Ranges, gaps_between, ranges_of
-from fmq.errors import BadFilter, BadOption, FilterDiffers, FmqError, OffsetGone
+from fmq.errors import (
+    BadFilter,
+    BadOption,
+    Damaged,
+    FilterDiffers,
+    FmqError,
+    NewerFormat,
+    OffsetGone,
+)
 from fmq.filters import Filter, stored
 from fmq.store.extension import EXPIRED_ACKS
 from fmq.store.extras import NEVER
@@ -27,6 +35,7 @@ from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
 from fmq.store.reader import Carried
+from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
 
@@ -79,12 +88,19 @@ class Sieve:
         self._writer = writer
         self._group = group
 
-    def sift(self, claim: Claim, limit: int, *, in_one_piece: bool) -> Ranges:
+    def sift(
+        self,
+        claim: Claim,
+        limit: int,
+        meet: Callable[[Damaged, Queue, int], None],
+        *,
+        in_one_piece: bool,
+    ) -> Ranges:
         """Return what is to be handed out of `claim`, at most `limit` messages, as ranges of
         offsets; only the first range if it has to be `in_one_piece`.
 
-        What does not match or has expired is passed over, and the rest is given back. Raises what
-        reading raises if that begins with it.
+        What does not match or has expired is passed over, and the rest is given back. If it begins
+        with what cannot be read, it raises, or calls `meet` with what is damaged and its offset.
         """
         taken: Ranges = []
         for number, (first, end) in enumerate(claim.ranges):
@@ -94,10 +110,13 @@ class Sieve:
                 break
             try:
                 taken += self._sift(claim, first, end, left, in_one_piece=in_one_piece)
-            except BaseException:
+            except BaseException as error:
                 self._give_back(claim, claim.ranges[number:])
-                if not taken:
+                if taken:
+                    break
+                if not isinstance(error, Damaged):
                     raise
+                meet(error, claim.queue, first)
                 break
         return taken
 
@@ -213,33 +232,48 @@ class Sieve:
         further than the first piece if only that is wanted. Add those that match and have expired
         to `expired`.
         """
-        queue, now_us = claim.queue, claim.now_us
+        now_us = claim.now_us
         found: list[int] = []
         wanted = filter_of(claim.filter) if claim.filter else None
         tags = None if wanted is None else wanted.tags_in_bytes
-        while at < end:
-            for carried in self._messages.carried(queue, at, end - at, tags):
-                at = carried.first + carried.messages
-                if tags is not None and not carried.may_have_tag(tags):
-                    if found and in_one_piece:
-                        return found, carried.first
+        for carried in self._carried(claim.queue, at, end, tags):
+            at = carried.first + carried.messages
+            if tags is not None and not carried.may_have_tag(tags):
+                if found and in_one_piece:
+                    return found, carried.first
+                continue
+            looks = repeat(NOTHING) if wanted is None else carried.looks()
+            expiries = carried.expiries_us() if now_us else repeat(NEVER, carried.messages)
+            for offset, expires_us, look in zip(
+                range(carried.first, at), expiries, looks, strict=False
+            ):
+                matches = wanted is None or wanted.matches_message(*look)
+                if matches and expires_us > now_us:
+                    found.append(offset)
+                    if len(found) == limit:
+                        return found, offset + 1
                     continue
-                looks = repeat(NOTHING) if wanted is None else carried.looks()
-                expiries = carried.expiries_us() if now_us else repeat(NEVER, carried.messages)
-                for offset, expires_us, look in zip(
-                    range(carried.first, at), expiries, looks, strict=False
-                ):
-                    matches = wanted is None or wanted.matches_message(*look)
-                    if matches and expires_us > now_us:
-                        found.append(offset)
-                        if len(found) == limit:
-                            return found, offset + 1
-                        continue
-                    if found and in_one_piece:
-                        return found, offset
-                    if matches:
-                        expired.append(offset)
-        return found, end
+                if found and in_one_piece:
+                    return found, offset
+                if matches:
+                    expired.append(offset)
+        return found, at
+
+    def _carried(
+        self, queue: Queue, at: int, end: int, tags: Sequence[bytes] | None
+    ) -> Iterator[Carried]:
+        """Yield what messages carry, up to the first that cannot be read. Raise if it begins with
+        that.
+        """
+        first = at
+        try:
+            while at < end:
+                for carried in self._messages.carried(queue, at, end - at, tags):
+                    at = carried.first + carried.messages
+                    yield carried
+        except (Damaged, NewerFormat, OSError):
+            if at == first:
+                raise
 
     def _pass_over(self, claim: Claim, passed: Ranges, expired: Ranges) -> None:
         """Ack what does not match, and what has expired. It need not be durable at once: it would

@@ -107,6 +107,9 @@ class Locked(StorageError):
 class Damaged(StorageError):
     """Bytes that had been durable are missing or wrong; nothing was changed."""
 
+    of_record = False
+    """Whether the bytes of one record are wrong, and not those of a whole file."""
+
     def __init__(self, file: str, position: int, reason: str) -> None:
         super().__init__(
             f"{file}, position {position}: {reason}. Nothing was changed. "

@@ -33,7 +33,7 @@ from fmq.consume.handling import (
     run,
 )
 from fmq.consume.lookahead import Lookahead
-from fmq.consume.membership import COUNT, OwnedQueue
+from fmq.consume.membership import COUNT, RAISE, OwnedQueue
 from fmq.errors import FmqError, LeaseLost
 from fmq.message import Message
 from fmq.remote.link import Link
@@ -101,6 +101,7 @@ class Membership:
         on_change: OnChange | None,
         broadcast: bool = False,
         expired: str = COUNT,
+        damaged: str = RAISE,
     ) -> None:
         self.topics = topics
         self.group = group
@@ -110,7 +111,8 @@ class Membership:
         self.retry = retry
         self.ordered = ordered
         told = on_change is not None
-        self._how = strategy, wanted, retry.said(), ordered, strict, told, broadcast, expired
+        how = ordered, strict, told, broadcast, expired, damaged
+        self._how = strategy, wanted, retry.said(), *how
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:

@@ -21,7 +21,7 @@ from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange
 from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import COUNT, check_member, check_membership
+from fmq.consume.membership import COUNT, RAISE, check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of
@@ -345,6 +345,7 @@ class RemoteEngine:
         broadcast: bool = False,
         retry: Retry | None = None,
         expired: str = COUNT,
+        damaged: str = RAISE,
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -356,8 +357,9 @@ class RemoteEngine:
             topics, group, lease_seconds, self._link.hello.options
         )
         name = new_member() if member is None else member
-        how = {"ordered": ordered, "strict": strict, "is_told": False}
-        who = check_member(name, names, strategy, **how, retry=retry, expired=expired)
+        how: dict[str, Any] = {"ordered": ordered, "strict": strict, "is_told": False}
+        how |= {"retry": retry, "expired": expired, "damaged": damaged}
+        who = check_member(name, names, strategy, **how)
         if check_flag("broadcast", broadcast):
             check_broadcast(strategy, ordered=ordered, strict=strict)
         said = None if strategy is None or who.strategy is None else say(who.strategy)
@@ -365,7 +367,7 @@ class RemoteEngine:
         asked = names, group, lease, name, said, wanted, who.retry, ordered, strict
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
-        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast, expired))
+        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast, expired, damaged))
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.allocation.saying import strategy_said
 from fmq.consume.backoff import retry_said
-from fmq.consume.membership import COUNT
+from fmq.consume.membership import COUNT, RAISE
 from fmq.consume.sieve import filter_of
 from fmq.errors import LeaseLost
 from fmq.server.advancing import Advancing
@@ -22,7 +22,7 @@ from fmq.wire.frames import AGAIN, Frame, Op
 if TYPE_CHECKING:
     from fmq.server.session import Session
 
-HOW = False, False, False, False, COUNT
+HOW = False, False, False, False, COUNT, RAISE
 """How a consumer joins, as far as its client does not say it."""
 
 
@@ -74,7 +74,7 @@ class Consuming:
     def _on_join(self, asked: Frame, said: list[Any]) -> None:
         topics, group, lease, claims, member, strategy, wanted, retry, *said_how = said
         how: list[Any] = [*said_how, *HOW[len(said_how) :]]
-        ordered, strict, is_told, broadcast, expired = how
+        ordered, strict, is_told, broadcast, expired, damaged = how
         if wanted:
             filter_of(wanted)  # or a refusal: each poll of the group has to read it
         shares = None if strategy is None else strategy_said(strategy)
@@ -93,6 +93,7 @@ class Consuming:
             broadcast=broadcast,
             retry=retry_said(retry),
             expired=expired,
+            damaged=damaged,
         )
         self._members[asked.handle] = served = ServedMember(
             consumer, self._parts.writer, self._host.handed_out

@@ -49,9 +49,13 @@ def refused(base: int, place: int, error: Exception) -> Damaged | NewerFormat:
     """Return the error to raise for the record at `place` of the segment at `base`."""
     if place == NOWHERE:
         reason = "what should be there was not met: the segment is damaged in front of it"
-        return Damaged(segment_name(base), base, reason)
-    refusal = NewerFormat if isinstance(error, Newer) else Damaged
-    return refusal(segment_name(base), base + place, str(error))
+        damaged = Damaged(segment_name(base), base, reason)
+    elif isinstance(error, Newer):
+        return NewerFormat(segment_name(base), base + place, str(error))
+    else:
+        damaged = Damaged(segment_name(base), base + place, str(error))
+    damaged.of_record = True
+    return damaged
 
 
 class Window:

@@ -192,6 +192,7 @@ JOIN = Row(
     is_told=flag,
     broadcast=flag,
     expired=text,
+    damaged=text,
 )
 READ = Row(5, topic=text, queue=count, offset=count, limit=positive, timeout=seconds, name=number)
 POLL = Row(3, limit=positive, timeout=seconds, in_one_piece=flag, name=number)

@@ -272,3 +272,173 @@ def test_delayed_messages_are_shown_without_those_that_are_damaged(
         assert engine.delayed() == [*receipts[:2], *receipts[3:]]
         assert engine.delayed("t", limit=3) == [*receipts[:2], receipts[3]]
         assert "a delayed message is left out" in caplog.text
+
+
+def skipping(engine: fmq.Engine, **named: Any) -> Consumer:
+    """Return a consumer of "t" in the group "g" that goes on behind what is damaged."""
+    return engine.consumer("t", group="g", damaged="skip", **named)
+
+
+def by_loop(consumer: Consumer) -> Iterator[bytes]:
+    for delivery in consumer:
+        delivery.ack()
+        yield delivery.body
+
+
+def by_batches(consumer: Consumer) -> Iterator[bytes]:
+    for deliveries in consumer.batches(7, 0.0):
+        deliveries.ack()
+        yield from [each.body for each in deliveries]
+
+
+def by_polls(consumer: Consumer) -> Iterator[bytes]:
+    while deliveries := consumer.poll(limit=7):
+        for delivery in deliveries:
+            delivery.ack()
+            yield delivery.body
+
+
+def by_batch_polls(consumer: Consumer) -> Iterator[bytes]:
+    while batch := consumer.poll_batch(limit=7):
+        batch.ack()
+        yield from batch.bodies
+
+
+def by_takes(consumer: Consumer) -> Iterator[bytes]:
+    while messages := consumer.take(limit=7):
+        yield from [each.body for each in messages]
+
+
+WAYS = [by_loop, by_batches, by_polls, by_batch_polls, by_takes]
+
+
+@pytest.mark.parametrize(("sent", "bad", "count"), [(SINGLES, 50, 1), (RUNS, 50, 10)])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("at", [-1, 9, 30])
+@pytest.mark.parametrize("how", [{}, {"ordered": True}, {"filter": fmq.filters.sql("x IS NULL")}])
+def test_consumers_go_on_behind_the_damage_if_they_are_told_to(
+    sent: list[list[Message]],
+    bad: int,
+    count: int,
+    at: int,
+    way: Any,
+    how: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is skipped is counted and logged once, with its place."""
+    disk = damaged(sent, bad, at)
+    with opened(disk, segment_bytes=1 << 16) as engine:
+        left = [b"%03d" % i for i in range(100) if not bad <= i < bad + count]
+        got: list[bytes] = []
+        with skipping(engine, **how) as consumer:
+            for body in way(consumer):
+                got.append(body)
+                if len(got) == len(left):
+                    break
+        assert sorted(got) == left
+        (info,) = engine.groups("g")
+        assert (info.skipped, info.unread) == (count, 0)
+        (said,) = [each.getMessage() for each in caplog.records if "skipped" in each.getMessage()]
+        assert f"skipped {count} damaged messages, t/0 from offset {bad} on: " in said
+        assert f"{segments(disk)[0]}, position " in said
+    with opened(disk, segment_bytes=1 << 16) as again:
+        assert again.groups("g")[0].skipped == count
+
+
+@pytest.mark.parametrize(("sent", "bad", "count"), [(SINGLES, 50, 1), (RUNS, 50, 10)])
+def test_run_goes_on_behind_the_damage(sent: list[list[Message]], bad: int, count: int) -> None:
+    """The clock is the machine's: a thread that extends leases would move another one."""
+    disk, options = damaged(sent, bad), fmq.Options(segment_bytes=1 << 16)
+    got: list[bytes] = []
+    with (
+        fmq.open("data", options, disk=disk, background=False) as engine,
+        skipping(engine) as consumer,
+    ):
+
+        def handle(delivery: fmq.Delivery) -> None:
+            got.append(delivery.body)
+            if delivery.body == b"099":
+                consumer.drain()
+
+        consumer.run(handle)
+        (info,) = engine.groups("g")
+        assert (info.skipped, info.unread) == (count, 0)
+    assert got == [b"%03d" % i for i in range(100) if not bad <= i < bad + count]
+
+
+def test_an_undecided_ack_of_other_messages_is_in_no_ones_way() -> None:
+    with (
+        opened(damaged(SINGLES, 1), segment_bytes=1 << 16) as engine,
+        skipping(engine) as consumer,
+    ):
+        (delivery,) = consumer.poll(limit=1)
+        tx = engine.transaction(tx_id="pay-1")
+        tx.ack(delivery)
+        tx.prepare()
+        assert polled(consumer, 1) == [b"002"]
+        tx.commit()
+        (info,) = engine.groups("g")
+        assert (info.skipped, info.acked_below) == (1, 2)
+
+
+def test_a_group_of_one_broadcast_member_skips_too() -> None:
+    disk = CrashDisk()
+    with (
+        opened(disk, segment_bytes=1 << 16) as engine,
+        skipping(engine, broadcast=True) as consumer,
+    ):
+        engine.send("t", b"lost")
+        engine.send("t", b"1")
+        (name,) = segments(disk)
+        flip(disk, name, content(disk)[name].index(b"lost"))
+        assert polled(consumer, 9) == [b"1"]
+
+
+@pytest.mark.parametrize("limit", [60, 100])
+@pytest.mark.parametrize("at", [-1, 30])
+def test_a_filter_lets_through_what_is_before_the_damage(at: int, limit: int) -> None:
+    """The error at the damage says how to go on. The heads are damaged, or a body."""
+    wanted = fmq.filters.sql("x IS NULL")
+    with (
+        opened(damaged(RUNS, 50, at), segment_bytes=1 << 16) as engine,
+        engine.consumer("t", group="g", filter=wanted) as consumer,
+    ):
+        got = polled(consumer, limit)
+        assert sorted(got) == [b"%03d" % i for i in range(50)]
+        with pytest.raises(Damaged, match=r"skip\('t', 0, 50, count=10\)"):
+            polled(consumer, limit)
+
+
+@pytest.mark.parametrize("take", [polled, poll_batch])
+def test_a_bad_sector_is_not_skipped(take: Any) -> None:
+    """The disk may give the bytes the next time."""
+    disk, name, position = stored(SINGLES, 50)
+    bad = BadSector(disk, name, position + 8)
+    with opened(bad, segment_bytes=1 << 16) as engine, skipping(engine) as consumer:
+        got: list[bytes] = []
+        while len(got) < 50:
+            got += take(consumer, 7)
+        for _ in range(2):
+            with pytest.raises(Unreadable):
+                take(consumer, 7)
+        assert engine.groups("g")[0].skipped == 0
+
+
+def test_a_segment_that_is_missing_is_not_skipped() -> None:
+    """Only records are, whose bytes are wrong: the file may come back."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for _ in range(3):
+            engine.send("t", b"x" * 3000)
+    with opened(disk) as engine, skipping(engine) as consumer:
+        disk.directory("data", make=False).remove(segments(disk)[0])
+        for _ in range(2):
+            with pytest.raises(Damaged, match="the segment is missing"):
+                consumer.poll()
+
+
+def test_other_answers_to_damage_are_refused() -> None:
+    with opened(CrashDisk()) as engine:
+        for answer in ("drop", None, [1]):
+            with pytest.raises(fmq.errors.BadOption, match="damaged="):
+                engine.consumer("t", group="g", damaged=answer)  # type: ignore[arg-type]

@@ -155,6 +155,13 @@ DIFFERENCES = [
         },
     ),
     Difference(
+        REMOTE,
+        "it changes what an engine of this process has read ahead",
+        {
+            "test_consume_damage": ("test_a_poll_ends_before_messages_that_cannot_be_made",),
+        },
+    ),
+    Difference(
         LOOPS,
         "it calls inner parts with a transaction whose queues a loop chooses later",
         {
