@@ -519,8 +519,7 @@ class Engine:
 
     def _members(self, group: str) -> list[MemberInfo]:
         self._enter()
-        with self._parts.lock:
-            return self._parts.groups.members(group, self._clock.monotonic())
+        return self._parts.group_changes.members(group)
 
     def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later; the

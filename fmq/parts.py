@@ -155,6 +155,7 @@ class Parts:
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one
         writer.on_sealed = self._segment_is_full
+        groups.on_sooner = self._wake_chores
         ledger.all_is_shown()
         self._opened_at = journal.written_to
         self._page: Page | None = None
@@ -190,8 +191,11 @@ class Parts:
             thread.wake()
 
     def _segment_is_full(self, _: object) -> None:
+        self._wake_chores()  # to write the index of the full segment
+
+    def _wake_chores(self) -> None:
         if self.chore_thread is not None:
-            self.chore_thread.wake()  # to write the index of the full segment
+            self.chore_thread.wake()
 
     def wake_all(self) -> None:
         """Wake all waiting calls, because the engine closes or has failed. Under the lock."""

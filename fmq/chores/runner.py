@@ -114,6 +114,7 @@ class Chores:
 
     def _round(self) -> None:
         self._check()
+        self._changes.put_out()
         try:
             self._flush_pending()
             self._release_dropped()
@@ -273,6 +274,10 @@ class Chores:
             return False  # it was due when the engine was opened
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
+
+    def next_death(self) -> float:
+        """Return when the next member of a group may be out, by the monotonic clock."""
+        return self._changes.next_death()
 
     def checkpoint(self) -> None:
         """Write a checkpoint now."""

@@ -1,8 +1,9 @@
 """The thread that does the chores: it sleeps while there is nothing to do.
 
 It is woken when the first append waits for a sync that no caller waits for, when a segment is full,
-and when the ledger has got to `wake_at`. While the engine is busy that is where the next checkpoint
-is due, so that an append seldom wakes the thread.
+when the next member of a group that may be out is another one, and when the ledger has got to
+`wake_at`. While the engine is busy that is where the next checkpoint is due, so that an append
+seldom wakes the thread.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class ChoreThread:
                 idle = not trouble and chores.idle()
                 if not idle:
                     self.wake_at = due_at
-                if not wait(self._lock, None if idle else self._idle_seconds):
+                until_death = max(0.0, chores.next_death() - self._clock.monotonic())
+                seconds = min(NEVER if idle else self._idle_seconds, until_death)
+                if not wait(self._lock, None if seconds == NEVER else seconds):
                     return
         finally:
             self.wake_at = NEVER

@@ -25,6 +25,7 @@ from fmq.errors import (
     UnknownTopic,
 )
 from fmq.options import QUEUES_MAX, SECONDS_MAX
+from fmq.results import MemberInfo
 from fmq.store.extension import Request, extension_of
 from fmq.store.internal import is_internal
 from fmq.store.journal import Append
@@ -57,6 +58,30 @@ class GroupChanges:
         found = copy(self)
         found._extension = extension_of(request)
         return found
+
+    # --- members --------------------------------------------------------------------------------
+
+    def members(self, group: str) -> list[MemberInfo]:
+        """Return the members of `group` that are alive."""
+        self.put_out()
+        with self._writer.commit_queue.lock:
+            return self._groups.members(group, self._writer.clock.monotonic())
+
+    def put_out(self) -> None:
+        """Let the members of all groups out that gave no sign of life, and redeliver what they
+        have in hand.
+        """
+        now, queue = self._writer.clock.monotonic(), self._writer.commit_queue
+        if now < self._groups.first_death:  # a look without the lock
+            return
+        with queue.lock, queue.changing:
+            self._groups.put_out(now)
+            if self._ledger.arrived:
+                self._messages.wake()
+
+    def next_death(self) -> float:
+        """Return when the next member of any group may be out, by the monotonic clock."""
+        return self._groups.first_death
 
     # --- calls ----------------------------------------------------------------------------------
 

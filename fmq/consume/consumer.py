@@ -394,7 +394,12 @@ class Consumer(Settler):
         first, end = max(first, queue.first), min(end, queue.next)
         deadline = self._messages.clock.monotonic() + self._lease_seconds
         what = self._group, queue, first, end, self._member, deadline
-        claims = self._writer.change(lambda: self._groups.claim_again(*what))
+
+        def claim() -> list[Claim]:
+            self._is_seen(self._clock.monotonic())
+            return self._groups.claim_again(*what)
+
+        claims = self._writer.change(claim)
         return self._sieve.know_order(claims, deadline) if self._member.is_ordered else claims
 
     def _listen_for(self, wakeup: Callable[[], None]) -> float:
@@ -434,7 +439,7 @@ class Consumer(Settler):
             return self._member.take_news() if self._member.has_news else None
 
     def _stop_listening(self, wakeup: Callable[[], None]) -> None:
-        self._member.waiting.discard(wakeup)
+        self._member.end_wait(wakeup, self._clock.monotonic())
         topics = self._groups.with_replays(self._group, self._topics)
         self._messages.stop_listening(wakeup, topics)
 

@@ -51,6 +51,8 @@ class Groups:
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
         self._former: Callable[[GroupKey], int] | None = None
         self._former_until = 0.0
+        self.first_death = math.inf  # no member of any group is out before it
+        self.on_sooner: Callable[[], object] = lambda: None  # called when it is earlier than before
         self._found_us = ledger.last_us  # when the last record was written that was found
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until it is decided.
@@ -130,7 +132,7 @@ class Groups:
         """
         if any((group, topic) not in self._ledger.subscriptions for topic in member.topics):
             raise UnknownGroup(group, was_deleted=True)
-        room = self.rooms.get(group)
+        room = self._room(group, now)
         if room is None:
             room = GroupRoom(group, self._member_timeout, self._queues_of)
         room.check(member)
@@ -139,21 +141,43 @@ class Groups:
         if before is not None:
             self._give_back_of(group, before)
         self._share_out(room)
+        if room.next_death < self.first_death:
+            self.first_death = room.next_death
+            self.on_sooner()
+
+    def put_out(self, now: float) -> None:
+        """Let the members of all groups out that gave no sign of life. Under the lock."""
+        for group in [*self.rooms]:
+            self._room(group, now)
+        deaths = (room.next_death for room in self.rooms.values())
+        self.first_death = min(deaths, default=math.inf)
+
+    def _room(self, group: str, now: float) -> GroupRoom | None:
+        """Return the room of `group` with the members that are alive; None if there is none."""
+        room = self.rooms.get(group)
+        if room is None or now < room.next_death:
+            return room
+        dead = room.expire(now)
+        if not dead:
+            return room
+        for member in dead:
+            self._give_back_of(group, member)
+        self._share_out(room)
+        if room.members:
+            return room
+        del self.rooms[group]
+        return None
 
     def see(self, group: str, member: Member, now: float) -> None:
-        """Note that `member` is alive. If it is out, or others are dead, share out anew."""
-        room = self.rooms.get(group)
+        """Note that `member` is alive. If it is out, or silent for too long, it comes in anew."""
+        room = self._room(group, now)
         if room is None or room.members.get(member.name) is not member:
             if member.refusal is not None:
                 raise member.refusal.with_traceback(None)
             self.enter(group, member, now)
             return
         member.seen = now
-        if now >= room.next_death:
-            for dead in room.expire(now):
-                self._give_back_of(group, dead)
-            self._share_out(room)
-        elif room.is_stale:
+        if room.is_stale:
             self._share_out(room)
 
     def in_hand(self, group: str, member: Member) -> list[tuple[Queue, QueueHolds, Hold]]:
@@ -169,7 +193,7 @@ class Groups:
 
     def leave(self, group: str, member: Member) -> None:
         """Let `member` out of `group`, and redeliver all that it holds."""
-        room = self.rooms.get(group)
+        room = self._room(group, self._clock.monotonic())
         if room is not None and room.leave(member):
             self._share_out(room)
             if not room.members:
@@ -177,7 +201,7 @@ class Groups:
         self._give_back_of(group, member)
 
     def members(self, group: str, now: float) -> list[MemberInfo]:
-        """Return the members of `group`. Under the lock."""
+        """Return the members of `group` that are not put out. Under the lock."""
         room = self.rooms.get(group)
         return [] if room is None else room.infos(now)
 

@@ -98,6 +98,12 @@ class Member:
         self.lost, self.gained = [], []
         return news
 
+    def end_wait(self, wakeup: object, now: float) -> None:
+        """Note that a poll waits no more. It was alive until now. Under the engine's lock."""
+        if wakeup in self.waiting:
+            self.waiting.remove(wakeup)
+            self.seen = now
+
     def stir(self) -> None:
         """Have its polls look: a queue of its own may have a message, or they are to end. Under the
         engine's lock.

@@ -183,6 +183,7 @@ class Settler:
 
         If the consumer has closed, redeliver it instead. Under the lock.
         """
+        self._member.seen = self._clock.monotonic()  # its lease begins anew, so it is alive
         holds = claim.holds
         if not holds.is_held_by(first, end, holder):
             return

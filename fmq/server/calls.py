@@ -48,8 +48,7 @@ def _roll_back_prepared(host: Host, tx_id: str, number: int, sync: bool | None) 
 
 
 def _members_of(host: Host, group: str) -> object:
-    with host.parts.lock:
-        return host.parts.groups.members(group, host.parts.writer.clock.monotonic())
+    return host.parts.group_changes.members(group)
 
 
 def _of_groups(name: str) -> Call:

@@ -64,7 +64,7 @@ class GroupWaits:
     def stop(self, consumer: Any, notify: Notify) -> None:
         """Do not call `notify` any more."""
         with self._commit_queue.lock:
-            consumer._member.waiting.discard(notify)
+            consumer._member.end_wait(notify, self._monotonic())
         self._waiting.pop(notify, None)
         if consumer is self._listens or not self._waiting:
             self._end()

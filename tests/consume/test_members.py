@@ -28,6 +28,7 @@ from fmq.errors import (
     TopicsDiffer,
 )
 from fmq.testing.inside import inside
+from fmq.testing.transport import MemoryServer
 from tests.small import CrashDisk, FakeClock, check, opened
 
 
@@ -308,3 +309,117 @@ def test_what_comes_later_needs_no_row_in_a_table(engine: Engine) -> None:
 def test_no_strategy(engine: Engine, strategy: object) -> None:
     with pytest.raises((BadAllocation, TypeError), match=r"fmq\.allocation"):
         joined(engine, "a", strategy=strategy)
+
+
+def names_of(engine: Any) -> list[str]:
+    return [info.name for info in engine.group("g").members()]
+
+
+@pytest.mark.parametrize("face", ["engine", "server"])
+def test_a_silent_member_is_not_listed(engine: Engine, clock: FakeClock, face: str) -> None:
+    at = engine if face == "engine" else MemoryServer(engine, clock).connect()
+    consumer = at.consumer("t", group="g", member="a", strategy="by_circle")
+    assert names_of(at) == ["a"]
+    clock.advance(1_402)
+    assert names_of(at) == []
+    assert "shared among" not in at.group("g").explain()
+    assert len(consumer.poll()) > 0
+    assert names_of(at) == ["a"]
+    consumer.close()
+
+
+def test_a_silent_member_is_given_no_queues(engine: Engine, clock: FakeClock) -> None:
+    with joined(engine, "a") as silent, joined(engine, "b") as leaving:
+        clock.advance(59)
+        leaving.poll()
+        clock.advance(2)
+        with joined(engine, "c") as c:
+            mine = queues(polled(c))
+            assert len(mine) == 2
+            leaving.close()
+            assert queues(polled(c)) == {0, 1, 2, 3} - mine
+            assert names_of(engine) == ["c"]
+        silent.close()
+
+
+def test_a_member_may_come_with_another_strategy_once_others_are_silent(
+    engine: Engine, clock: FakeClock
+) -> None:
+    with joined(engine, "a"):
+        clock.advance(61)
+        with joined(engine, "b", strategy=None) as b:
+            assert len(polled(b)) == 40
+
+
+def test_a_member_beyond_its_limit_joins_again_first(engine: Engine, clock: FakeClock) -> None:
+    heard = Heard()
+    with joined(engine, "a", heard, lease_seconds=1000) as a:
+        held = polled(a)
+        clock.advance(61)
+        assert len(polled(a)) == 40
+        assert heard.news == [([], [0, 1, 2, 3]), ([0, 1, 2, 3], [0, 1, 2, 3])]
+        with pytest.raises(LeaseLost):
+            held[0].ack()
+
+
+def test_a_wait_in_a_poll_is_a_sign_of_life(engine: Engine, clock: FakeClock) -> None:
+    heard = Heard()
+    with joined(engine, "a", heard, lease_seconds=1000) as a:
+        held = polled(a)
+        assert a.poll(timeout=200) == []
+        held[0].ack()
+        clock.advance(59)
+        engine.send("t", b"x")
+        assert names_of(engine) == ["a"]
+        assert heard.news == [([], [0, 1, 2, 3])]
+
+
+def test_a_call_puts_silent_members_out(
+    engine: Engine, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a thread for chores, the end of a call does it."""
+    with joined(engine, "a", lease_seconds=1000) as a:
+        held = polled(a)
+        clock.advance(61)
+        engine.send("t", b"x")
+        assert "member 'a' of group 'g' is out" in caplog.text
+        with pytest.raises(LeaseLost):
+            held[0].ack()
+
+
+def test_a_timer_puts_silent_members_out(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody calls: the thread for chores does it, and not before it is time."""
+    disk = CrashDisk()
+
+    def is_out(times: int) -> bool:
+        if caplog.text.count("member 'a' of group 'g' is out") == times:
+            return True
+        clock.advance(61)  # again, if the thread began to wait only after the last time
+        return False
+
+    with fmq.open("data", disk=disk, clock=clock, background=True) as engine:
+        engine.send("t", b"1")
+        engine.checkpoint()
+        a = engine.consumer("t", group="g", member="a", lease_seconds=1_000_000)
+        for times in (1, 2):
+            (held,) = a.poll()
+            clock.advance(59)
+            engine.send("u", b"2")
+            assert caplog.text.count("is out") == times - 1
+            clock.until(lambda times=times: is_out(times))  # type: ignore[misc]
+            with pytest.raises(LeaseLost):
+                held.ack()
+    check(disk)
+
+
+def test_a_poll_that_waits_gets_what_a_silent_member_had(engine: Engine, clock: FakeClock) -> None:
+    with (
+        joined(engine, "a", lease_seconds=1000) as a,
+        joined(engine, "b", lease_seconds=1000) as b,
+    ):
+        assert len(polled(a)) == 20
+        assert len(polled(b)) == 20
+        assert queues(b.poll(timeout=100)) <= {0, 2}
+        assert names_of(engine) == ["b"]
