@@ -34,6 +34,7 @@ KINDS = (
     *("expire", "expire"),
 )
 STEPS = 24
+TRIED_SECONDS_MAX = 700.0  # longer than a message waits that was tried often
 
 
 class Dead(NamedTuple):
@@ -468,8 +469,11 @@ class Story:
                 want += [(dead.offset, dead.body) for dead in state.again.get((group, topic), ())]
                 got = []
                 with engine.consumer(topic, group=group) as consumer:
-                    while deliveries := consumer.poll():
-                        got += [(each.offset, each.body) for each in deliveries]
+                    # What was tried twice waits for a while, as after each failure.
+                    while deliveries := consumer.poll(timeout=TRIED_SECONDS_MAX):
+                        for each in deliveries:
+                            got.append((each.offset, each.body))
+                            each.ack()
                 if topic == EXPIRING:  # some may not have expired yet
                     got = [each for each in got if each not in new]
                 if sorted(got) != sorted(want):
