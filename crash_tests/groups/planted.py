@@ -78,8 +78,8 @@ OF_GROUPS = (
     ),
     Mutant(
         "an expired message is handed out if it is the first of its claim",
-        "                    if matches and expires_us > now_us:\n",
-        "                    if matches and (expires_us > now_us or not found):\n",
+        "                if matches and expires_us > now_us:\n",
+        "                if matches and (expires_us > now_us or not found):\n",
         STORIES,
     ),
     Mutant(
