@@ -109,4 +109,4 @@ def test_a_loop_that_is_told_too_early_is_caught() -> None:
     """`sync=False` tells it before the sync, as a turn would that answers too early."""
     too_early: Callable[[fmq.Engine, World], None] = partial(workload, sync=False)
     with pytest.raises(CrashFailure):
-        crash(too_early, check, options=OPTIONS, states_max=4)
+        crash(too_early, check, options=OPTIONS, states_max=40)
