@@ -25,6 +25,7 @@ from fmq import Engine, Options
 from fmq.errors import NotAStore, UnknownGroup, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import AwaitedEngine
+from fmq.testing.inside import end_as_killed
 from fmq.testing.losses import random_loss
 
 MANNERS = "in turns", "clients", "threads"
@@ -55,6 +56,7 @@ class Story:
         self.promises = Promises()
         self.hands = Hands()
         self.crashes: list[Crash] = []
+        self._engines: list[Engine] = []
         self.disk = CrashDisk()
         self.calls = 0
         self.recoveries = 0
@@ -72,15 +74,22 @@ class Story:
 
     def tell(self) -> None:
         """Make all calls, and judge what is left. Raises Violation."""
-        {"in turns": self._in_turns, "threads": self._as_threads, "clients": self._as_clients}[
-            self.manner
-        ]()
-        for crash in self.crashes:
-            self._judge(crash)
+        try:
+            {"in turns": self._in_turns, "threads": self._as_threads, "clients": self._as_clients}[
+                self.manner
+            ]()
+            for crash in self.crashes:
+                self._judge(crash)
+        except BaseException:
+            for engine in self._engines:
+                end_as_killed(engine)
+            raise
 
     def _open(self, disk: CrashDisk, *, background: bool = False) -> Engine:
         self.recoveries += 1
-        return fmq.open(PATH, self.options, disk=disk, clock=self._clock, background=background)
+        engine = fmq.open(PATH, self.options, disk=disk, clock=self._clock, background=background)
+        self._engines.append(engine)
+        return engine
 
     def _caller(self, name: str, engine: Any, hands: Hands | None = None) -> Caller:
         return Caller(
