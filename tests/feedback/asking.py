@@ -124,22 +124,28 @@ class Gate:
 
 
 class WatchedClock(FakeClock):
-    """A FakeClock that reports when a thread other than that of the test begins to wait."""
+    """A FakeClock that reports when a thread other than that of the test begins to wait.
+
+    By then it is fixed until when the thread waits, so the test may advance the clock at once.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._test = threading.get_ident()
-        self._waiting = threading.Semaphore(0)
+        self._begun = threading.Semaphore(0)
         self.waits = 0
+        self.waiting: set[int] = set()  # threads
 
-    def wait(self, lock: Waitable, timeout: float | None) -> bool:
-        if threading.get_ident() != self._test:
-            self.waits += 1
-            self._waiting.release()
-        return super().wait(lock, timeout)
+    def _wait_for_others(self, lock: Waitable, deadline: float) -> bool:
+        self.waits += 1
+        self.waiting.add(threading.get_ident())
+        self._begun.release()
+        try:
+            return super()._wait_for_others(lock, deadline)
+        finally:
+            self.waiting.discard(threading.get_ident())
 
     def until_a_thread_waits(self) -> None:
-        assert self._waiting.acquire(timeout=PATIENCE_SECONDS), "no thread waits"
+        assert self._begun.acquire(timeout=PATIENCE_SECONDS), "no thread waits"
 
 
 class NotingChecker:

@@ -67,6 +67,7 @@ def test_a_waiting_call_returns_when_a_question_becomes_due(
     """The transaction became undecided after the call began."""
     with waiting(engine, clock) as call:
         prepared(engine, "later", check_after=200.0)
+        clock.until_a_thread_waits()
         prepared(engine, "T", check_after=100.0)
         clock.until_a_thread_waits()
         clock.advance(100)
@@ -212,6 +213,7 @@ def test_many_threads_share_the_questions_and_none_hangs(clock: WatchedClock) ->
         for call in [Call(partial(prepare, name)) for name in "ab"]:
             call.ended()
         answered.wait_for(200)
+        clock.until(lambda: len(clock.waiting) == len(askers))
         clock.advance(5)
         seen = [tx_id for call in askers for tx_id in call.ended()]
         assert sorted(seen) == sorted(f"{name}{i}" for name in "ab" for i in range(100))
