@@ -224,7 +224,6 @@ MAPPED = (
     "fmq/table",
     "fmq/spark",
     "fmq/export",
-    "fmq/report",
 )
 
 

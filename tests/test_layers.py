@@ -42,8 +42,6 @@ MAY_IMPORT = {
     # They read directories without an engine, where the rows are wanted: on another machine, too.
     "fmq.table": TX | {"fmq.recovery", "fmq.posix", "fmq.table"},
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
-    # Programs call these with their engine, and they call it as any program does.
-    "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
     # Pure functions: they share queues, and know no engine.
     "fmq.allocation": {"fmq.errors", "fmq.allocation"},
     # Programs call these with their engine, and they call it as any program does.
@@ -81,7 +79,6 @@ MAY_IMPORT = {
     "fmq.testing.crowded": {"fmq.engine", "fmq.processes", "fmq.server", "fmq.testing"},
     "fmq.testing.shadow": TX | {"fmq.engine", "fmq.testing"},  # it replays what an engine writes
     "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
-    "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},
     # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.
     "fmq.cli": STORE
     | {"fmq", "fmq.cli", "fmq.posix", "fmq.bind.marker", "fmq.export"}

@@ -13,10 +13,7 @@ from pathlib import Path
 import psycopg
 
 import fmq
-import fmq.bind.tpc
 from tests.bind.coordinator import Coordinator
-
-PRODUCER = "coordinator"
 
 
 def main(folder: Path, address: str, kill_at: int) -> None:
@@ -28,15 +25,9 @@ def main(folder: Path, address: str, kill_at: int) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def work() -> None:
-        database.execute("INSERT INTO orders VALUES (%s)", (order,))
-        store.transaction.send("orders", order.encode())
-
-    order = f"cut at {kill_at}"
     with psycopg.connect(address) as database, fmq.open(folder / "shop") as engine:
-        store = fmq.bind.tpc.Connection(engine, producer=PRODUCER)
-        stores = {"postgres": database, "fmq": store}
-        Coordinator(folder / "decisions", stores, step).run(f"order-{kill_at}", work)
+        coordinator = Coordinator(folder / "decisions", database, engine, step)
+        coordinator.insert_and_send(f"cut at {kill_at}")
     print("done")
 
 

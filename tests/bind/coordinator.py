@@ -1,62 +1,73 @@
-"""A coordinator of two-phase commit, as small as one can be: stores, and a file of decisions.
+"""A coordinator of two-phase commit over PostgreSQL and fmq, as the guide's recipe has it.
 
-A decision to commit is a line in the file, synced before the first store commits. A
-transaction without a line was not decided, and is rolled back.
+A decision to commit is a line in a file, synced before the first store commits. A transaction
+without a line was not decided, and is rolled back.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+import fmq
+
+NAME = "coordinator"
 FORMAT_ID = 7
 
 
 class Coordinator:
-    """Stores that have the verbs of PEP 249, by the name of their branch."""
+    """Knows its two stores, and the file with its decisions."""
 
     def __init__(
-        self, decisions: Path, stores: dict[str, Any], step: Callable[[], None] = lambda: None
+        self,
+        decisions: Path,
+        database: psycopg.Connection[Any],
+        engine: fmq.Engine,
+        step: Callable[[], None] = lambda: None,
     ) -> None:
         """Call `step` before the first step, and after each."""
         self._decisions = decisions
-        self._stores = stores
+        self._database = database
+        self._engine = engine
         self._step = step
 
-    def run(self, gtrid: str, work: Callable[[], None]) -> None:
-        """Do `work` as one global transaction over all stores."""
+    def insert_and_send(self, order: str) -> None:
+        """Insert `order` into the database and send it, as one global transaction."""
+        database, xid = self._database, psycopg.Xid(FORMAT_ID, order, "")
         self._step()
-        for branch, store in self._stores.items():
-            store.tpc_begin(store.xid(FORMAT_ID, gtrid, branch))
+        database.tpc_begin(xid)
+        branch = self._engine.transaction(tx_id=str(xid), producer=NAME)
+        database.execute("INSERT INTO orders VALUES (%s)", (order,))
+        branch.send("orders", order.encode())
+        for act in (
+            *(database.tpc_prepare, branch.prepare, lambda: self._write_down(str(xid))),
+            *(database.tpc_commit, branch.commit),
+        ):
             self._step()
-        work()
+            act()
         self._step()
-        self._all("tpc_prepare")
-        self._decide(gtrid)
-        self._step()
-        self._all("tpc_commit")
 
     def recover(self) -> None:
         """End the branches that a crash left prepared, as the file of decisions says."""
-        decided = set(self._decided())
-        for branch, store in self._stores.items():
-            for xid in store.tpc_recover():
-                format_id, gtrid, of_branch = xid
-                if (format_id, of_branch) == (FORMAT_ID, branch):
-                    (store.tpc_commit if gtrid in decided else store.tpc_rollback)(xid)
+        text = self._decisions.read_text() if self._decisions.exists() else ""
+        decided = set(text.splitlines())
+        for xid in self._database.tpc_recover():
+            end = self._database.tpc_commit if str(xid) in decided else self._database.tpc_rollback
+            end(xid)
+        for left in self._engine.undecided():
+            if left.producer == NAME:
+                self._engine.decide(
+                    left.tx_id,
+                    "commit" if left.tx_id in decided else "rollback",
+                    decided_by=NAME,
+                )
 
-    def _all(self, verb: str) -> None:
-        for store in self._stores.values():
-            getattr(store, verb)()
-            self._step()
-
-    def _decide(self, gtrid: str) -> None:
+    def _write_down(self, tx_id: str) -> None:
         with self._decisions.open("a") as file:
-            file.write(f"{gtrid}\n")
+            file.write(f"{tx_id}\n")
             file.flush()
             os.fsync(file.fileno())
-
-    def _decided(self) -> Iterable[str]:
-        return self._decisions.read_text().split() if self._decisions.exists() else []
