@@ -87,7 +87,7 @@ def test_json_does_not_escape_printable_characters(tmp_path: Path) -> None:
         (HOSTILE,),
         ("records", "d", "--kind", HOSTILE),
         ("records", "d", "--limit", HOSTILE),
-        ("bench", "--seconds", HOSTILE),
+        ("topic", "create", "d", "t", "--retain", HOSTILE),
         ("export", f"nowhere{HOSTILE}", "out"),
     ],
     ids=[f"case {number}" for number in range(7)],

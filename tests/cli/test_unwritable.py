@@ -21,7 +21,6 @@ VERBS = {
     "verify": ("verify", "{shop}"),
     "export": ("export", "{shop}", "{new}", "--engine", "arrow"),
     "demo": ("demo", "{new}"),
-    "bench": ("bench", "--seconds", "0.01"),
     "ddl": ("ddl", "sqlite"),
     "help": ("--help",),
     "help of a verb": ("records", "--help"),
