@@ -9,15 +9,19 @@ import pytest
 
 import fmq
 from fmq import Delivery, Engine, Retry
-from fmq.clock import SystemClock
 from fmq.errors import Damaged
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
+from tests.interrupts import in_thread
 from tests.small import check, flip, opened, segments
 
 
 def run(engine: Engine, count: int, then: Callable[[Delivery], object]) -> list[tuple[bytes, int]]:
-    """Handle `count` deliveries with `then`; return what they were, and which attempts."""
+    """Handle `count` deliveries with `then`; return what they were, and which attempts.
+
+    While `run` waits for its workers in the thread of the test, it moves a fake clock by minutes.
+    So it gets a thread of its own.
+    """
     seen: list[tuple[bytes, int]] = []
     with engine.consumer("t", group="g", retry=Retry(backoff=0)) as consumer:
 
@@ -27,7 +31,7 @@ def run(engine: Engine, count: int, then: Callable[[Delivery], object]) -> list[
                 consumer._stop_taking()
             then(delivery)
 
-        consumer.run(handle)
+        in_thread(lambda: consumer.run(handle), "run")
     return seen
 
 
@@ -112,10 +116,9 @@ def test_an_error_keeps_the_order_of_attempts(engine: Engine) -> None:
 
 
 def test_a_group_that_keeps_order_gets_the_next_of_a_key_after_the_ack(disk: CrashDisk) -> None:
-    """In real time: while `run` waits for its workers, it would move a fake clock by minutes."""
     seen: list[bytes] = []
     with (
-        opened(disk, SystemClock()) as engine,
+        opened(disk) as engine,
         engine.consumer("t", group="g", ordered=True) as consumer,
     ):
         for number in range(4):
@@ -126,7 +129,7 @@ def test_a_group_that_keeps_order_gets_the_next_of_a_key_after_the_ack(disk: Cra
             if len(seen) == 4:
                 consumer._stop_taking()
 
-        consumer.run(handle, workers=2)
+        in_thread(lambda: consumer.run(handle, workers=2), "run")
         assert seen == [b"0", b"1", b"2", b"3"]
         assert engine.groups("g")[0].unread == 0
 
@@ -143,7 +146,7 @@ def test_a_group_that_keeps_order_looks_for_the_next_after_the_ack(disk: CrashDi
                 if len(before) == 4:
                     consumer._stop_taking()
 
-            consumer.run(handle)
+            in_thread(lambda: consumer.run(handle), "run")
         for at, end in pairwise(before):
             ack, attempt = disk.history[at:end]
             assert ack.endswith("sync"), ack
