@@ -59,7 +59,7 @@ def counted_again(old: Page, new: Page) -> Page:
 
 def where(face: str, name: str) -> str:
     """Return the functions in which the bytecodes of one call run, those with the most first."""
-    counter = Counter()
+    counter = Counter(by_function=True)
     with counter.watching():
         price = FACES[face](ROWS[name], counter)
     lines = [

@@ -36,12 +36,14 @@ class Price(NamedTuple):
 class Counter:
     """Counts while it is on. A thread that starts inside of `watching` is watched, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_function: bool = False) -> None:
+        """`by_function` counts the bytecodes of each function, too, which takes longer."""
         self._is_on = False
         self._bytecodes = self._calls = 0
         self._syncs = self._writes = self._bytes = 0
         self._is_ours: dict[str, bool] = {}
         self.bytecodes_of: Tally[CodeType] = Tally()  # since the last start
+        self._count_opcode = self._of_function if by_function else self._of_any
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -95,14 +97,19 @@ class Counter:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self._calls += 1
-        return self._local
+        return self._count_opcode
 
-    def _local(self, frame: FrameType, event: str, argument: Any) -> Any:
-        # The rest of a call that went on after `stop` does not count.
-        if event == "opcode" and self._is_on:
-            self._bytecodes += 1
-            self.bytecodes_of[frame.f_code] += 1
-        return self._local
+    # The rest of a call that went on after `stop` does not count.
+
+    def _of_any(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "opcode":
+            self._bytecodes += self._is_on
+        return self._count_opcode
+
+    def _of_function(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "opcode":
+            self.bytecodes_of[frame.f_code] += self._is_on
+        return self._of_any(frame, event, argument)
 
 
 class CountedFile:
