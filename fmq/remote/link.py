@@ -25,15 +25,13 @@ from fmq.remote.no_answer import no_answer, not_allowed, not_served, refused, un
 from fmq.remote.open_requests import Asked, OpenRequests, ToAsk
 from fmq.remote.wires import Line, LoopReads, Wire, silence_of
 from fmq.store.section import is_mine
-from fmq.tx.requests import CLIENT_BYTES, FORGOTTEN_AFTER_US
+from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import FAILED, ONCE, VERSION, BadFrame, Frame, Op, frame, repeated
 from fmq.wire.values import decode_error, decode_values, encode_values
 
 FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
 LOOK_SECONDS = 0.1  # after which a thread looks whether a loop still reads for it
-REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000
-"""How long a request may be sent again. The engine process may have forgotten it after that."""
 
 
 class Link:
@@ -381,13 +379,10 @@ class Link:
             self._requests.append_bytes_max = self.hello.append_bytes_max
             splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
-            oldest_us = self._clock.time_us() - REPEATED_US_MAX
-            for asked in [*self._requests.waiting.values()]:
-                if asked.op in ONCE and asked.since_us < oldest_us:
-                    why = f"{self._where}: the connection was broken for too long"
-                    self._requests.end(asked, b"", unanswered(asked.op, why))
-                else:
-                    again.append(repeated(asked.frame))
+            for asked in self._requests.too_old():
+                why = f"{self._where}: the connection was broken for too long"
+                self._requests.end(asked, b"", unanswered(asked.op, why))
+            again += [repeated(asked.frame) for asked in [*self._requests.waiting.values()]]
             if again:
                 wire.send(b"".join(again))
         except (BadFrame, TypeError) as error:

@@ -12,7 +12,11 @@ from typing import NamedTuple, NoReturn
 
 from fmq.clock import Clock
 from fmq.errors import TooLarge
+from fmq.tx.requests import FORGOTTEN_AFTER_US
 from fmq.wire.frames import HEAD, HELLO_BYTES_MAX, ONCE, VALUES_BYTES_MAX, WRITES, Op, frame
+
+REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000
+"""How long a request may be sent again. The engine process may have forgotten it after that."""
 
 Then = Callable[[bytes, Exception | None], None]
 """Called once, by the thread that reads: with the answer, or with an error."""
@@ -34,7 +38,7 @@ class Asked:
 
     __slots__ = (
         *("answer", "error", "frame", "is_done", "number", "op", "patience", "sequence"),
-        *("since_us", "then", "wake"),
+        *("since", "since_us", "then", "wake"),
     )
 
     def __init__(
@@ -44,6 +48,7 @@ class Asked:
         sequence: int,
         frame: bytes,
         since_us: int,
+        since: float,
         patience: float,
         then: Then | None,
     ) -> None:
@@ -52,7 +57,8 @@ class Asked:
         self.number = number
         self.sequence = sequence  # of one that is carried out once; else -1
         self.frame = frame
-        self.since_us = since_us
+        self.since_us = since_us  # by the clock on the wall, which counts a machine's sleep
+        self.since = since  # by the clock that never goes back
         self.patience = patience  # seconds that the answer may take
         self.answer = b""
         self.error: Exception | None = None
@@ -100,8 +106,8 @@ class OpenRequests:
         data = frame(op, number, *parts, handle=handle)
         if len(data) > limit + HEAD.size:
             _refuse_size(len(data) - HEAD.size, limit)
-        now_us = self._clock.time_us()
-        asked = Asked(op, number, sequence, data, now_us, patience, then)
+        now_us, now = self._clock.time_us(), self._clock.monotonic()
+        asked = Asked(op, number, sequence, data, now_us, now, patience, then)
         with self.lock:
             self._next_request = number % 0xFFFF_FFFF + 1
             self.waiting[number] = asked
@@ -129,10 +135,23 @@ class OpenRequests:
 
     def is_one_late(self) -> bool:
         """Return whether one should have had its answer by now."""
-        now_us = self._clock.time_us()
+        now = self._clock.monotonic()
         with self.lock:
             waiting = [*self.waiting.values()]
-        return any(now_us - each.since_us > each.patience * 1e6 for each in waiting)
+        return any(now - each.since > each.patience for each in waiting)
+
+    def too_old(self) -> list[Asked]:
+        """Return those that may not be sent again: the engine process may have forgotten them.
+
+        A request is as old as either clock says. One stops in a machine that sleeps, and the other
+        one may be set back.
+        """
+        oldest_us = self._clock.time_us() - REPEATED_US_MAX
+        oldest = self._clock.monotonic() - REPEATED_US_MAX / 1e6
+        with self.lock:
+            waiting = [*self.waiting.values()]
+        once = [each for each in waiting if each.op in ONCE]
+        return [each for each in once if each.since_us < oldest_us or each.since < oldest]
 
 
 def _refuse_size(size: int, limit: int) -> NoReturn:

@@ -146,19 +146,21 @@ class Writes:
 
     def _on_commit(self, asked: Frame, said: tuple[Collected, bytes]) -> None:
         collected, messages = said
-        if self._done_before(asked, collected.sequence):
-            receipts = [*self._host.engine.outcome(collected.tx_id).receipts]
+        manager = self._parts.manager
+        if before := self._done_before(asked, collected.sequence):
+            outcome = manager.decisions.outcome_at(before[0].position, collected.tx_id)
+            receipts = [*outcome.receipts]
             positions = {each.position for each in receipts}
             runs = self._runs_of(collected, TX_MESSAGE, messages)
-            receipts += self._parts.manager.message_ids.sent_before(runs, positions)
+            receipts += manager.message_ids.sent_before(runs, positions)
             self._session.answer(asked, encode_values(receipts))
             return
         buffer, append = self._transaction(collected, TX_MESSAGE, messages)
-        plan = partial(self._parts.manager.plan_commit, (buffer, append))
-        self._parts.manager.message_ids.has_ids(append.records)
+        plan = partial(manager.plan_commit, (buffer, append))
+        manager.message_ids.has_ids(append.records)
 
         def done() -> None:
-            self._parts.manager.release(buffer)
+            manager.release(buffer)
             receipts = receipts_of((*append.records, *append.left_out))
             self._session.answer(asked, encode_values(receipts))
 

@@ -31,7 +31,7 @@ from fmq.store.kinds import (
 )
 from fmq.store.record import BadRecord
 from fmq.tx.ledger import Entry, Ledger
-from fmq.tx.requests import check_request
+from fmq.tx.requests import STEP_US_MAX, check_request
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
@@ -74,11 +74,14 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
             step.change(ledger, append[0].position)
     except (IllegalStep, BadRecord) as error:
         raise IllegalStep(str(error), is_first=not changed) from error
+    step_us = record.time_us - ledger.last_us
+    if step_us > 0:
+        if step_us > STEP_US_MAX:
+            ledger.requests.leave_out(step_us - STEP_US_MAX)
+        ledger.last_us = record.time_us
     if carried_out is not None:
         for request, each in carried_out:
             ledger.requests.note(request, each)
-    if record.time_us > ledger.last_us:
-        ledger.last_us = record.time_us
     ledger.end = ledger.index.end = record.position + (record.size + 7 & ~7)
 
 

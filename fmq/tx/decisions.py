@@ -303,6 +303,10 @@ class Decisions:
         if self._commit_queue.waits(sync):
             self._commit_queue.flush(force=sync is True)
 
+    def outcome_at(self, position: int, tx_id: str) -> Outcome:
+        """Return the outcome that the decision at `position` tells, also beyond the window."""
+        return self._outcomes.at(position, tx_id)
+
     def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
         with self._commit_queue.lock:
             entry = self._ledger.by_tx_id.get(tx_id)

@@ -135,6 +135,15 @@ class Outcomes:
             raise Damaged(segment_name(0), position, "lies below what retention kept")
         return segment.base, position - segment.base
 
+    def at(self, position: int, tx_id: str) -> Outcome:
+        """Return the outcome that the decision of `tx_id` at `position` tells, however old it is.
+        Raises UnknownTransaction if retention has dropped it.
+        """
+        decided = self._read(position, tx_id)
+        if decided is None:
+            raise self.unknown(tx_id)
+        return self.outcome(decided)
+
     def outcome(self, decided: Decided) -> Outcome:
         """Return the outcome with its receipts; raise UnknownTransaction if retention has dropped
         the records meanwhile.

@@ -4,6 +4,10 @@ A client in another process may lose its connection and not know what became of 
 sends them again with the same sequences. What was carried out is answered from here. A client says
 with each request how many of those before it have no answer yet; what came before those is
 forgotten, and so is a client that has sent nothing for an hour.
+
+The hour is that of the records, so that a replay forgets the same. The clock on the wall may have
+jumped between two of them: of the time between a record and the next, a minute counts at most. A
+client whose clock did not jump still repeats what it asked before.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from fmq.store.record import BadRecord
 from fmq.store.timing import timing_in
 
 FORGOTTEN_AFTER_US = 3600 * 1_000_000
+STEP_US_MAX = 60 * 1_000_000
+"""How much of the time between two records counts as silence."""
 CLIENT_BYTES = 16
 
 
@@ -45,7 +51,7 @@ class KnownClient:
 
     def __init__(self) -> None:
         self.last = -1  # the largest sequence
-        self.last_us = 0  # when it was
+        self.last_us = 0  # when it was, or later by what was left out since
         self.done: deque[Done] = deque()
 
 
@@ -76,6 +82,11 @@ class Requests:
         known.last = max(known.last, request.sequence + request.requests - 1)
         known.last_us = record.time_us
         self._forget_silent(record.time_us)
+
+    def leave_out(self, time_us: int) -> None:
+        """Count `time_us`, which have just passed by the records, as silence of no client."""
+        for known in self._clients.values():
+            known.last_us += time_us
 
     def _forget_silent(self, now_us: int) -> None:
         while True:

@@ -164,11 +164,15 @@ def test_a_write_that_is_refused_when_it_is_repeated_may_be_durable() -> None:
     assert clock.monotonic() == began, "it is refused at once"
 
 
-@pytest.mark.parametrize(("minutes", "sent"), [(10, 2), (61, 1)])
+@pytest.mark.parametrize(
+    ("minutes", "jump", "sent"), [(10, 0, 2), (61, 0, 1), (61, -120, 1), (10, 120, 1), (10, -5, 2)]
+)
 def test_a_write_is_not_repeated_once_the_engine_may_have_forgotten_it(
-    minutes: int, sent: int
+    minutes: int, jump: int, sent: int
 ) -> None:
-    """A receipt is kept for an hour. After that a repeat would be done a second time."""
+    """A receipt is kept for an hour. After that a repeat would be done a second time. The clock on
+    the wall may jump meanwhile, by minutes.
+    """
     taken: list[bytes] = []
     wires: list[Wire] = [Ended([]), Ended(taken), Ended(taken)]
     clock = FakeClock()
@@ -176,6 +180,7 @@ def test_a_write_is_not_repeated_once_the_engine_may_have_forgotten_it(
     def dial() -> Wire:
         if len(wires) == 2:
             clock.advance(minutes * 60.0)
+            clock.set_wall_clock(clock.time_us() + jump * 60_000_000)
         if not wires:
             raise PermissionError
         return wires.pop()

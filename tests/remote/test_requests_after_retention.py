@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from fmq import Engine
+from fmq.recovery.checkpoint import SLOTS
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
 from fmq.testing.transport import MemoryServer
-from tests.small import check, opened
+from tests.small import check, content, opened, remove
 
 
-def test_clients_of_one_instant_are_remembered_in_one_order(
-    disk: CrashDisk, clock: FakeClock
-) -> None:
-    """The clock stands still. Retention writes who has sent what, behind a record of one client in
-    the same segment: a checkpoint and the journal agree all the same.
+def remembered(engine: Engine) -> list[Any]:
+    return inside(engine).ledger.requests.carried()
+
+
+@pytest.mark.parametrize("pause", [0, 200, 3000], ids=["one instant", "minutes", "most of an hour"])
+def test_clients_are_remembered_in_one_order(disk: CrashDisk, clock: FakeClock, pause: int) -> None:
+    """The clock stands still, or little of the time between two records counts. Retention writes
+    who has sent what, behind a record of one client in the same segment: a checkpoint and the
+    journal agree all the same.
     """
     with opened(disk, clock, segment_bytes=4096, retain_bytes=8192) as engine:
         server = MemoryServer(engine, clock)
         with server.connect() as one, server.connect() as two:
             for who in (one, one, two, one, one, one, one, one):
                 who.send("t", b"x" * 900)
+                clock.advance(pause)
                 engine.checkpoint()
-                check(disk.after_kill())
+                check(left := disk.after_kill())
+                with opened(left.after_kill(), clock) as again:
+                    from_checkpoint = remembered(again)
+                remove(left, *(name for name in content(left) if name in SLOTS))
+                with opened(left, clock) as again:
+                    assert remembered(engine) == from_checkpoint == remembered(again)
+                clock.advance(pause)
         server.close()

@@ -1,0 +1,116 @@
+"""A request is carried out once, however the server's clock jumps between it and its repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from fmq import Engine
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.server.session import Session
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+from fmq.testing.transport import RETRY_FOR, MemoryServer
+from tests.remote.test_repeats import WORKS, Killed, Work, change, commit, found_in
+from tests.small import check, opened
+
+HOURS_2 = 7200 * 1_000_000
+
+
+def change_topics(client: RemoteEngine) -> None:
+    """As `change`, without a retention by age, which a jump lets begin."""
+    client.create_topic("x", queues=1).add_queues(2)
+    client.send_many("x", [b"1", b"2", b"3"], queue=1)
+    client.create_group("g", "x", at="latest")
+    client.group("g").seek("x", queue=1, offset=0)
+    client.group("g").skip("x", 1, 1)
+    client.create_group("old", "x")
+    client.group("old").delete()
+
+
+class Jumps(Killed):
+    """The answer to one piece of data is lost. Before the client asks again, the clock of the
+    server jumps, others write, and the server may be killed.
+    """
+
+    def __init__(self, at: int, *, kills: str, window: float | None) -> None:
+        self.kills = kills
+        self.window = window
+        super().__init__(CrashDisk(), FakeClock(), at, answered=True)
+        self.stranger().send("s", b"")
+
+    def _opened(self) -> Engine:
+        return opened(
+            self.disk, self.clock, topic_queues={"wide": 3}, outcome_window_seconds=self.window
+        )
+
+    def stranger(self) -> RemoteEngine:
+        """Another client, whose clock is its own."""
+        where, clock = "the engine in memory", FakeClock()
+        return RemoteEngine(where, self.dial, self.draw, clock, RETRY_FOR, background=False)
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        self.left -= 1
+        if self.left:
+            MemoryServer.deliver(self, session, data)
+            return
+        session._send = lambda _: None  # carried out, and the answer is lost
+        MemoryServer.deliver(self, session, data)
+        self.loop.run()
+        session.ended()
+        session._close()
+        if self.kills == "before":
+            self.engine.checkpoint()
+            self.succeed()
+        self.clock.set_wall_clock(self.clock.time_us() + HOURS_2)
+        for _ in range(2):
+            self.stranger().send("s", b"")
+        if self.kills == "after":
+            self.succeed()
+
+    def succeed(self) -> None:
+        """Let another process serve what a kill leaves."""
+        self.disk, dead = self.disk.after_kill(), self.engine
+        self.engine = self._opened()
+        dead.close()
+        self.serve(self.engine)
+
+
+@pytest.mark.parametrize("kills", ["no", "before", "after"])
+@pytest.mark.parametrize(
+    "work",
+    [change_topics if work is change else work for work in WORKS],
+    ids=lambda work: work.__name__,
+)
+def test_a_repeat_after_a_jump_of_the_servers_clock_is_not_done_again(
+    work: Work, kills: str
+) -> None:
+    """The receipts of a commit in one phase are told beyond the window of outcomes, too."""
+    window = 600.0 if work is commit else None
+    expected, at = None, 0
+    while True:
+        server = Jumps(at, kills=kills, window=window)
+        client = server.stranger()
+        work(client)
+        with server.engine as engine:
+            found = found_in(engine)
+        found["queues"] = [queue for queue in found["queues"] if queue.topic != "s"]
+        check(server.disk)
+        expected = expected or found
+        assert found == expected, at
+        if server.left > 0 and at:
+            break
+        at += 1
+    assert at > 3
+
+
+def test_a_client_is_forgotten_after_an_hour_of_records() -> None:
+    """Memory does not grow with the clients that there ever were, jumps or not."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock) as engine:
+        server = MemoryServer(engine, clock)
+        for _ in range(200):
+            server.connect().send("t", b"")
+            clock.advance(60.0)
+        assert len(inside(engine).ledger.requests.carried()) == 61
+        server.close()
+    check(disk)
