@@ -24,10 +24,10 @@ def test_clients_are_remembered_in_one_order(disk: CrashDisk, clock: FakeClock, 
     who has sent what, behind a record of one client in the same segment: a checkpoint and the
     journal agree all the same.
     """
-    with opened(disk, clock, segment_bytes=4096, retain_bytes=8192) as engine:
+    with opened(disk, clock, segment_bytes=4096, retain_bytes=8192, retain_seconds=700.0) as engine:
         server = MemoryServer(engine, clock)
         with server.connect() as one, server.connect() as two:
-            for who in (one, one, two, one, one, one, one, one):
+            for who in (one, one, two, *[one] * 12):
                 who.send("t", b"x" * 900)
                 clock.advance(pause)
                 engine.checkpoint()
