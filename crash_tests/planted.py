@@ -19,21 +19,21 @@ from crash_tests.tries.planted import OF_TRIES
 MUTANTS = (
     Mutant(
         "acknowledge before the sync",
-        "journal.write(pending, sync=self._synced)",
-        "journal.write(pending, sync=False)",
+        "journal.write(taken, sync=self._synced)",
+        "journal.write(taken, sync=False)",
         "--workload send",
     ),
     Mutant(
         "readers elsewhere are told before the sync",
-        "journal.write(pending, sync=self._synced)",
-        "journal.page[DURABLE_TO] = journal.page[AGAIN] = pending[4]\n"
-        "            journal.write(pending, sync=self._synced)",
+        "journal.write(taken, sync=self._synced)",
+        "journal.page[8] = journal.page[9] = taken.end\n"
+        "                journal.write(taken, sync=self._synced)",
         "--workload send",
     ),
     Mutant(
         "readers elsewhere are told what is not synced",
-        "page[DURABLE_TO] = page[AGAIN] = journal.durable_to",
-        "page[DURABLE_TO] = page[AGAIN] = end",
+        "self.durable_to = self.page[DURABLE_TO] = self.page[AGAIN] = end",
+        "self.durable_to = end\n        self.page[DURABLE_TO] = self.page[AGAIN] = taken.end",
         "--workload never",
     ),
     Mutant(
@@ -210,11 +210,10 @@ MUTANTS = (
     ),
     Mutant(
         "published before it is written",
-        "            journal.write(pending, sync=self._synced)\n",
-        "            with self.lock:\n"
-        "                self._publish(pending[0])\n"
-        "                pending = ([], *pending[1:])\n"
-        "            journal.write(pending, sync=self._synced)\n",
+        "                journal.write(taken, sync=self._synced)\n",
+        "                with self.lock:\n"
+        "                    self._show(taken.end)\n"
+        "                journal.write(taken, sync=self._synced)\n",
         "--tier faults --workload two-phase",
     ),
     Mutant(

@@ -45,7 +45,7 @@ FOUND_IN_BINDING = (
     ),
     Mutant(
         "nobody writes what was posted",
-        "        return last == seen == next_write\n",
+        "        return posted is seen is self._journal.pending\n",
         "        return False\n",
         tests="tests/store/test_posts.py",
     ),

@@ -31,7 +31,7 @@ from fmq.store.catalog import Catalog
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
-from fmq.store.journal import Append, Journal
+from fmq.store.journal import Journal
 from fmq.store.key_marks import KeyMarks
 from fmq.store.page import begin_page, no_page
 from fmq.store.reader import Reader
@@ -118,7 +118,7 @@ class Parts:
             spares.close()
             raise
         modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
-        self.commit_queue = queue = CommitQueue(lock, journal, self._publish, **modes)
+        self.commit_queue = queue = CommitQueue(lock, journal, self._show, **modes)
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
         router = Router(ledger.topics, options.queues_of, ledger.topics.__contains__)
         self.router, self.sender = router, Sender(router, options, append_of)
@@ -178,16 +178,16 @@ class Parts:
             raise FileNotFoundError(segment_name(base))
         return rebuild_index(self.directory, segment, self._store)
 
-    def _publish(self, appends: list[Append]) -> None:
-        """Make durable appends visible, all at one instant. Under the lock."""
-        ledger, thread, last = self.ledger, self.chore_thread, appends[-1]
-        show(ledger, last.position + last.size)
+    def _show(self, upto: int) -> None:
+        """Make all below `upto`, which is durable, visible at one instant. Under the lock."""
+        ledger, thread = self.ledger, self.chore_thread
+        show(ledger, upto)
         if ledger.arrived:
             self.messages.wake()
         if ledger.timers.sooner:
             ledger.timers.sooner = False
             self.on_sooner()
-        if thread is not None and ledger.applied_upto >= thread.wake_at:
+        if thread is not None and upto >= thread.wake_at:
             thread.wake()
 
     def _segment_is_full(self, _: object) -> None:

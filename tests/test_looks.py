@@ -43,6 +43,7 @@ from fmq.store.timing import Timing, with_timing
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside
+from fmq.testing.shadow import appends_in
 from fmq.tx.carryover import to_json
 from tests.remote.over_frames import OverFrames
 
@@ -267,9 +268,11 @@ class Plans:
     def run(self, sort: Callable[[Plans], None]) -> None:
         self.number += 1
         sort(self)
-        for append in self.parts.journal._appends:
-            self.kinds |= {record.kind for record in append.records}
-            self.asked |= {each.asked for each in append.records if isinstance(each, Changed)}
+        journal = self.parts.journal
+        pending = journal.pending
+        for append in appends_in(b"".join(pending.buffers), pending.start, journal.seed):
+            self.kinds |= {record.kind for record in append}
+            self.asked |= {each.asked for each in append if isinstance(each, Changed)}
 
     def settle(self) -> None:
         """Make all durable, and leave nothing undecided."""

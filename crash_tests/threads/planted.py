@@ -7,32 +7,33 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                    self._serve(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn + 1)\n                    self._hand_on()",
+        "                if taken.waiters:\n                    self._serve(taken.waiters)\n",
+        "                self._serve(taken.waiters)\n"
+        "                self._serve(journal.pending.waiters)\n",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "                    self._serve(turn)\n                    self._hand_on()",
-        "                    self._serve(turn)\n                    self._leader = 0",
+        "            if journal.pending.waiters:\n                self._hand_on()",
+        "            if journal.pending.waiters:\n                self._leader = 0",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "an heir stays asleep",
-        "        wake(heir)\n        if heir is not",
-        "        if self.committer:\n            wake(heir)\n        if heir is not",
+        "        heir.wake()\n        if heir is not",
+        "        if self.committer:\n            heir.wake()\n        if heir is not",
         "--workload hand-on --rounds 40",
     ),
     Mutant(
         "the committer takes the place of one who waits",
-        "        if heir is not self.committer:\n            self._waiters.remove(heir)",
-        "        self._waiters.popleft()",
+        "        if heir is not self.committer:\n            waiters.remove(heir)",
+        "        waiters.popleft()",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the committer keeps the lead, and writes nothing more",
-        "        self._leader = heir.thread\n        wake(heir)\n",
-        "        if heir.thread != self._leader:\n            wake(heir)\n"
+        "        self._leader = heir.thread\n        heir.wake()\n",
+        "        if heir.thread != self._leader:\n            heir.wake()\n"
         "        self._leader = heir.thread\n",
         "--workload shared-sync --rounds 300",
     ),
@@ -44,28 +45,27 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a roll joins what another thread is writing",
-        "        self._rolls = (*self._rolls, roll)\n",
-        "        self._rolls.append(roll)\n",
+        "        pending.rolls = (*pending.rolls, roll)\n",
+        "        pending.rolls.append(roll)\n",
         "--workload roll-together --rounds 300",
         (
-            ("self._rolls: tuple[Roll, ...] = ()", "self._rolls = []"),
+            ("    rolls: tuple[Roll, ...] = ()", "    rolls = []"),
             (
-                "self._appends, self._rolls = end, [], [], ()\n",
-                "self._appends = end, [], []\n        self._rolls = rolls and []\n",
+                "return taken\n\n    @property",
+                "self.pending.rolls = taken.rolls and []\n        return taken\n\n    @property",
             ),
         ),
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "        waiter = taken = written = None\n",
-        "        waiter = taken = written = None\n"
-        "        done = plan(what)\n        plan = lambda _: done\n",
+        "        waiter = taken = None\n",
+        "        waiter = taken = None\n        done = plan(what)\n        plan = lambda _: done\n",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(
         "a sync vouches for what was planned meanwhile",
-        "                    journal.durable_to = end\n",
-        "                    journal.durable_to = journal.position\n",
+        "        end = taken.end if is_durable else",
+        "        end = self.position if is_durable else",
         "--workload shared-sync --rounds 400",
     ),
     Mutant(
@@ -76,8 +76,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a checkpoint takes what is planned for written",
-        "journal.written_to, journal.written_chain = end, chain",
-        "journal.written_to, journal.written_chain = journal.position, journal.current.chain",
+        "self.written_to, self.written_chain = taken.end, taken.chain",
+        "self.written_to, self.written_chain = self.position, self.current.chain",
         "--workload checkpoint-beside --rounds 300",
     ),
     Mutant(

@@ -9,8 +9,8 @@ STORIES = "--tier tries --rounds 12"
 OF_TRIES = (
     Mutant(
         "an attempt is lost over a kill",
-        "        if ahead.start < ahead.end:\n            self._journal.write_ahead(ahead)\n",
-        "",
+        "                journal.write_ahead(taken)\n",
+        "                pass\n",
         STORIES,
     ),
     Mutant(
@@ -21,11 +21,10 @@ OF_TRIES = (
     ),
     Mutant(
         "what was written ahead is not written with the sync",
-        "        self._start, self._buffers, self._appends, self._rolls = end, [], [], ()\n",
-        "        self._start, self._buffers, self._appends, self._rolls = end, [], [], ()\n"
-        "        if self._ahead:\n"
-        "            start, buffers = self._ahead_to, buffers[self._ahead :]\n"
-        "            pending = appends, rolls, segment, start, end, buffers, segment.chain\n",
+        "        taken.chain, taken.end = segment.chain, self.position\n",
+        "        taken.chain, taken.end = segment.chain, self.position\n"
+        "        if taken.ahead:\n"
+        "            taken.start, taken.buffers = taken.ahead_to, taken.buffers[taken.ahead :]\n",
         STORIES,
     ),
     Mutant(

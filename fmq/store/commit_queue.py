@@ -2,11 +2,11 @@
 
 A command is planned under the lock and becomes durable with a later write. Its caller waits for
 that in one of three ways: `run` is for a thread, which sleeps; `submit` is for an event loop or a
-server, which is called back; `post` is for what needs no sync of its own (posts.py). Nothing else
-in fmq knows how a caller waits.
+server, which is called back; `post` is for what needs no sync of its own. Nothing else in
+fmq knows how a caller waits.
 
-One thread at a time leads: it takes everything that is pending, writes and syncs it, publishes it,
-and serves those who wait for it. A thread that plans while no thread leads becomes the leader. If
+One thread at a time leads: it takes everything that is pending, writes and syncs it, shows it, and
+serves those who wait for it. A thread that plans while no thread leads becomes the leader. If
 others have planned meanwhile, it hands the lead to the committer, a thread that leads until no
 caller waits, or, without a committer, to one of the waiting threads. Each waiting thread sleeps on
 a lock of its own, so it is woken only when it is served or leads.
@@ -19,24 +19,20 @@ gets exactly one answer.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock, get_ident
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
-from fmq.store.journal import Ahead, Append, Journal, Pending
-from fmq.store.page import AGAIN, DURABLE_TO
-from fmq.store.posts import Posts
-from fmq.store.section import Section, is_mine
+from fmq.store.callers import Callback, Suspends, Then, Waiter
+from fmq.store.journal import Journal
+from fmq.store.journal_write import JournalWrite
+from fmq.store.section import Section
 
 T = TypeVar("T")
 A = TypeVar("A")
-# What a leader takes: the number of its write, whether a call has asked for a sync in a mode
-# without one, and what is pending.
-Taken = tuple[int, bool, Pending]
 PENDING_BYTES_MAX = 8 << 20
 
 
@@ -51,53 +47,6 @@ def waits(sync: bool | None, *, by_default: bool) -> bool:
     )
 
 
-class Callback:
-    """A caller that is called once its append is durable, or the engine has failed."""
-
-    __slots__ = ("_then", "turn")
-
-    def __init__(self, then: Callable[[BaseException | None], None], turn: int) -> None:
-        self._then: Callable[[BaseException | None], None] | None = then
-        self.turn = turn
-
-    def serve(self, failure: BaseException | None) -> None:
-        """Call it, once. Under the engine's lock."""
-        then, self._then = self._then, None
-        if then is not None:
-            then(failure)
-
-
-class Waiter:
-    """A thread that waits for its append to be durable; or the committer, which waits to lead."""
-
-    __slots__ = ("failed", "leads", "lock", "thread", "turn")
-
-    def __init__(self, thread: int, turn: int) -> None:
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.thread = thread
-        self.turn = turn  # the write that serves it, or a later one
-        self.failed = False
-        self.leads = False
-
-    def serve(self, failure: BaseException | None) -> None:
-        """Wake it, with what became of its append. Under the engine's lock."""
-        self.failed = failure is not None
-        self.thread = 0  # it may call again before it is taken out of the queue
-        wake(self)
-
-
-class Suspends(Protocol):
-    """A call that is suspended where it would wait, so that its thread goes on: of an event
-    loop.
-    """
-
-    def until_called(
-        self, begin: Callable[[Callable[[BaseException | None], None]], T]
-    ) -> tuple[T, BaseException | None]:
-        """Call `begin` with a callback, and wait for that. Return what both were given."""
-
-
 class CommitQueue:
     """Plans appends to one journal, has them written, and serves the callers that wait."""
 
@@ -105,36 +54,34 @@ class CommitQueue:
         self,
         lock: RLock,
         journal: Journal,
-        publish: Callable[[list[Append]], None],
+        show: Callable[[int], None],
         *,
         synced: bool,
         waits: bool = True,
     ) -> None:
-        """`publish` is called under `lock` with appends that are durable; without `synced`, with
-        appends that are written. `waits` says whether a call without `sync=` waits for that.
+        """`show` is called under `lock` with the position up to which all is durable; without
+        `synced`, written. `waits` says whether a call without `sync=` waits for that.
         """
         self.lock = lock
+        self._is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
         self.changing = Section(self.fail)
         self._journal = journal
-        self._publish = publish
+        self._show = show
         self._synced = synced
         self._waits = waits
         self._leader = 0  # the thread that leads; 0: none
-        self._writing = False  # from taking what is pending until it is published
-        self._turn = 0  # the number of the next write, which takes all that is planned until then
-        self._waiters: deque[Waiter | Callback] = deque()
-        self._sync_wanted = False
-        self._is_noted = False  # whether `on_pending` was called for what is pending
+        self._running: JournalWrite | None = None  # from taking it until it is shown
+        self._posted: JournalWrite | None = None  # which takes along what was posted last
+        self._seen: JournalWrite | None = None  # what that was after the last pause
         self._ends = False  # the process ends, so every call has to wait for its own sync
-        self.posts = Posts()
-        self.owes = False  # whether something was posted and is not published yet
+        self.owes = False  # whether something was posted and is not shown yet
+        self.watches_posts = False  # whether the committer looks after each pause
         self.committer: Waiter | None = None  # leads while callers wait; None: one of them leads
         self.syncs = 0
-        self.on_pending: Callable[[], None] = lambda: (
-            None
-        )  # called when an append waits for a later write
+        # Called when an append waits for a later write.
+        self.on_pending: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
-        self.on_published: Callable[[Pending], None] | None = None  # for tests
+        self.on_shown: Callable[[JournalWrite], None] | None = None  # for tests
         self.failure: BaseException | None = None
         self.suspending: dict[int, Suspends] = {}  # by thread: what runs there and must not block
 
@@ -151,7 +98,7 @@ class CommitQueue:
         self,
         plan: Callable[[A], T],
         what: A,
-        then: Callable[[BaseException | None], None],
+        then: Then,
         sync: bool | None = None,
         *,
         here: bool = False,
@@ -169,14 +116,14 @@ class CommitQueue:
         try:
             with self.lock, self.changing:
                 result = self._plan(plan, what, sync)
-                self._waiters.append(Callback(then, self._turn))
+                self._journal.pending.waiters.append(Callback(then))
                 if not self._leader:
                     if here:
                         taken = self._take(me)
                     else:
                         self._hand_on()
             if taken is not None:
-                self._lead(me, taken)
+                self._drive(me, taken)
         except BaseException as error:
             self._stop(me, None, error)
             if taken is None or not isinstance(error, Exception):
@@ -200,14 +147,13 @@ class CommitQueue:
         try:
             with self.lock, self.changing:
                 result = self._plan(plan, what, None)
-                posts, heir = self.posts, self.committer
-                posts.add(self._turn)
-                self.owes = self._is_noted = True
+                self._posted = pending = self._journal.pending
+                self.owes = pending.is_noted = True
                 if is_awaited() or self._journal.pending_bytes >= PENDING_BYTES_MAX:
                     self.hurry()
-                elif not posts.are_watched and heir is not None:
-                    posts.are_watched = True
-                    wake(heir)
+                elif not self.watches_posts and self.committer is not None:
+                    self.watches_posts = True
+                    self.committer.wake()
         except BaseException as error:
             self._stop(me, None, error)
             raise
@@ -217,8 +163,10 @@ class CommitQueue:
 
     def hurry(self) -> None:
         """Have what was posted written now, as somebody waits for it. Under the lock."""
-        if self.posts.hurry(self._turn):
-            self._waiters.append(Callback(_nothing, self._turn))
+        pending = self._journal.pending
+        if self._posted is pending and not pending.is_hurried:
+            pending.is_hurried = True
+            pending.waiters.append(Callback(_nothing))
             if not self._leader:
                 self._hand_on()
 
@@ -236,7 +184,7 @@ class CommitQueue:
             self.check()
         result = plan(what)
         if sync:
-            self._sync_wanted = True
+            self._journal.pending.is_forced = True
         return result
 
     def run(
@@ -263,34 +211,24 @@ class CommitQueue:
             wait = self._waits if sync is None else self.waits(sync)
         if self.suspending and wait and (suspending := self.suspending.get(me)):
             return self._run_suspended(suspending, plan, what, sync)
-        waiter = taken = written = None
+        waiter = taken = None
         try:
             with self.lock, self.changing:
                 result = self._plan(plan, what, sync)
                 if not (wait or self._ends) and self._journal.pending_bytes < PENDING_BYTES_MAX:
-                    if not self._is_noted:
-                        self._is_noted = True
-                        self.on_pending()
+                    self._note()
                     return result
-                if self._leader or not (here or self.committer is None):
-                    waiter = Waiter(me, self._turn)
-                    self._waiters.append(waiter)
+                if not self._leader and (here or self.committer is None):
+                    taken = self._take(me, ahead=ahead and self._synced)
+                else:
+                    waiter = Waiter(me)
+                    self._journal.pending.waiters.append(waiter)
                     if not self._leader:
                         self._hand_on()
-                elif ahead and self._synced:
-                    written = self._journal.look_ahead()
-                    if written is None:
-                        taken = self._take(me)
-                    else:
-                        self._leader, self._writing = me, True
-                else:
-                    taken = self._take(me)
             if waiter is not None:
                 taken = self._wait(waiter)
-            elif written is not None:
-                self._write_ahead(written)
             if taken is not None:
-                self._lead(me, taken)
+                self._drive(me, taken)
         except BaseException as error:
             self._stop(me, waiter, error)
             # Not only the failure itself: when a disk dies, others may have met it before.
@@ -298,6 +236,13 @@ class CommitQueue:
                 raise self.failed_error() from error
             raise
         return result
+
+    def _note(self) -> None:
+        """Tell that an append waits for a later write, once for each write. Under the lock."""
+        pending = self._journal.pending
+        if not pending.is_noted:
+            pending.is_noted = True
+            self.on_pending()
 
     def _run_suspended(
         self, suspending: Suspends, plan: Callable[[A], T], what: A, sync: bool | None
@@ -316,14 +261,18 @@ class CommitQueue:
         """Raise Nested if a signal handler makes this call inside of another one of the thread
         `me`: one that holds the lock, leads, or waits and may be given the lead.
         """
-        if is_mine(self.lock) or self._leader == me:
+        if self._leader == me or self._is_mine():
             raise Nested
         if self.committer is None:
-            for each in [*self._waiters]:
+            for each in self._all_waiters():
                 if isinstance(each, Waiter) and each.thread == me:
                     raise Nested
 
-    def _wait(self, waiter: Waiter) -> Taken | None:
+    def _all_waiters(self) -> list[Waiter | Callback]:
+        running = self._running  # looked up once: it may end meanwhile
+        return [*(running.waiters if running is not None else ()), *self._journal.pending.waiters]
+
+    def _wait(self, waiter: Waiter) -> JournalWrite | None:
         """Sleep until `waiter` is served; return what to write if it was given the lead."""
         waiter.lock.acquire()
         if waiter.failed:
@@ -340,10 +289,11 @@ class CommitQueue:
         If it was given the lead, hand that on. If it was writing, the engine fails.
         """
         with self.lock:
-            if waiter is not None and waiter in self._waiters:
-                self._waiters.remove(waiter)
+            for write in (self._running, self._journal.pending):
+                if waiter is not None and write is not None and waiter in write.waiters:
+                    write.waiters.remove(waiter)
             if self._leader == me:
-                if self._writing:
+                if self._running is not None:
                     self.fail(error)
                 else:
                     self._hand_on()
@@ -393,7 +343,7 @@ class CommitQueue:
                 return
             self._ends = True
             # What is written ahead is not promised to survive more than this.
-            ahead = self._journal.is_ahead and not (self._is_noted or self._leader)
+            ahead = self._journal.is_ahead and not (self._journal.pending.is_noted or self._leader)
             idle = ahead or self.idle()
         if not idle:
             self.flush()
@@ -402,12 +352,11 @@ class CommitQueue:
         """Give the lead to the committer or, without one, to the thread that has waited longest; to
         none if no caller waits. Under the lock.
         """
-        heir = self.committer
-        if not self._waiters:
+        heir, waiters = self.committer, self._journal.pending.waiters
+        if not waiters:
             heir = None
         elif heir is None:
-            threads = (each for each in self._waiters if isinstance(each, Waiter))
-            heir = next(threads, None)
+            heir = next((each for each in waiters if isinstance(each, Waiter)), None)
             if heir is None:
                 self.on_pending()  # only callbacks wait, and they cannot write
         if heir is None:
@@ -415,18 +364,19 @@ class CommitQueue:
             return
         heir.leads = True
         self._leader = heir.thread
-        wake(heir)
+        heir.wake()
         if heir is not self.committer:
-            self._waiters.remove(heir)
+            waiters.remove(heir)
 
-    def _take(self, me: int) -> Taken:
-        """Make thread `me` the leader; return what it has to write. Under the lock."""
+    def _take(self, me: int, *, ahead: bool = False) -> JournalWrite:
+        """Make thread `me` the leader; return what it has to write. With `ahead` that stays
+        pending, if it is so little that it need not be synced now. Under the lock.
+        """
+        journal = self._journal
+        taken = journal.look_ahead() if ahead else None
         self._leader = me
-        self._writing = True
-        turn, force = self._turn, self._sync_wanted
-        self._turn = turn + 1
-        self._sync_wanted = self._is_noted = False
-        return turn, force, self._journal.take_pending()
+        self._running = taken = taken or journal.take_pending()
+        return taken
 
     def lead_for_others(self, me: int) -> None:
         """Write what is pending, if the committer, thread `me`, was given the lead, or if what was
@@ -436,62 +386,67 @@ class CommitQueue:
             if self._leader != me and not self._is_due():
                 return  # it was woken to end, or for nothing
             taken = self._take(me)
-        self._lead(me, taken)
+        self._drive(me, taken)
 
     def _is_due(self) -> bool:
         """Return whether the committer takes the lead for what was posted. Under the lock."""
         if self._leader or self.failure is not None:
             return False  # a write that is under way may be that of what was posted
-        return self.posts.is_due(self._turn)
+        posted, seen = self._posted, self._seen
+        self._seen = posted
+        if posted is seen:
+            self.watches_posts = False  # nothing was posted for later writes
+        return posted is seen is self._journal.pending
 
-    def _lead(self, me: int, taken: Taken) -> None:
-        """Write what was taken, publish it, wake those it served, and hand the lead on."""
-        turn, force, pending = taken
+    def _drive(self, me: int, taken: JournalWrite) -> None:
+        """Write what was taken, show it, serve those who waited for it, and hand the lead on."""
         journal = self._journal
         try:
-            journal.write(pending, sync=self._synced)
-            if force and not self._synced:
-                journal.sync()
-            with self.lock, self.changing:
-                appends, _, segment, _, end, _, chain = pending
-                if self._synced or force:
-                    self.syncs += 1
-                    journal.durable_to = end
-                elif segment.base > journal.durable_to:
-                    journal.durable_to = segment.base  # what is sealed was synced
-                page = journal.page
-                page[DURABLE_TO] = page[AGAIN] = journal.durable_to
-                journal.written_to, journal.written_chain = end, chain
-                if appends:
-                    self._publish(appends)
-                if self.on_published is not None:
-                    self.on_published(pending)
-                self._writing = False
-                if self.owes and self.posts.are_done(turn):
-                    self.owes = False
-                if self._waiters:
-                    self._serve(turn)
-                    self._hand_on()
-                else:
-                    self._leader = 0
+            if taken.ahead_of_sync:
+                journal.write_ahead(taken)
+            else:
+                journal.write(taken, sync=self._synced)
+                if taken.is_forced and not self._synced:
+                    journal.sync()
+            with self.lock:
+                self._written(taken)
         except BaseException as error:
             # `run` does the same once more, for an interrupt that meets it in here.
             self._stop(me, None, error)
             raise
 
-    def _write_ahead(self, ahead: Ahead) -> None:
-        """Write `ahead` without a sync, and hand the lead on."""
-        if ahead.start < ahead.end:
-            self._journal.write_ahead(ahead)
-        with self.lock, self.changing:
-            self._journal.note_ahead(ahead)
-            self._writing = False
-            self._hand_on()
+    def _written(self, taken: JournalWrite) -> None:
+        """Show what was written, serve those who waited for it, and hand the lead on. Under the
+        lock.
+        """
+        journal = self._journal
+        try:
+            if taken.ahead_of_sync:
+                journal.wrote_ahead(taken)
+            else:
+                is_durable = self._synced or taken.is_forced
+                self.syncs += is_durable
+                journal.wrote(taken, is_durable=is_durable)
+                if taken.buffers or taken.rolls:
+                    self._show(taken.end)
+                if self.on_shown is not None:
+                    self.on_shown(taken)
+                if self.owes and self._posted is not journal.pending:
+                    self.owes = False
+                if taken.waiters:
+                    self._serve(taken.waiters)
+            self._running = None
+            if journal.pending.waiters:
+                self._hand_on()
+            else:
+                self._leader = 0
+        except BaseException as error:
+            self.fail(error)  # before another thread may look: a part may be shown
+            raise
 
-    def _serve(self, turn: int) -> None:
-        """Serve those that planned before the write of `turn` began. Under the lock."""
-        waiters = self._waiters
-        while waiters and waiters[0].turn <= turn:
+    def _serve(self, waiters: deque[Waiter | Callback]) -> None:
+        """Serve those that waited for a write. Under the lock."""
+        while waiters:
             waiters[0].serve(self.failure)
             waiters.popleft()  # after it was served, so that `fail` leaves out no caller
 
@@ -502,8 +457,10 @@ class CommitQueue:
         first = self.failure is None
         if first:
             self.failure = error
-        self.owes = self.posts.are_watched = False  # nothing becomes visible any more
-        self._serve(self._turn)
+        self.owes = self.watches_posts = False  # nothing becomes visible any more
+        for write in (self._running, self._journal.pending):
+            if write is not None:
+                self._serve(write.waiters)
         self._leader = 0
         if first:
             self.on_failure()
@@ -511,9 +468,3 @@ class CommitQueue:
 
 def _nothing(what: BaseException | None) -> None:
     """Plan nothing; or tell nobody."""
-
-
-def wake(waiter: Waiter) -> None:
-    """Wake `waiter`, unless it was woken before. Under the lock."""
-    if waiter.lock.locked():
-        waiter.lock.release()

@@ -12,8 +12,10 @@ from __future__ import annotations
 import threading
 
 from fmq.clock import Clock
-from fmq.store.commit_queue import CommitQueue, Waiter, wake
-from fmq.store.posts import PAUSE_SECONDS
+from fmq.store.callers import Waiter
+from fmq.store.commit_queue import CommitQueue
+
+PAUSE_SECONDS = 0.005
 
 
 class Committer:
@@ -22,7 +24,7 @@ class Committer:
     def __init__(self, commit_queue: CommitQueue, clock: Clock) -> None:
         self._commit_queue = commit_queue
         self._clock = clock
-        self._heir = Waiter(0, 0)
+        self._heir = Waiter(0)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
 
@@ -38,7 +40,7 @@ class Committer:
         with self._commit_queue.lock:
             self._commit_queue.committer = None
         self._stopping = True
-        wake(self._heir)
+        self._heir.wake()
         self._thread.join()
 
     def _run(self) -> None:
@@ -46,7 +48,7 @@ class Committer:
         try:
             stopping = False
             while not stopping:
-                if queue.posts.are_watched:
+                if queue.watches_posts:
                     self._clock.wait(heir.lock, PAUSE_SECONDS)
                 else:
                     heir.lock.acquire()

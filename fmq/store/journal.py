@@ -15,51 +15,25 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File, is_full
 from fmq.errors import TooLarge
 from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
+from fmq.store.journal_write import JournalWrite, Roll
 from fmq.store.kinds import Record
-from fmq.store.page import no_page
+from fmq.store.page import AGAIN, DURABLE_TO, no_page
 from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
-from fmq.store.spares import UNPROVEN, Spare, Spares
+from fmq.store.spares import UNPROVEN, Spares
 
 # Below these limits, joining buffers is cheaper than handing over many.
 JOIN_BYTES_MAX = 64 * 1024
 JOIN_BUFFERS_MIN = 512
 AHEAD_BYTES_MAX = 256 * 1024
 assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
-
-
-class Roll:
-    """The step from one segment to the next: `buffers` are written to `old`, then `spare` becomes
-    `new`.
-    """
-
-    __slots__ = ("buffers", "header", "new", "old", "ordinary", "spare", "start")
-
-    def __init__(
-        self,
-        old: Segment,
-        start: int,
-        buffers: list[Buffer],
-        new: Segment,
-        spare: Spare,
-        header: bytes,
-        *,
-        ordinary: bool,
-    ) -> None:
-        self.old = old
-        self.start = start
-        self.buffers = buffers
-        self.new = new
-        self.spare = spare
-        self.header = header
-        self.ordinary = ordinary  # it does not take the room that is set aside for decisions
 
 
 class Append:
@@ -78,22 +52,7 @@ class Append:
         self.left_out: Sequence[Any] = ()  # messages that were sent before, under the same ids
 
 
-# What is taken to be written: appends; rolls; and, after the last roll, the segment, the positions
-# where its bytes begin and end, the bytes, and the chain after them.
-Pending = tuple[list[Append], tuple[Roll, ...], Segment, int, int, list[Buffer], int]
-
-
 Encoded = tuple[list[Buffer], int]  # the bytes of an append, and the chain after them
-
-
-class Ahead(NamedTuple):
-    """Pending bytes that are written before the sync that makes them durable."""
-
-    segment: Segment
-    start: int
-    end: int
-    buffers: list[Buffer]
-    written: int  # how many of the pending buffers are written then
 
 
 class Journal:
@@ -129,13 +88,7 @@ class Journal:
         self.page = no_page()  # where other processes read durable_to
         self.written_to = self.position
         self.written_chain = segments[-1].chain  # the running checksum up to there
-        # Pending rolls. A new tuple each time: the writing thread may have the last one.
-        self._rolls: tuple[Roll, ...] = ()
-        self._start = self.position  # of the pending bytes after the rolls
-        self._buffers: list[Buffer] = []
-        self._appends: list[Append] = []  # that are pending
-        self._ahead = 0  # how many of the buffers are written, and not synced
-        self._ahead_to = self._start  # where these end
+        self.pending = JournalWrite(segments[-1], self.position)  # the next write
         # The open file of the current segment, so that no send can meet too many open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
         self._unsynced = False  # whether that file has bytes that are not synced
@@ -149,13 +102,15 @@ class Journal:
 
     @property
     def is_pending(self) -> bool:
-        """True if an append is planned and not yet taken to be written."""
-        return bool(self._appends)
+        """True if something is planned and not yet taken to be written."""
+        return bool(self.pending.buffers or self.pending.rolls)
 
     @property
     def pending_bytes(self) -> int:
         """The number of bytes that are planned and not yet taken to be written."""
-        return self.position - self._start + sum(roll.old.end - roll.start for roll in self._rolls)
+        pending = self.pending
+        rolled = sum([roll.old.end - roll.start for roll in pending.rolls])
+        return self.position - pending.start + rolled
 
     def fits(self, size: int) -> bool:
         """Return whether an append of `size` bytes fits into the current segment."""
@@ -174,12 +129,13 @@ class Journal:
         epoch = self._epoch
         header = Header(self._store, old.limit, spare.capacity, old.end, old.chain, epoch)
         new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0, epoch)
-        start, buffers = self._start, self._buffers
+        pending = self.pending
+        start, buffers = pending.start, pending.buffers
         roll = Roll(old, start, buffers, new, spare, header.encode(), ordinary=ordinary)
-        self._rolls = (*self._rolls, roll)
+        pending.rolls = (*pending.rolls, roll)
+        pending.segment, pending.buffers, pending.ahead = new, [], 0
         self.segments.append(new)
-        self.position = self._start = self._ahead_to = new.end
-        self._buffers, self._ahead = [], 0
+        self.position = pending.start = pending.ahead_to = new.end
         return new
 
     def encode(self, append: Append) -> Encoded:
@@ -200,41 +156,45 @@ class Journal:
         """Make `append` pending, of which `encode` has returned the bytes."""
         segment = self.segments[-1]
         buffers, segment.chain = encoded
-        self._buffers += buffers
+        self.pending.buffers += buffers
         self.position = segment.end = end = append.position + append.size
         assert end <= segment.limit
-        self._appends.append(append)
 
-    def take_pending(self) -> Pending:
-        """Return all that is planned and not yet taken to be written, in order."""
-        segment, end = self.segments[-1], self.position
-        buffers, appends, rolls = self._buffers, self._appends, self._rolls
-        pending = appends, rolls, segment, self._start, end, buffers, segment.chain
-        self._start, self._buffers, self._appends, self._rolls = end, [], [], ()
-        self._ahead, self._ahead_to = 0, end
-        return pending
+    def take_pending(self) -> JournalWrite:
+        """Return the next write, and begin another one."""
+        taken, segment = self.pending, self.segments[-1]
+        taken.chain, taken.end = segment.chain, self.position
+        self.pending = JournalWrite(segment, self.position)
+        return taken
 
     @property
     def is_ahead(self) -> bool:
         """True if all that is pending is written."""
-        return not self._rolls and self._ahead == len(self._buffers)
+        return not self.pending.rolls and self.pending.ahead == len(self.pending.buffers)
 
-    def look_ahead(self) -> Ahead | None:
+    def look_ahead(self) -> JournalWrite | None:
         """Return what is pending and not written, to be written ahead of its sync. It stays
         pending. Return None if a roll is, or if there is so much that it is better synced now.
         """
-        if self._rolls or self.position - self._start > AHEAD_BYTES_MAX:
+        pending, end = self.pending, self.position
+        if pending.rolls or end - pending.start > AHEAD_BYTES_MAX:
             return None
-        written = len(self._buffers)
-        return Ahead(
-            *(self.segments[-1], self._ahead_to, self.position, self._buffers[self._ahead :]),
-            written,
-        )
+        ahead = JournalWrite(pending.segment, pending.ahead_to)
+        ahead.end, ahead.ahead, ahead.ahead_of_sync = end, len(pending.buffers), True
+        ahead.buffers = pending.buffers[pending.ahead :]
+        return ahead
 
-    def note_ahead(self, ahead: Ahead) -> None:
+    def wrote_ahead(self, ahead: JournalWrite) -> None:
         """Note that `ahead` is written."""
-        if ahead.segment is self.segments[-1]:  # else a roll was planned, which writes it again
-            self._ahead, self._ahead_to = ahead.written, ahead.end
+        pending = self.pending
+        if ahead.segment is pending.segment:  # else a roll was planned, which writes it again
+            pending.ahead, pending.ahead_to = ahead.ahead, ahead.end
+
+    def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:
+        """Note that what was taken is written. What is sealed was synced in every mode."""
+        self.written_to, self.written_chain = taken.end, taken.chain
+        end = taken.end if is_durable else max(self.durable_to, taken.segment.base)
+        self.durable_to = self.page[DURABLE_TO] = self.page[AGAIN] = end
 
     def segment_of(self, position: int) -> Segment | None:
         """Return the segment that holds `position`; None if it has been dropped."""
@@ -254,21 +214,20 @@ class Journal:
 
     # --- writing, outside the lock, one thread at a time --------------------------------------
 
-    def write(self, pending: Pending, *, sync: bool) -> None:
+    def write(self, taken: JournalWrite, *, sync: bool) -> None:
         """Write what was taken. With `sync` it is durable on return."""
-        _, rolls, segment, start, end, buffers, _ = pending
-        for roll in rolls:
+        for roll in taken.rolls:
             self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
             self._open_segment(roll)
-        self._write(segment, start, end, buffers, sync=sync)
+        self._write(taken.segment, taken.start, taken.end, taken.buffers, sync=sync)
 
-    def write_ahead(self, ahead: Ahead) -> None:
+    def write_ahead(self, ahead: JournalWrite) -> None:
         """Write without a sync. What is written is written again with the sync, in one call: a call
         that writes and syncs makes durable only what it writes.
         """
-        self._writing.write(
-            ahead.start - ahead.segment.base, (b"".join(ahead.buffers),), sync=False
-        )
+        if ahead.buffers:
+            offset = ahead.start - ahead.segment.base
+            self._writing.write(offset, (b"".join(ahead.buffers),), sync=False)
 
     def _write(
         self, segment: Segment, start: int, end: int, buffers: Sequence[Buffer], *, sync: bool

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from fmq.store.decoding import decode
-from fmq.store.journal import Pending
+from fmq.store.journal_write import JournalWrite
 from fmq.store.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.record import LAST, aligned
 from fmq.testing.inside import inside
@@ -34,14 +34,14 @@ class Shadow:
         with parts.lock:
             self._theirs = parts.ledger
             self._ledger = copy_of(parts.ledger)
-            parts.commit_queue.on_published = self._published
+            parts.commit_queue.on_shown = self._shown
 
-    def _published(self, pending: Pending) -> None:
+    def _shown(self, write: JournalWrite) -> None:
         """Apply what was written. Raises AssertionError if the engine remembers anything else."""
-        _, rolls, segment, start, _, buffers, _ = pending
-        written = [(roll.old.base, roll.start, roll.buffers) for roll in rolls]
+        written = [(roll.old.base, roll.start, roll.buffers) for roll in write.rolls]
+        written.append((write.segment.base, write.start, write.buffers))
         touched: list[Record] = []
-        for base, position, data in (*written, (segment.base, start, buffers)):
+        for base, position, data in written:
             self._ledger.enter_segment(base)
             for append in appends_in(b"".join(data), position, self._seed):
                 apply(self._ledger, append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +13,7 @@ from fmq.clock import SystemClock
 from fmq.disk import Buffer, Directory, Disk, File
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.committer import Committer
-from fmq.store.journal import Append, measure
+from fmq.store.journal import measure
 from fmq.store.kinds import Record
 from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, Loss
@@ -146,7 +147,8 @@ class Shared:
         self.lock = threading.RLock()
         self.journal = make_journal(GatedDisk(self.disk, self.gate))
         self.published: list[str] = []
-        self.queue = CommitQueue(self.lock, self.journal, self._publish, synced=synced)
+        self._planned: deque[tuple[int, list[str]]] = deque()  # by position, until it is published
+        self.queue = CommitQueue(self.lock, self.journal, self._show, synced=synced)
         self.committer = Committer(self.queue, SystemClock()) if committer else None
         if self.committer is not None:
             self.committer.start()
@@ -157,10 +159,10 @@ class Shared:
         if self.committer is not None:
             self.committer.stop()
 
-    def _publish(self, appends: list[Append]) -> None:
+    def _show(self, upto: int) -> None:
         assert is_mine(self.lock)
-        for append in appends:
-            self.published += map(text_of, append.records)
+        while self._planned and self._planned[0][0] < upto:
+            self.published += self._planned.popleft()[1]
 
     def send(self, text: str, *, wait: bool = True, force: bool = False, size: int = 0) -> str:
         """Append a note; `text` once it is durable."""
@@ -180,7 +182,9 @@ class Shared:
             records: list[Record] = [note(text, size)]
             if not journal.fits(measure(records)):
                 journal.roll(0, ordinary=True)
+            position = journal.position
             append_notes(journal, records)
+            self._planned.append((position, [*map(text_of, records)]))
             call = getattr(threading.current_thread(), "call", None)
             if call is not None:
                 call.planned = True

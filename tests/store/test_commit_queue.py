@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fmq.errors import BadName, Closed, EngineFailed, Nested
-from fmq.store.commit_queue import Waiter
+from fmq.store.callers import Waiter
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
 from tests.store.journals import failing
@@ -277,10 +277,10 @@ def test_a_failure_at_any_step_of_a_roll_ends_the_engine(
 def test_an_error_in_publication_ends_the_engine(share: Share) -> None:
     shared = share()
 
-    def publish(appends: object) -> None:
+    def show(upto: int) -> None:
         raise ZeroDivisionError
 
-    shared.queue._publish = publish
+    shared.queue._show = show
     assert isinstance(failing(lambda: shared.send("x")), ZeroDivisionError)
     assert isinstance(failing(lambda: shared.send("y")), EngineFailed)
 
@@ -387,8 +387,9 @@ def test_sends_of_one_thread_start_no_other_thread(share: Share) -> None:
 
 def test_a_served_thread_may_call_again_before_it_has_left_the_queue() -> None:
     """Its second call is not taken for one that a signal handler makes inside the first."""
-    queue, me = Shared().queue, threading.get_ident()
-    queue._waiters.append(waiter := Waiter(me, 0))
+    shared, me = Shared(), threading.get_ident()
+    queue = shared.queue
+    shared.journal.pending.waiters.append(waiter := Waiter(me))
     with pytest.raises(Nested):
         queue.refuse_nested(me)
     waiter.serve(None)

@@ -229,6 +229,6 @@ def test_the_interrupt_helper_stops_at_each_line_once() -> None:
         lines.act = lambda: None
         shared.call(partial(lines.run, partial(shared.send, "x"))).ended()
         seen.append(lines.met)
-    assert any("self._lead(" in line for line in seen)
+    assert any("self._drive(" in line for line in seen)
     assert any("journal.write" in line for line in seen)
     assert not any("return plan()" in a and "return plan()" in b for a, b in pairwise(seen))

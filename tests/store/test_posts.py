@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 
-from fmq.store.posts import Posts
+import pytest
+
+from fmq.store.callers import Waiter
 from tests.store.sharing import PATIENCE_SECONDS, Shared
 
 
 def test_the_committer_writes_what_was_posted() -> None:
     shared = Shared(committer=True)
     published = threading.Event()
-    shared.queue.on_published = lambda pending: published.set()
+    shared.queue.on_shown = lambda _: published.set()
     shared.queue.post(shared._plan(0), "posted", lambda: False)
     assert published.wait(PATIENCE_SECONDS), "no write has come"
     assert shared.published == shared.durable() == ["posted"]
@@ -40,39 +42,60 @@ def test_what_is_posted_during_a_write_waits_for_the_next() -> None:
     shared.let_go()
 
 
-def test_it_is_due_after_a_whole_pause_and_not_before() -> None:
-    posts = Posts()
-    posts.add(3)
-    assert not posts.is_due(3), "it may have been posted at the end of the pause"
-    assert posts.is_due(3)
+COMMITTER = -1  # no thread has this number
 
 
-def test_calls_that_follow_each_other_need_no_write_of_the_committer() -> None:
-    posts = Posts()
-    posts.are_watched = True
-    for write in range(5):
-        posts.add(write)
-        assert not posts.is_due(write)
-    assert not posts.is_due(5), "the last one was taken along"
-    assert not posts.are_watched, "so it sleeps until it is woken"
+@pytest.fixture
+def shared() -> Shared:
+    """A queue whose committer does nothing but what `pause` says."""
+    shared = Shared()
+    shared.queue.committer = Waiter(COMMITTER)
+    return shared
 
 
-def test_what_is_posted_while_the_committer_watches_is_seen_after_the_next_pause() -> None:
-    posts = Posts()
-    posts.are_watched = True
-    posts.add(1)
-    assert not posts.is_due(2)
-    posts.add(2)
-    assert not posts.is_due(2)
-    assert posts.are_watched
-    assert posts.is_due(2)
+def post(shared: Shared, text: str, *, awaited: bool = False) -> None:
+    shared.queue.post(shared._plan(0), text, lambda: awaited)
 
 
-def test_a_hurry_is_asked_for_once() -> None:
-    posts = Posts()
-    assert not posts.hurry(0)
-    posts.add(0)
-    assert posts.hurry(0)
-    assert not posts.hurry(0)
-    posts.add(1)
-    assert posts.hurry(1)
+def pause(shared: Shared) -> list[str]:
+    """Let a pause of the committer pass; return all that is published."""
+    shared.queue.lead_for_others(COMMITTER)
+    return shared.published
+
+
+def test_it_is_due_after_a_whole_pause_and_not_before(shared: Shared) -> None:
+    post(shared, "a")
+    assert pause(shared) == [], "it may have been posted at the end of the pause"
+    assert pause(shared) == ["a"]
+
+
+def test_calls_that_follow_each_other_need_no_write_of_the_committer(shared: Shared) -> None:
+    for _ in range(5):
+        post(shared, "posted")
+        pause(shared)
+        shared.send("called")
+    assert shared.queue.syncs == 5
+    assert shared.queue.watches_posts
+    pause(shared)
+    assert shared.queue.syncs == 5, "the last one was taken along"
+    assert not shared.queue.watches_posts, "so it sleeps until it is woken"
+
+
+def test_what_is_posted_while_the_committer_watches_is_seen_after_the_next_pause(
+    shared: Shared,
+) -> None:
+    post(shared, "a")
+    pause(shared)
+    shared.send("b")
+    post(shared, "c")
+    assert pause(shared) == ["a", "b"]
+    assert shared.queue.watches_posts
+    assert pause(shared) == ["a", "b", "c"]
+
+
+def test_a_hurry_is_asked_for_once_in_each_write(shared: Shared) -> None:
+    for texts in ("a", "bc"):
+        for text in texts:
+            post(shared, text, awaited=True)
+            assert len(shared.journal.pending.waiters) == 1
+        assert pause(shared)[-len(texts) :] == [*texts]

@@ -232,7 +232,7 @@ def test_a_failed_write_hides_it_and_hinders_no_look(clock: FakeClock) -> None:
     assert [each.body for each in engine.read("orders")] == [b"before"]
     with pytest.raises(EngineFailed):
         engine.send("orders", b"after")
-    assert not inside(engine).commit_queue.posts.are_watched, "the committer sleeps"
+    assert not inside(engine).commit_queue.watches_posts, "the committer sleeps"
     engine.close()
 
 

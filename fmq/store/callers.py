@@ -1,0 +1,65 @@
+"""Who waits for a write of the commit queue: a thread that sleeps, or a callback.
+
+Nothing else in fmq knows how a caller waits. Each is told once what became of its append.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Then = Callable[[BaseException | None], None]
+"""Called once: with None when an append is durable, or with the error that ended the engine."""
+
+
+class Callback:
+    """A caller that is called once its append is durable, or the engine has failed."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Then) -> None:
+        self._then: Then | None = then
+
+    def serve(self, failure: BaseException | None) -> None:
+        """Call it, once. Under the engine's lock."""
+        then, self._then = self._then, None
+        if then is not None:
+            then(failure)
+
+
+class Waiter:
+    """A thread that waits for its append to be durable; or the committer, which waits to lead.
+
+    It sleeps on a lock of its own, so it is woken only when it is served or leads.
+    """
+
+    __slots__ = ("failed", "leads", "lock", "thread")
+
+    def __init__(self, thread: int) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.thread = thread
+        self.failed = False
+        self.leads = False
+
+    def serve(self, failure: BaseException | None) -> None:
+        """Wake it, with what became of its append. Under the engine's lock."""
+        self.failed = failure is not None
+        self.thread = 0  # it may call again before it is taken out of the queue
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake it, unless it was woken before. Under the engine's lock."""
+        if self.lock.locked():
+            self.lock.release()
+
+
+class Suspends(Protocol):
+    """A call that is suspended where it would wait, so that its thread goes on: of an event
+    loop.
+    """
+
+    def until_called(self, begin: Callable[[Then], T]) -> tuple[T, BaseException | None]:
+        """Call `begin` with a callback, and wait for that. Return what both were given."""
