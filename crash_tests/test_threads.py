@@ -192,7 +192,7 @@ def test_a_group_that_only_a_transaction_names_is_known(kind: str) -> None:
     assert tour.failure is None, tour.failure
 
 
-@pytest.mark.parametrize("how", ["commit", "lazy commit", "sure commit", "sure rollback"])
+@pytest.mark.parametrize("how", ["commit", "lazy commit", "sure commit", "rollback"])
 def test_a_decision_that_comes_after_a_close_is_refused(how: str) -> None:
     """By another thread, and it was not known whether the transaction is undecided."""
     workload = Workload(

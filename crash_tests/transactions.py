@@ -94,13 +94,13 @@ def prepare(run: Run, name: str, runs: list[list[Any]], group: str | None) -> No
 
 
 def deciding(decide: Callable[..., None]) -> dict[str, Callable[..., None]]:
-    """The steps that decide, each by a call of `decide`: as the mode says, lazy or sure."""
-    steps: dict[str, Callable[..., None]] = {}
-    for way, sync in (("", None), ("lazy ", False), ("sure ", True)):
-        for decision in ("commit", "rollback"):
-            steps[way + decision] = partial(_decide_own, decide, decision, sync)
-        steps[f"{way}decide"] = partial(decide, sync=sync)
-    return steps
+    """The steps that decide, each by a call of `decide`. A commit may be lazy, or sure."""
+    ways = {"": None, "lazy ": False, "sure ": True}
+    return {
+        **{f"{way}commit": partial(_decide_own, decide, "commit", ways[way]) for way in ways},
+        "rollback": partial(_decide_own, decide, "rollback", None),
+        "decide": decide,
+    }
 
 
 def _decide_own(
@@ -126,13 +126,13 @@ def decide(
         with contextlib.suppress(UnknownTransaction, *Unknown):
             engine.decide(tx_id, decision, seal=NO_SEAL)  # type: ignore[arg-type]
             raise Violation("I4", f"{name} was decided by who meant another one")
-        in_its_place = partial(engine.decide, tx_id, decision, sync=sync)  # type: ignore[arg-type]
-        outcome = call(run, name, in_its_place, durable=sync)
+        in_its_place = partial(engine.decide, tx_id, decision)  # type: ignore[arg-type]
+        outcome = call(run, name, in_its_place)
         receipts = [] if outcome is None else list(outcome.receipts)
     elif decision == "commit":
         receipts = call(run, name, lambda: tx.commit(sync=sync), durable=sync)
     else:
-        call(run, name, lambda: tx.rollback(sync=sync), durable=sync)
+        call(run, name, tx.rollback)
         return
     if receipts:
         told(run, name, receipts)

@@ -8,8 +8,8 @@
     ["prepare", name, [...], group or null]      with a group: acks what it can poll
                                                  `t1#2` is a second one with the id `t1`
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
-    ["lazy commit", name]  ["sure commit", name]  ["sure rollback", name]
-    ["decide", name, "commit" or "rollback"]     or "lazy decide", "sure decide"
+    ["lazy commit", name]  ["sure commit", name]
+    ["decide", name, "commit" or "rollback"]
     A transaction whose name begins with m also sets a mark of that name.
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one

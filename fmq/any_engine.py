@@ -152,7 +152,7 @@ class WritingEngine(AnyEngine, Protocol):
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them."""
 
-    def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+    def recall(self, receipt: Receipt) -> bool:
         """Take back messages that wait for their time."""
 
     @overload
@@ -194,7 +194,6 @@ class WritingEngine(AnyEngine, Protocol):
         reason: str | None = None,
         decided_by: str | None = None,
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place."""
 

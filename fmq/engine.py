@@ -192,14 +192,14 @@ class Engine:
         self._after()
         return receipts_of((*sent.records, *sent.left_out))
 
-    def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+    def recall(self, receipt: Receipt) -> bool:
         """Take back messages that wait for their time; return whether that came in time.
 
         If so, they never appear. If not, they were published, or recalled before.
         """
         self._check()
         timing = timing_of(receipt)
-        in_time = timing is not None and self._parts.delays.recall(timing, sync)
+        in_time = timing is not None and self._parts.delays.recall(timing)
         self._after()
         return in_time
 
@@ -294,17 +294,16 @@ class Engine:
         reason: str | None = None,
         decided_by: str | None = None,
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place.
 
         The same decision again succeeds; the opposite one raises AlreadyDecided. With `seal` only
-        a transaction that has this seal is decided. `sync` is as in `send`.
+        a transaction that has this seal is decided.
         """
         self._check()
         why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
         outcome = self._manager.decisions.decide(
-            tx_id, decision, reason=why, decided_by=by, seal=seal, sync=sync
+            tx_id, decision, reason=why, decided_by=by, seal=seal
         )
         self._after()
         return outcome

@@ -15,7 +15,6 @@ from fmq import Engine, Message, Options, Receipt
 from fmq.clock import Waitable
 from fmq.disk import Disk
 from fmq.errors import BadName, BadOption, Closed, EngineFailed
-from fmq.message import Decision
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.small import bodies, check, fill, opened
 
@@ -333,7 +332,7 @@ def test_a_send_without_sync_is_visible_after_the_next_sync(store: CrashDisk) ->
             assert bodies(after, "t") == [b"0", b"1", b"2"]
 
 
-CALLS = ("send", "send_many", "ack", "one phase", "two phases", "rollback", "decide")
+CALLS = ("send", "send_many", "ack", "one phase", "two phases")
 
 
 def call_with(engine: Engine, call: str, sync: bool | None) -> None:
@@ -353,20 +352,12 @@ def call_with(engine: Engine, call: str, sync: bool | None) -> None:
         case "two phases":
             tx.prepare()
             assert len(tx.commit(sync=sync)) == 1
-        case "rollback":
-            tx.prepare()
-            tx.rollback(sync=sync)
-        case "decide":
-            tx.prepare()
-            assert engine.decide(tx.tx_id, "commit", sync=sync).state == "committed"
 
 
 def has_happened(disk: CrashDisk, call: str) -> bool:
     with opened(disk) as after:
         if call == "ack":
             return any(info.acked_below for info in after.groups("g"))
-        if call == "rollback":
-            return not after.undecided()
         return len(bodies(after, "t")) == 2
 
 
@@ -441,29 +432,23 @@ def test_a_repeated_commit_waits_as_the_mode_says(store: CrashDisk, phases: int)
 
 
 @pytest.mark.parametrize("mode", ["interval", "never"])
-@pytest.mark.parametrize("state", ["committed", "rolled back"])
-def test_a_repeated_decision_can_wait_for_one_without_sync(
-    store: CrashDisk, mode: str, state: str
-) -> None:
-    """The producer repeats it, or another caller."""
-    decision: Decision = "commit" if state == "committed" else "rollback"
-    for again in ("by itself", "in its place"):
-        disk = CrashDisk()
-        with live(disk, FakeClock(), sync=mode) as engine:
-            tx = engine.transaction(tx_id="T")
-            tx.send("t", b"0")
-            tx.prepare()
-            assert engine.decide("T", decision, sync=False).state == state
-            with opened(disk.after_power_loss(1)) as after:
-                assert after.outcome("T").state == "undecided"
-            if again == "in its place":
-                assert engine.decide("T", decision, sync=True).state == state
-            elif state == "committed":
-                tx.commit(sync=True)
-            else:
-                tx.rollback(sync=True)
-            with opened(disk.after_power_loss(1)) as after:
-                assert after.outcome("T").state == state
+@pytest.mark.parametrize("again", ["commit", "sync"])
+def test_a_decision_that_did_not_wait_can_be_waited_for(mode: str, again: str) -> None:
+    """The producer commits once more, or has all made durable."""
+    disk = CrashDisk()
+    with live(disk, FakeClock(), sync=mode) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"0")
+        tx.prepare()
+        assert engine.decide("T", "commit").state == "committed"
+        with opened(disk.after_power_loss(1)) as after:
+            assert after.outcome("T").state == "undecided"
+        if again == "commit":
+            tx.commit(sync=True)
+        else:
+            engine.sync()
+        with opened(disk.after_power_loss(1)) as after:
+            assert after.outcome("T").state == "committed"
 
 
 # --- the end --------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside
 from fmq.testing.shadow import appends_in
 from fmq.tx.carryover import to_json
+from fmq.tx.due import timing_of
 from tests.remote.over_frames import OverFrames
 
 OPTIONS = fmq.Options(segment_bytes=1 << 20, sync="interval", sync_interval_seconds=1e6)
@@ -152,7 +153,9 @@ class Plans:
     def recall(self) -> None:
         receipt = self.engine.send("t", b"later", delay=1000)
         self.engine.sync()
-        self.engine.recall(receipt, sync=False)
+        timing = timing_of(receipt)
+        assert timing is not None
+        self.parts.commit_queue.run(self.parts.delays.plan_recall, timing, wait=False)
 
     def fire(self) -> None:
         """With its TIMER, as the thread of the engine would be faster."""
@@ -190,7 +193,10 @@ class Plans:
         tx = self.transaction()
         tx.prepare()
         self.engine.sync()
-        self.parts.manager.decisions.decide(tx.tx_id, "rollback", sync=False)
+        planned = self.parts.manager.decisions.planner(tx.tx_id, Kind.ROLLBACK, tx._buffer.number)
+        assert planned is not None
+        ending, plan = planned
+        self.parts.commit_queue.run(plan, ending, wait=False)
 
     def ack(self) -> None:
         (delivery,) = self.consumer.poll(limit=1)

@@ -244,11 +244,8 @@ SYNCS: dict[str, Call] = {
     "send_many": lambda p, v: p.engine.send_many("new", [b"x"], sync=v),
     "send_many of none": lambda p, v: p.engine.send_many("t", [], sync=v),
     "ack": lambda p, v: p.delivery().ack(sync=v),
-    "rollback": lambda p, v: p.engine.transaction().rollback(sync=v),
-    "rollback of a prepared one": lambda p, v: p.prepared().rollback(sync=v),
     "commit of a prepared one": lambda p, v: p.prepared().commit(sync=v),
     "commit of an ended one": lambda p, v: p.ended().commit(sync=v),
-    "decide": lambda p, v: p.engine.decide(p.prepared().tx_id, "commit", sync=v),
 }
 REASONS: dict[str, Call] = {
     "decide": lambda p, v: p.engine.decide(p.prepared().tx_id, "commit", reason=v)

@@ -32,13 +32,15 @@ def decide(
     except Closed:  # by another thread, and to find out was a call
         return
     oracle.trying_decision(name, decision)
+    if tx is None or decision == "rollback":
+        sync = None  # such calls are durable as the mode says
 
     def act() -> list[Receipt]:
         if tx is None:
-            return list(engine.decide(tx_id_of(name), decision, sync=sync).receipts)  # type: ignore[arg-type]
+            return list(engine.decide(tx_id_of(name), decision).receipts)  # type: ignore[arg-type]
         if decision == "commit":
             return tx.commit(sync=sync)
-        tx.rollback(sync=sync)
+        tx.rollback()
         return []
 
     try:

@@ -144,9 +144,9 @@ class AsyncEngine:
             await end_of(call, cancelled, written)
             raise
 
-    async def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+    async def recall(self, receipt: Receipt) -> bool:
         """Take back messages that wait for their time; return whether that came in time."""
-        found: bool = await self._run(lambda engine: engine.recall(receipt, sync=sync))
+        found: bool = await self._run(lambda engine: engine.recall(receipt))
         return found
 
     async def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
@@ -219,10 +219,9 @@ class AsyncEngine:
         reason: str | None = None,
         decided_by: str | None = None,
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back an undecided transaction in place of its producer."""
-        named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
+        named = {"reason": reason, "decided_by": decided_by, "seal": seal}
         found: Outcome = await self._run(lambda engine: engine.decide(tx_id, decision, **named))
         return found
 

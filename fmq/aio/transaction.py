@@ -190,20 +190,16 @@ class AsyncTransaction:
             return f"{came}, which cannot be taken back: engine.outcome({self.tx_id!r}) has more."
         return f"{came}, which raised {type(call.error).__name__}."
 
-    async def rollback(self, *, sync: bool | None = None) -> None:
-        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.
-
-        `sync` says, as that of `commit`, whether the call waits until the roll back of a prepared
-        one is durable.
-        """
+    async def rollback(self) -> None:
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
         tx = self._tx
         self._step_alone.check()
         if self._takes_id:
             tx._buffer.named = False  # it never claimed the id, which may be another one's
         if tx.phase is OPEN:
-            await self._side.quickly(tx.rollback, sync=sync)
+            await self._side.quickly(tx.rollback)
         else:
-            await self._side.threads.run(tx.rollback, sync=sync)
+            await self._side.threads.run(tx.rollback)
 
     async def outcome(self) -> Outcome:
         """Return what became of it, as `engine.outcome` does. Call it once it is prepared or

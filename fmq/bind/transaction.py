@@ -215,7 +215,7 @@ class BoundTransaction(Transaction):
             self._refuse_by_hand("commit")
         return super().commit(sync=sync)
 
-    def rollback(self, *, sync: bool | None = None) -> None:
+    def rollback(self) -> None:
         """Do nothing if it is rolled back, else raise WrongState: raise fmq.RollBack instead."""
         if self.phase is not Phase.ROLLED_BACK:
             self._refuse_by_hand("rollback")

@@ -82,7 +82,6 @@ class Decider(Protocol):
         reason: str = "",
         decided_by: str = "",
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back a transaction, or find that it was decided so."""
 

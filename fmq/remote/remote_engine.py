@@ -188,14 +188,13 @@ class RemoteEngine:
         answer = self._link.write(Op.SEND, encode_send, sync, producer, messages)
         return decode_sent(topic, answer)
 
-    def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+    def recall(self, receipt: Receipt) -> bool:
         """Take back messages that wait for their time; return whether that came in time."""
         self._link.check()
         timing = timing_of(receipt)
-        waits(sync, by_default=True)  # or a TypeError
         if timing is None:
             return False
-        return self._link.write(Op.RECALL, encode_recall, sync, timing) == b"\x01"
+        return self._link.write(Op.RECALL, encode_recall, timing) == b"\x01"
 
     def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
         """Return the receipts of up to `limit` records that wait, as `Engine.delayed` does."""
@@ -290,13 +289,10 @@ class RemoteEngine:
         reason: str | None = None,
         decided_by: str | None = None,
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place."""
         why, by = reason or "", decided_by or ""
-        return self._decisions.decide(
-            tx_id, decision, reason=why, decided_by=by, seal=seal, sync=sync
-        )
+        return self._decisions.decide(tx_id, decision, reason=why, decided_by=by, seal=seal)
 
     # --- reading --------------------------------------------------------------------------------
 

@@ -203,9 +203,9 @@ class RemoteManager:
 
         return receipts
 
-    def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
+    def roll_back_prepared(self, transaction: TransactionBuffer) -> None:
         """Have a prepared transaction rolled back."""
-        self._link.call("roll_back_prepared", transaction.tx_id, transaction.number, sync)
+        self._link.call("roll_back_prepared", transaction.tx_id, transaction.number, None)
 
     def release(self, transaction: TransactionBuffer) -> None:
         """Let the id of an open transaction be used again."""

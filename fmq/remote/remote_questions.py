@@ -118,10 +118,9 @@ class RemoteDecisions:
         reason: str = "",
         decided_by: str = "",
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back a transaction, or find that it was decided so."""
-        named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
+        named = {"reason": reason, "decided_by": decided_by, "seal": seal}
         found: Outcome = self._link.call("decide", tx_id, decision, **named)
         return found
 

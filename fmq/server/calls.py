@@ -43,8 +43,8 @@ def _confirm_prepared(host: Host, tx_id: str, number: int) -> None:
     host.parts.manager.decisions.commit_prepared(Prepared(tx_id, number), posted=True)
 
 
-def _roll_back_prepared(host: Host, tx_id: str, number: int, sync: bool | None) -> None:
-    host.parts.manager.decisions.roll_back_prepared(Prepared(tx_id, number), sync)
+def _roll_back_prepared(host: Host, tx_id: str, number: int, unused: None) -> None:
+    host.parts.manager.decisions.roll_back_prepared(Prepared(tx_id, number))
 
 
 def _members_of(host: Host, group: str) -> object:

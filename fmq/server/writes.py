@@ -124,7 +124,7 @@ class Writes:
         self._session.order(asked, partial(plan, append), done, sync)
 
     def _on_recall(self, asked: Frame, said: RecallAsked) -> None:
-        sequence, waiting, sync, timing = said
+        sequence, waiting, timing = said
         if self._done_before(asked, sequence):
             self._session.answer(asked, b"\x01")
             return
@@ -140,7 +140,7 @@ class Writes:
         def done() -> None:
             self._session.answer(asked, b"\x01" if found else b"\x00")
 
-        self._session.order(asked, plan, done, sync)
+        self._session.order(asked, plan, done, None)
 
     # --- transactions ---------------------------------------------------------------------------
 

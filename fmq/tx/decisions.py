@@ -85,9 +85,9 @@ class Decisions:
             return partial(receipts_of, found)
         return lambda: with_left_out(receipts_of(found), transaction.left_out)
 
-    def roll_back_prepared(self, transaction: Numbered, sync: bool | None = None) -> None:
+    def roll_back_prepared(self, transaction: Numbered) -> None:
         """Roll back a prepared transaction, for its own handle."""
-        self._decide(transaction.tx_id, Kind.ROLLBACK, sync, number=transaction.number)
+        self._decide(transaction.tx_id, Kind.ROLLBACK, number=transaction.number)
 
     def decide(
         self,
@@ -97,7 +97,6 @@ class Decisions:
         reason: str = "",
         decided_by: str = "",
         seal: str | None = None,
-        sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back a transaction, or find that it was decided so; return its outcome."""
         check_tx_id(tx_id)
@@ -112,7 +111,7 @@ class Decisions:
         if seal is not None:
             check_text("seal", seal)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
-        decided = self._decide(tx_id, kind, sync, reason, decided_by, seal)
+        decided = self._decide(tx_id, kind, None, reason, decided_by, seal)
         if isinstance(decided, Ending):
             return outcome_of(decided.decided, receipts_of(decided.runs))
         return decided
@@ -121,7 +120,7 @@ class Decisions:
         self,
         tx_id: str,
         kind: Kind,
-        sync: bool | None,
+        sync: bool | None = None,
         reason: str = "",
         decided_by: str = "",
         seal: str | None = None,

@@ -138,10 +138,9 @@ class Delays:
 
     # --- recalling ----------------------------------------------------------------------------
 
-    def recall(self, timing: Timing, sync: bool | None = None) -> bool:
+    def recall(self, timing: Timing) -> bool:
         """End a timer before it is published; return whether that came in time."""
-        self._queue.waits(sync)  # or a TypeError
-        return self._queue.run(self.plan_recall, timing, sync)
+        return self._queue.run(self.plan_recall, timing)
 
     def plan_recall(self, timing: Timing, extension: bytes = b"") -> bool:
         """Plan the append that ends a timer; return False if it does not wait. Under the lock."""

@@ -58,7 +58,7 @@ class Coordinator(Protocol):
     def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
         """Commit a prepared transaction without waiting; return how to get its receipts."""
 
-    def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
+    def roll_back_prepared(self, transaction: TransactionBuffer) -> None:
         """Roll back a prepared transaction."""
 
     def release(self, transaction: TransactionBuffer) -> None:
@@ -95,7 +95,7 @@ class Transaction:
         self._manager = manager
         self._buffer = buffer
         self._was_prepared = False
-        self._sync: bool | None = None  # the argument of its commit or roll back
+        self._sync: bool | None = None  # the argument of its commit
         self._receipts: Receipts = list
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -231,24 +231,17 @@ class Transaction:
         self._receipts = self._step(COMMITTED, self._manager.confirm_prepared)
         self._manager.after()
 
-    def rollback(self, *, sync: bool | None = None) -> None:
-        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.
-
-        `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
-        """
+    def rollback(self) -> None:
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
         manager, buffer = self._manager, self._buffer
-        manager.waits(sync)  # or a TypeError, in any phase
         if self._is_undecided():
-            self._sync = sync
-            self._step(ROLLED_BACK, partial(manager.roll_back_prepared, sync=sync))
+            self._step(ROLLED_BACK, manager.roll_back_prepared)
             buffer.leave_acks_to_the_journal()
         elif self.phase is OPEN:
             manager.release(buffer)
             buffer.phase = ROLLED_BACK
         elif self.phase is not ROLLED_BACK:
             self._refuse_decision("rollback")
-        elif self._was_prepared:
-            self._wait_until_durable(sync)
         buffer.give_back()
         manager.after()
 

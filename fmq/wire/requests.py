@@ -92,7 +92,7 @@ CALLS: dict[str, Signature] = {
     "count_decision": Signature(asked=_question),
     "count_unknown": Signature(asked=_question),
     "decide": Signature(
-        {"reason": text, "decided_by": text, "seal": optional(text), "sync": scalar},
+        {"reason": text, "decided_by": text, "seal": optional(text)},
         tx_id=text,
         decision=scalar,
     ),
@@ -120,7 +120,7 @@ CALLS: dict[str, Signature] = {
     "queues_of": Signature(topic=text),
     "replay_dead": Signature(group=text, numbers=optional(list_of(number))),
     "replayed": Signature(group=text, topic=text, after=number, limit=positive),
-    "roll_back_prepared": Signature(tx_id=text, number=u64, sync=optional(flag)),
+    "roll_back_prepared": Signature(tx_id=text, number=u64, unused=optional(flag)),
     "stats": Signature(),
     "sync": Signature(),
     "take_one": Signature(tx_id=text),

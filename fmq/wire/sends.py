@@ -68,7 +68,7 @@ def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
     ]
 
 
-RECALL = Struct("<QHBqQ")  # sequence, requests that wait, sync, due, number
+RECALL = Struct("<QHxqQ")  # sequence, requests that wait, unused, due, number
 
 
 class RecallAsked(NamedTuple):
@@ -76,20 +76,17 @@ class RecallAsked(NamedTuple):
 
     sequence: int
     waiting: int
-    sync: bool | None
     timing: Timing
 
 
-def encode_recall(
-    sequence: int, waiting: int, sync: bool | None, timing: Timing
-) -> tuple[bytes, ...]:
+def encode_recall(sequence: int, waiting: int, timing: Timing) -> tuple[bytes, ...]:
     """Return the payload of a RECALL."""
-    return (RECALL.pack(sequence, waiting, SYNCS.index(sync), *timing),)
+    return (RECALL.pack(sequence, waiting, *timing),)
 
 
 def decode_recall(payload: bytes) -> RecallAsked:
     """Return what a payload says. Raises ValueError or struct.error."""
-    sequence, waiting, sync, due_us, number = RECALL.unpack(payload)
-    if sync >= len(SYNCS) or due_us < 0:
-        raise ValueError(f"a RECALL with sync {sync}, of what is due at {due_us}")
-    return RecallAsked(sequence, waiting, SYNCS[sync], Timing(due_us, number))
+    sequence, waiting, due_us, number = RECALL.unpack(payload)
+    if due_us < 0:
+        raise ValueError(f"a RECALL of what is due at {due_us}")
+    return RecallAsked(sequence, waiting, Timing(due_us, number))

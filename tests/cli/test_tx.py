@@ -134,7 +134,7 @@ def test_a_decision_goes_through_the_process_that_serves(shop: Path) -> None:
 def test_list_and_show_ask_the_process_that_serves(shop: Path) -> None:
     """It knows a decision that is not durable yet, and files do not say that."""
     with fmq.open(shop, fmq.Options(sync="interval", sync_interval_seconds=3600)) as engine:
-        engine.decide("order-3", "commit", sync=False)
+        engine.decide("order-3", "commit")
         assert len(fmq_json("tx", "list", shop).lines) == 1
         with engine.serve():
             assert fmq_json("tx", "list", shop).lines == []

@@ -66,7 +66,7 @@ class Sound(NamedTuple):
 
 def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
     asked = {"Question": QUESTION}
-    decided = {"reason": "r", "decided_by": "me", "seal": None, "sync": None}
+    decided = {"reason": "r", "decided_by": "me", "seal": None}
     return {
         "became": ([[["U", 4096, 0]]], {}),
         "check_dead": (["g", [0]], {}),
@@ -162,7 +162,7 @@ def sound() -> dict[str, Sound]:
         "RELEASE_ID": Sound(Op.RELEASE_ID, ["T"]),
         "TAKE": Sound(Op.TAKE, [0, 0, 1, 0], b"", TAKE),
         "REJECT": Sound(Op.REJECT, [0, 0, 1, "t", 0, "why"]),
-        "RECALL": Sound(Op.RECALL, [0, 0, 0, 5, 5], b"", RECALL),
+        "RECALL": Sound(Op.RECALL, [0, 0, 5, 5], b"", RECALL),
         "CANCEL": Sound(Op.CANCEL, [5]),
         "DRAIN": Sound(Op.DRAIN),
         "EXTEND": Sound(Op.EXTEND, [0, 0, 1, 30.0]),

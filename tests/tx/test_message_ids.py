@@ -11,6 +11,7 @@ from fmq import DelayedReceipt, Message
 from fmq.errors import BadOption, MessageIdUndecided
 from fmq.message import Decision
 from fmq.store.journal import Append
+from fmq.store.kinds import Kind
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from tests.small import bodies, opened, segments
@@ -303,7 +304,7 @@ def test_a_planned_commit_takes_its_ids_and_a_planned_roll_back_frees_them() -> 
             tx = engine.transaction()
             tx.send(decision, b"1", message_id="x")
             tx.prepare()
-            inside(engine).manager.decisions.decide(tx.tx_id, decision, sync=False)
+            plan_decision(engine, tx, decision)
             assert inside(engine).ledger.decided_at >= inside(engine).ledger.applied_upto
             planned(engine, decision, b"2", "x")
             engine.send(decision, b"3", message_id="x")
@@ -324,6 +325,16 @@ def test_a_planned_prepare_holds_its_ids() -> None:
         with pytest.raises(MessageIdUndecided, match="'T'"):
             planned(engine, "t", b"2", "x")
         engine.decide("T", "rollback")
+
+
+def plan_decision(engine: Any, tx: Any, decision: str) -> None:
+    """Decide what is prepared without waiting, and without the chores that follow a call."""
+    parts = inside(engine)
+    kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
+    found = parts.manager.decisions.planner(tx.tx_id, kind, tx._buffer.number)
+    assert found is not None
+    ending, plan = found
+    parts.commit_queue.run(plan, ending, False)
 
 
 # --- delayed messages -----------------------------------------------------------------------------
