@@ -46,8 +46,8 @@ BETWEEN_PROCESSES = (
     ),
     Mutant(
         "a client does not say again what it has no answer to",
-        "                again.append(repeated(asked.frame))\n",
-        "                pass\n",
+        "            again += [repeated(asked.frame) for asked in",
+        "            [repeated(asked.frame) for asked in",
         STORIES,
     ),
     Mutant(
