@@ -131,7 +131,7 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
         return found
     with engine.consumer(sorted(begun), group=group) as consumer:
         # Not a poll, which would write that it tries them.
-        while claimed := consumer._claim(ALL, 0.0, consumer._read_batch, in_one_piece=True):
+        while claimed := consumer._claim(ALL, 0.0, as_batch=True, in_one_piece=True):
             _, (batch,) = claimed
             topic, queue, offset = batch.topic, batch.queue, batch.offset
             first, bodies = lanes[topic, queue]

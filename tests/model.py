@@ -129,7 +129,7 @@ def done(engine: fmq.Engine) -> set[Offset]:
     with engine.consumer(list(QUEUES), group=GROUP, lease_seconds=1e6) as consumer:
         delivered = set()
         # Not a poll, which would write that it tries them: this only looks.
-        while claimed := consumer._claim(1000, 600.0, consumer._read_messages):
+        while claimed := consumer._claim(1000, 600.0):
             for message in (message for piece in claimed[1] for message in piece):
                 offset = message.topic, message.queue, message.offset
                 assert offset not in delivered, f"{offset} was handed out twice"

@@ -54,7 +54,7 @@ OF_TRIES = (
     ),
     Mutant(
         "an advance counts no attempt",
-        "            records.append(Tried(tried))\n",
+        "            records.append(tries.attempt(self._next, left))\n",
         "            pass\n",
         STORIES,
     ),

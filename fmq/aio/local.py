@@ -18,6 +18,7 @@ from fmq.aio.turn import AioTurn
 from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer, _range_of
 from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.consume.poll import Poll
 from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt
@@ -28,7 +29,6 @@ from fmq.store.content import as_bytes
 from fmq.store.journal import Append
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import check_due
-from fmq.tx.ledger import Queue
 from fmq.tx.names import check_place, check_seconds
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Transaction
@@ -255,13 +255,12 @@ class LocalSide:
 
     async def poll(self, consumer: Any, limit: int, timeout: float) -> list[Delivery]:
         """Return up to `limit` deliveries, as `Consumer.poll` does."""
-        found = await self._take(consumer, limit, timeout, consumer._read_messages)
+        found = await self._take(consumer, limit, timeout)
         return [] if found is None else consumer._deliveries(*found)
 
     async def poll_batch(self, consumer: Any, limit: int, timeout: float) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
-        how = consumer._read_batch, True
-        found = await self._take(consumer, limit, timeout, *how)
+        found = await self._take(consumer, limit, timeout, in_batches=True)
         return None if found is None else consumer._delivery_batch(*found)
 
     async def take(
@@ -269,7 +268,7 @@ class LocalSide:
     ) -> list[Message]:
         """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
         self._queue.waits(sync)  # or a TypeError
-        found = await self._claim(consumer, limit, timeout, consumer._read_batch, True)
+        found = await self._take(consumer, limit, timeout, in_batches=True, counts=False)
         if found is None:
             return []
         claim, (batch,) = found
@@ -293,32 +292,63 @@ class LocalSide:
         consumer: Any,
         limit: int,
         timeout: float,
-        read: Callable[[Queue, int, int], Any],
-        in_one_piece: bool = False,
+        *,
+        in_batches: bool = False,
+        counts: bool = True,
     ) -> tuple[Claim, list[Any]] | None:
-        """Claim messages, and count an attempt of each."""
-        while True:
-            found = await self._claim(consumer, limit, timeout, read, in_one_piece)
-            if found is None:
-                return None
-            claim, pieces = found
-            pieces = await self._count(consumer, claim, pieces)
-            if pieces:
-                return claim, pieces
-            timeout = 0.0  # a seek took it meanwhile: nothing else is so fast
+        """Claim messages. With `counts`, count an attempt of each."""
+        poll: Poll = consumer._poll(limit, 0.0, as_batch=in_batches, in_one_piece=in_batches)
+        timeout = check_seconds("timeout", timeout)
+
+        def look() -> tuple[Claim, list[Any]] | None:
+            if consumer._draining.is_on:
+                raise Drained
+            if self._sifts(consumer):
+                raise Cold  # what filters and keys look at is read as well
+            # While another thread writes, to wait for the attempt would hold up the loop.
+            poll.counts = counts and not self._queue.is_led
+            poll.is_quick = True
+            return consumer._find(poll)  # type: ignore[no-any-return]
+
+        def look_in_thread() -> tuple[Claim, list[Any]] | None:
+            poll.counts, poll.is_quick = counts, False
+            return consumer._find(poll)  # type: ignore[no-any-return]
+
+        def read(claim: Claim) -> tuple[Claim, list[Any]] | None:
+            poll.counts = counts
+            pieces = consumer._read_claimed(claim, poll)
+            return (claim, pieces) if pieces else None
+
+        def unwanted(found: tuple[Claim, list[Any]] | None) -> None:
+            if found is not None:
+                drop = partial(consumer._drop, poll)
+                self.threads.soon(drop) if poll.is_counted and self._queue.is_led else drop()
+
+        deadline = self._writer.clock.monotonic() + timeout
+        with suppress(Drained):
+            while True:
+                found = await self._found(consumer, look, look_in_thread, timeout, unwanted)
+                if found is not None and not found[1]:
+                    found = await self.threads.read(partial(read, found[0]), unwanted)
+                elif found is None:
+                    return None
+                if found is not None and (poll.is_counted or not counts):
+                    return found
+                if found is not None:
+                    pieces = await self._count(consumer, *found)
+                    if pieces:
+                        return found[0], pieces
+                timeout = max(0.0, deadline - self._writer.clock.monotonic())  # it had gone
+        return None
 
     async def _count(self, consumer: Any, claim: Claim, pieces: list[Any]) -> list[Any]:
-        if not self._queue.is_led:
-            counted: list[Any] = consumer._count(claim, pieces)
-            return counted
-        # Another thread writes. To wait for that here would hold up the loop.
-        tries = consumer._tries
+        """Count an attempt of each message, with the next write of another thread."""
         left: list[tuple[int, int]] = []
 
         def plan(what: Any) -> None:
-            left[:] = tries.plan_count(what)
+            left[:] = consumer._tries.plan_count(what)
 
-        what = tries.tried(claim, [_range_of(piece) for piece in pieces])
+        what = claim, [_range_of(piece) for piece in pieces]
         call = self.turn.order(plan, what, _nothing, True, is_apart=True)
         try:
             await call.future
@@ -330,47 +360,6 @@ class LocalSide:
                 consumer._give_back_pieces(claim, pieces)
             raise
         return consumer._counted(claim, pieces, left)  # type: ignore[no-any-return]
-
-    async def _claim(
-        self,
-        consumer: Any,
-        limit: int,
-        timeout: float,
-        read: Callable[[Queue, int, int], Any],
-        in_one_piece: bool,
-    ) -> tuple[Claim, list[Any]] | None:
-        timeout = check_seconds("timeout", timeout)
-        claim = partial(consumer._claim, limit, 0.0, in_one_piece=in_one_piece)
-        warm = partial(_warm, consumer, read)
-
-        def look() -> tuple[Claim, list[Any]] | None:
-            if consumer._draining.is_on:
-                raise Drained
-            if self._sifts(consumer):
-                raise Cold  # what filters and keys look at is read as well
-            found: tuple[Claim, list[Any]] | None = claim(warm)
-            return found
-
-        def unwanted(found: tuple[Claim, list[Any]] | None) -> None:
-            if found is not None:
-                with suppress(FmqError):  # an engine that is closed holds nothing
-                    consumer._give_back_pieces(*found)
-
-        def read_rest(found: tuple[Claim, list[Any]]) -> tuple[Claim, list[Any]] | None:
-            pieces = consumer._pieces(found[0], limit, read, in_one_piece=in_one_piece)
-            return (found[0], pieces) if pieces else None
-
-        deadline = self._writer.clock.monotonic() + timeout
-        with suppress(Drained):
-            while True:
-                found = await self._found(consumer, look, partial(claim, read), timeout, unwanted)
-                if found is None or not any(type(each) is Unread for each in found[1]):
-                    return found
-                found = await self.threads.read(partial(read_rest, found), unwanted)
-                if found is not None:
-                    return found
-                timeout = max(0.0, deadline - self._writer.clock.monotonic())  # it had gone
-        return None
 
     async def _found(
         self,
@@ -463,29 +452,3 @@ def _never() -> bool:
 
 def _nothing() -> None:
     pass
-
-
-class Unread:
-    """A piece of a claim that a thread has to read. The claim keeps it meanwhile: if it was given
-    back, it would come behind what others have given back before, and out of its order.
-    """
-
-    __slots__ = ("next", "offset")
-
-    def __init__(self, first: int, count: int) -> None:
-        self.offset = first
-        self.next = first + count
-
-    def __len__(self) -> int:
-        return self.next - self.offset
-
-
-def _warm(
-    consumer: Consumer, read: Callable[[Queue, int, int], T], queue: Queue, first: int, count: int
-) -> T | Unread:
-    """Return what `read` returns if that is in memory, else an Unread."""
-    if not consumer._ahead.has(queue, first):
-        latest = queue.latest
-        if latest is None or latest.offset != first:
-            return Unread(first, count)
-    return read(queue, first, count)

@@ -13,7 +13,7 @@ from fmq.consume.claim import Claim
 from fmq.consume.delivery import Delivery, lost
 from fmq.errors import LeaseLost
 from fmq.store.journal import Append
-from fmq.store.kinds import Acks, Tried
+from fmq.store.kinds import Acks
 
 if TYPE_CHECKING:
     from fmq.consume.consumer import Consumer
@@ -71,19 +71,18 @@ class Advance:
         consumer._member.seen = consumer._clock.monotonic()
         done, first, end = handled
         self.is_acked = done.holds.is_held_by(first, end, done)
-        tried = tries.still_held(*tries.tried(self._next, self._ranges))
+        left = tries.still_held(self._next, self._ranges)
         records: list[object] = []
         if self.is_acked:
             records.append(Acks((consumer._range(*handled),), 0))
-        if tried:
-            records.append(Tried(tried))
+        if left:
+            records.append(tries.attempt(self._next, left))
         if not records:
             return
         append = Append(records)
         consumer._writer.send(append)
-        for each in tried:
-            self._next.holds.count_try(each.first, each.end)
-        self.left = [(each.first, each.end) for each in tried]
+        self._next.holds.count_tries(left)
+        self.left = left
 
 
 def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
@@ -98,7 +97,7 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
     handled = Handled(done._claim, *done._offsets())
     try:
         keep(consumer, handled)
-        found = consumer._claim(1, 0.0, consumer._read_messages, tells=False)
+        found = consumer._claim(1, 0.0, tells=False)
         deliveries = [] if found is None else consumer._deliveries(*found)
     except BaseException:
         end_handled(done)  # what is wrong with the next message does not concern it

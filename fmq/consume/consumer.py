@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from math import inf, isnan
-from threading import get_ident
 from types import TracebackType
 from typing import Any, TypeVar
 from weakref import finalize
@@ -40,8 +39,9 @@ from fmq.consume.handling import (
     used_up,
 )
 from fmq.consume.lookahead import Lookahead
-from fmq.consume.membership import Member, OwnedQueue
+from fmq.consume.membership import Member, News, OwnedQueue
 from fmq.consume.ordered_claims import LookWanted
+from fmq.consume.poll import Poll
 from fmq.consume.read_ahead import ReadAhead, read_priorities
 from fmq.consume.settling import Settler
 from fmq.consume.sieve import Sieve
@@ -95,8 +95,7 @@ class Consumer(Settler):
         self._groups = groups
         self._topics = member.topics
         self._turn = 0  # the queue that a poll begins with
-        self._ahead = ahead = ReadAhead(messages, check)
-        self._read_messages, self._read_batch = ahead.take_messages, ahead.take_batch
+        self._ahead = ReadAhead(messages, check)
         buries = burying if member.buries_expired else None
         self._sieve = Sieve(messages, writer, group, buries)
         self._named = ""  # the group as the caller has named it, if it is another one
@@ -129,7 +128,7 @@ class Consumer(Settler):
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
-        found = self._take(limit, timeout, self._read_messages)
+        found = self._find(self._poll(limit, timeout, counts=True))
         return [] if found is None else self._deliveries(*found)
 
     def _deliveries(self, claim: Claim, parts: list[list[Message]]) -> list[Delivery]:
@@ -143,7 +142,8 @@ class Consumer(Settler):
 
         Return None if there is none for `timeout` seconds.
         """
-        found = self._take(limit, timeout, self._read_batch, in_one_piece=True)
+        poll = self._poll(limit, timeout, as_batch=True, in_one_piece=True, counts=True)
+        found = self._find(poll)
         return None if found is None else self._delivery_batch(*found)
 
     def _delivery_batch(self, claim: Claim, batches: list[Batch]) -> DeliveryBatch | None:
@@ -238,26 +238,7 @@ class Consumer(Settler):
 
         They are not counted as tried yet.
         """
-        return self._claim(limit, 0.0, self._read_batch, in_one_piece=in_one_piece)
-
-    def _take(
-        self,
-        limit: int,
-        timeout: float,
-        read: Callable[[Queue, int, int], C],
-        *,
-        in_one_piece: bool = False,
-    ) -> tuple[Claim, list[C]] | None:
-        """Claim messages as `_claim` does, and count an attempt of each."""
-        while True:
-            found = self._claim(limit, timeout, read, in_one_piece=in_one_piece)
-            if found is None:
-                return None
-            claim, pieces = found
-            pieces = self._count(claim, pieces)
-            if pieces:
-                return claim, pieces
-            timeout = 0.0  # it was lost meanwhile; only a seek is so fast
+        return self._claim(limit, 0.0, as_batch=True, in_one_piece=in_one_piece)
 
     def _count(self, claim: Claim, pieces: list[C]) -> list[C]:
         """Count an attempt of each message, and return the pieces that `claim` still holds.
@@ -283,91 +264,132 @@ class Consumer(Settler):
         for piece in pieces:
             self._try_give_back(claim, *_range_of(piece))
 
-    def _claim(
+    def _claim(self, limit: int, timeout: float, **how: bool) -> tuple[Claim, list[Any]] | None:
+        """Claim messages, waiting up to `timeout` seconds. Return them in pieces of consecutive
+        ones: batches, or lists of messages. Without a filter there is one piece.
+        """
+        return self._find(self._poll(limit, timeout, **how))
+
+    def _poll(
         self,
         limit: int,
         timeout: float,
-        read: Callable[[Queue, int, int], C],
         *,
+        as_batch: bool = False,
         in_one_piece: bool = False,
+        counts: bool = False,
         tells: bool = True,
-    ) -> tuple[Claim, list[C]] | None:
-        """Claim messages, waiting up to `timeout` seconds. Return them as `read` gives each piece
-        of consecutive ones. Without a filter there is one piece. Without `tells` the
-        program is not called now, and if its queues have changed, nothing is claimed.
-        """
+        is_quick: bool = False,
+    ) -> Poll:
+        """Return what `_find` takes. Raises what refuses the arguments."""
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
         if type(timeout) is not float or isnan(timeout):
             timeout = check_seconds("timeout", timeout)
-        clock, lease = self._messages.clock, self._lease_seconds
-        now = clock.monotonic()
-        deadline = now + timeout
+        deadline = self._clock.monotonic() + timeout
+        return Poll(limit, deadline, as_batch, in_one_piece, counts, tells, is_quick)
+
+    def _find(self, poll: Poll) -> tuple[Claim, list[Any]] | None:
+        """Return what `poll` gets; None if it gets nothing in its time."""
         queue = self._writer.commit_queue
-        queue.refuse_nested(get_ident())
-        what, member = (self._group, self._topics), self._member
-        has_caught_up = False  # once is enough: others may post all the time
         while True:
-            with queue.lock, queue.changing:
-                self._check()
-                if self._draining.is_on:
-                    return None
-                self._writer.release_dropped()
-                self._is_seen(now)
-                news = claim = None
-                if member.has_news:
-                    if self._on_change is None or not tells:
-                        return None  # `_take_news` tells a client first
-                    news = member.take_news()
-                else:
-                    self._turn += 1
-                    claim = self._groups.claim(
-                        *what,
-                        self._turn,
-                        limit,
-                        member,
-                        now,
-                        now + lease,
-                        in_one_piece=in_one_piece,
-                    )
-                    if claim is None:
-                        if now < deadline:
-                            wakeup = Wakeup()
-                            until = self._listen(wakeup, now, deadline)
-                        elif has_caught_up or not queue.owes:
-                            return None
-            if news is not None:
-                self._tell(*news)
-                now = clock.monotonic()
-                continue
-            if isinstance(claim, SpanWanted):
-                read_priorities(self._messages, self._writer, claim)
-                now = clock.monotonic()
-                continue
-            if isinstance(claim, LookWanted):
-                self._look(claim, now + lease)
-                now = clock.monotonic()
-                continue
-            if claim is not None and self._retry.is_last(claim.count):
-                self._use_up(claim)
-                now = clock.monotonic()
-                continue
-            if claim is not None:
-                pieces = self._pieces(claim, limit, read, in_one_piece=in_one_piece)
-                if pieces:
-                    return claim, pieces
-                now = clock.monotonic()
-                continue
-            if now >= deadline:
-                queue.catch_up()  # what was posted may be what it looks for
-                has_caught_up = True
-                continue
             try:
-                if not self._writer.dropped:  # else look again, which gives back their holds
-                    clock.wait(wakeup.lock, until - now)
-            finally:
-                self._stop_listening(wakeup)
-            now = clock.monotonic()
+                found = queue.run(self._plan_look, poll, wait=True, ahead=True)
+            except BaseException:
+                self._drop(poll)
+                raise
+            if isinstance(found, Claim):
+                pieces = poll.pieces
+                if not pieces and not poll.is_quick:
+                    pieces = self._read_claimed(found, poll)
+                if pieces or poll.is_quick:
+                    return found, pieces
+            elif found is not None:
+                self._prepare(found)
+            elif poll.wakeup is not None:
+                self._wait(poll)
+            elif poll.has_caught_up or not queue.owes:
+                return None
+            else:
+                queue.catch_up()  # what was posted may be what it looks for
+                poll.has_caught_up = True
+
+    def _drop(self, poll: Poll) -> None:
+        """Give back what `poll` has claimed: no program has seen it, so it was not tried."""
+        if poll.wakeup is not None:
+            self._stop_listening(poll.wakeup)
+        if poll.claim is not None and poll.is_counted:
+            with suppress(FmqError):  # an engine that is closed, or has failed, holds nothing
+                self._tries.uncount_claim(poll.claim, poll.ranges)
+        elif poll.claim is not None:
+            for each in poll.ranges:
+                self._try_give_back(poll.claim, *each)
+
+    def _plan_look(self, poll: Poll) -> Claim | SpanWanted | LookWanted | News | None:
+        """Claim what `poll` asks for. Where it is in memory, also plan the attempts. Return the
+        claim, or what has to be done first; None if there is nothing. If `poll` has time left, it
+        listens then. Under the lock.
+        """
+        self._check_engine()
+        if self._closed:
+            self._check()
+        if self._draining.is_on:
+            return None
+        writer, member, now = self._writer, self._member, self._clock.monotonic()
+        if writer.dropped:
+            writer.release_dropped()
+        room = self._groups.see(self._group, member, now)
+        if writer.ledger.arrived:
+            self._messages.wake()
+        if member.lost or member.gained:
+            if self._on_change is None or not poll.tells:
+                return None  # `_take_news` tells a client first
+            return member.take_news()
+        self._turn += 1
+        what = self._topics, self._turn, poll.limit, member, now, now + self._lease_seconds
+        found = self._groups.claim(room, *what, in_one_piece=poll.in_one_piece)
+        if type(found) is Claim:
+            poll.claim, poll.ranges, poll.pieces, poll.is_counted = found, found.ranges, [], False
+            if not (found.filter or found.now_us or self._retry.is_last(found.count)):
+                poll.pieces = self._ahead.take_warm(found, as_batch=poll.as_batch)
+                if poll.pieces and poll.counts:
+                    self._tries.count_held(found, found.ranges)
+                    poll.is_counted = True
+        elif found is None and now < poll.deadline:
+            poll.wakeup = Wakeup()
+            poll.until = self._listen(poll.wakeup, now, poll.deadline)
+        return found
+
+    def _read_claimed(self, claim: Claim, poll: Poll) -> list[Any]:
+        """Read the messages of `claim`, which are not in memory; return none if they are gone."""
+        if self._retry.is_last(claim.count):
+            self._use_up(claim)
+            return []
+        read = self._ahead.take_batch if poll.as_batch else self._ahead.take_messages
+        pieces: list[Any] = self._pieces(claim, poll.limit, read, in_one_piece=poll.in_one_piece)
+        if pieces and poll.counts:
+            pieces, poll.is_counted = self._count(claim, pieces), True
+        poll.ranges = [_range_of(piece) for piece in pieces]
+        return pieces
+
+    def _prepare(self, wanted: SpanWanted | LookWanted | News) -> None:
+        """Do what a look needs before it can claim anything."""
+        if isinstance(wanted, News):
+            self._tell(*wanted)
+        elif isinstance(wanted, SpanWanted):
+            read_priorities(self._messages, self._writer, wanted)
+        else:
+            self._look(wanted, self._clock.monotonic() + self._lease_seconds)
+
+    def _wait(self, poll: Poll) -> None:
+        """Wait until it is worth to look again."""
+        wakeup, poll.wakeup = poll.wakeup, None
+        assert wakeup is not None
+        try:
+            if not self._writer.dropped:  # else look again, which gives back their holds
+                self._clock.wait(wakeup.lock, poll.until - self._clock.monotonic())
+        finally:
+            self._stop_listening(wakeup)
 
     def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:
         """Have `wakeup` called when an empty poll may find something. Return when it looks again,
@@ -431,7 +453,7 @@ class Consumer(Settler):
         assert self._on_change is not None
         self._on_change(lost, gained)
 
-    def _take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]] | None:
+    def _take_news(self) -> News | None:
         """Return the queues that were lost and gained, for a client that is to be told."""
         with self._writer.commit_queue.lock:
             self._check()

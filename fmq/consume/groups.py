@@ -44,9 +44,8 @@ class Groups:
         self._member_timeout = member_timeout
         self.rooms: dict[str, GroupRoom] = {}  # by group
         self._holds: dict[GroupKey, QueueHolds] = {}
-        self._handed_out: dict[
-            tuple[str, str], int
-        ] = {}  # since the oldest, of each group and topic
+        # Messages since the oldest, of each group and topic.
+        self._handed_out: dict[tuple[str, str], int] = {}
         # By group and topic, and by member if the queues belong to members.
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
         self._former: Callable[[GroupKey], int] | None = None
@@ -168,17 +167,20 @@ class Groups:
         del self.rooms[group]
         return None
 
-    def see(self, group: str, member: Member, now: float) -> None:
-        """Note that `member` is alive. If it is out, or silent for too long, it comes in anew."""
+    def see(self, group: str, member: Member, now: float) -> GroupRoom:
+        """Note that `member` is alive. If it is out, or silent for too long, it comes in anew.
+        Return the room of the group.
+        """
         room = self._room(group, now)
         if room is None or room.members.get(member.name) is not member:
             if member.refusal is not None:
                 raise member.refusal.with_traceback(None)
             self.enter(group, member, now)
-            return
+            return self.rooms[group]
         member.seen = now
-        if room.is_stale:
+        if room.owners and room.is_stale:
             self._share_out(room)
+        return room
 
     def in_hand(self, group: str, member: Member) -> list[tuple[Queue, QueueHolds, Hold]]:
         """Return what `member` holds."""
@@ -315,7 +317,7 @@ class Groups:
 
     def claim(
         self,
-        group: str,
+        room: GroupRoom,
         topics: Topics,
         turn: int,
         limit: int,
@@ -325,27 +327,27 @@ class Groups:
         *,
         in_one_piece: bool = False,
     ) -> Claim | SpanWanted | LookWanted | None:
-        """Hold up to `limit` messages of one queue for `member` until `deadline`.
+        """Hold up to `limit` messages of one queue for `member` of `room` until `deadline`.
 
         Return a SpanWanted or LookWanted if something has to be read first. The search begins with
         queue number `turn` of all queues of `topics`, so that no queue starves. Leases that have
         ended by `now` are given back first.
         """
-        room = self.rooms[group]
+        ledger, group = self._ledger, room.group
         owner = None if room.strategy is None else member
-        names = self.with_replays(group, topics)
-        known = [topic for name in names if (topic := self._ledger.topics.get(name)) is not None]
-        start = turn % (sum([len(topic.queues) for topic in known]) or 1)
-        first = 0
-        while first < len(known) and start >= len(known[first].queues):
-            start -= len(known[first].queues)
-            first += 1
-        for topic in (*known[first:], *known[:first]):
-            ready = self._ready_of(group, topic.name, self._looking(topic.name, owner))
-            text = self._ledger.subscriptions[group, topic.name].filter
+        names = self.with_replays(group, topics) if ledger.again else topics
+        names, start = (names, turn) if len(names) == 1 else self._in_turn(names, turn)
+        for name in names:
+            topic = ledger.topics.get(name)
+            if topic is None:
+                continue
+            looks = owner if owner is None else self._looking(name, owner)
+            ready = self._ready.get((group, name, looks)) or self._ready_of(group, name, looks)
+            text = ledger.subscriptions[group, name].filter
             wanted = max(limit, SIFTED_AT_ONCE) if text else limit
-            ready.expire(now)
-            i = bisect_left(ready.numbers, start)
+            if ready.lease_ends:
+                ready.expire(now)
+            i = bisect_left(ready.numbers, start % len(topic.queues))
             start = 0  # the other topics begin with their first queue
             if topic.has_priorities and not room.is_ordered:
                 pieces_max = 1 if in_one_piece else wanted
@@ -358,7 +360,8 @@ class Groups:
             for _ in range(len(ready.numbers)):
                 i = 0 if i >= len(ready.numbers) else i
                 queue = topic.queues[ready.numbers[i]]
-                holds = self._holds_of(group, queue.topic, queue.number)
+                key = group, name, queue.number
+                holds = self._holds.get(key) or self._holds_of(*key)
                 if now >= holds.earliest_deadline:
                     holds.expire(now)
                 if room.is_ordered:
@@ -384,6 +387,18 @@ class Groups:
                     queue.idle.append(ready.add)
                 ready.remove_idle(i, min(holds.earliest_deadline, holds.redeliveries.next_due()))
         return None
+
+    def _in_turn(self, names: Topics, turn: int) -> tuple[Topics, int]:
+        """Return the topics from the one on that has queue number `turn` of all their queues, and
+        which of its own queues that is.
+        """
+        known = [name for name in names if name in self._ledger.topics]
+        start = turn % (sum(map(self._queues_of, known)) or 1)
+        for first, name in enumerate(known):
+            if start < self._queues_of(name):
+                return (*known[first:], *known[:first]), start
+            start -= self._queues_of(name)
+        return (), 0
 
     def _may_expire(self, queue: Queue) -> bool:
         """Return whether a message of `queue` may have expired by now."""

@@ -61,7 +61,7 @@ class QueueHolds:
         if self.order is not None:
             self.end_order()
         redeliveries = self.redeliveries
-        if not redeliveries:
+        if not redeliveries.by_first:
             return self._untried.take(visible, first, limit)
         redeliveries.find_due(now, visible)
         new = self._untried.find(visible, first)
@@ -130,12 +130,14 @@ class QueueHolds:
             self.earliest_deadline = deadline
         self._holds.add(Hold(first, end, owner, deadline, count))
 
-    def count_try(self, first: int, end: int) -> int:
-        """Note that a held range is tried once more. Return how often it was, by now."""
-        hold = self._holds.split(first, end)
-        assert hold is not None, "the range is not held"
-        hold.count += 1
-        return hold.count
+    def count_tries(self, ranges: list[tuple[int, int]], more: int = 1) -> None:
+        """Note that held ranges are tried once more."""
+        for first, end in ranges:
+            hold = self._holds.by_first.get(first)
+            if hold is None or hold.end != end:
+                hold = self._holds.split(first, end)
+                assert hold is not None, "the range is not held"
+            hold.count += more
 
     def count_of(self, offset: int) -> int:
         """Return how often a held message was tried."""
@@ -231,7 +233,7 @@ class QueueHolds:
 
     def is_held_by(self, first: int, end: int, owner: object) -> bool:
         """Return whether `owner` holds the whole range."""
-        hold = self._holds.find(first)
+        hold = self._holds.by_first.get(first) or self._holds.find(first)
         return hold is not None and hold.end >= end and hold.owner is owner
 
     def transfer(self, first: int, end: int, owner: object, heir: object) -> bool:

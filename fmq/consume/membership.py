@@ -35,6 +35,13 @@ class OwnedQueue(NamedTuple):
     queue: int
 
 
+class News(NamedTuple):
+    """Queues that a member has lost and gained."""
+
+    lost: list[OwnedQueue]
+    gained: list[OwnedQueue]
+
+
 class Member:
     """One consumer, as its group knows it."""
 
@@ -92,9 +99,9 @@ class Member:
         """Return whether its queues have changed since `take_news`."""
         return bool(self.lost or self.gained)
 
-    def take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]]:
+    def take_news(self) -> News:
         """Return what it has lost and gained since the last call, and note that it knows now."""
-        news = self.lost, self.gained
+        news = News(self.lost, self.gained)
         self.lost, self.gained = [], []
         return news
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class ReadyQueues:
     """Which queues of a topic a poll of one group looks at."""
 
-    __slots__ = ("_lease_ends", "_next_end", "_owner", "numbers", "unleased")
+    __slots__ = ("_next_end", "_owner", "lease_ends", "numbers", "unleased")
 
     def __init__(self, queues: Iterable[int], owner: Member | None = None) -> None:
         self._owner = owner  # None: all members of the group
         self.numbers = [*queues]  # of the queues that a poll looks at, sorted
-        self._lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
+        self.lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
         self._next_end: dict[int, float] = {}  # the soonest of these for each number
         self.unleased: set[QueueHolds] = set()  # with holds of transactions, perhaps
 
@@ -48,14 +48,14 @@ class ReadyQueues:
         """Look at these queues no more."""
         gone = {*numbers}
         self.numbers = [number for number in self.numbers if number not in gone]
-        self._lease_ends = [end for end in self._lease_ends if end[1] not in gone]
-        heapify(self._lease_ends)
+        self.lease_ends = [end for end in self.lease_ends if end[1] not in gone]
+        heapify(self.lease_ends)
         for number in gone:
             self._next_end.pop(number, None)
 
     def expire(self, now: float) -> None:
         """Add the queues in which a lease has ended."""
-        ends = self._lease_ends
+        ends = self.lease_ends
         while ends and ends[0][0] <= now:
             self.add(ends[0][1])
             self._next_end.pop(ends[0][1], None)
@@ -66,9 +66,9 @@ class ReadyQueues:
         number = self.numbers[i]
         if until < self._next_end.get(number, math.inf):
             self._next_end[number] = until
-            heappush(self._lease_ends, (until, number))
+            heappush(self.lease_ends, (until, number))
         del self.numbers[i]
 
     def next_lease_end(self) -> float:
         """Return when the next lease in an idle queue ends, or an earlier time."""
-        return self._lease_ends[0][0] if self._lease_ends else math.inf
+        return self.lease_ends[0][0] if self.lease_ends else math.inf

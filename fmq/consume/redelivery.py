@@ -36,32 +36,32 @@ class GivenBack:
 class Redeliveries:
     """The ranges that wait to be handed out again."""
 
-    __slots__ = ("_by_first", "_due", "_later", "end")
+    __slots__ = ("_due", "_later", "by_first", "end")
 
     def __init__(self) -> None:
-        self._by_first: SortedDict[int, GivenBack] = SortedDict()
+        self.by_first: SortedDict[int, GivenBack] = SortedDict()
         self._later: list[GivenBack] = []  # a heap by time, of those that no poll has found due yet
         self._due: deque[GivenBack] = deque()  # those that are, in the order of their turns
         self.end = 0  # no range goes further
 
     def __bool__(self) -> bool:
-        return bool(self._by_first)
+        return bool(self.by_first)
 
     def add(self, first: int, end: int, count: int, due: float) -> None:
         """Hand the range out again from the time `due` on. Until then it has no turn."""
-        if self._by_first:
+        if self.by_first:
             self._join(waiting := GivenBack(first, end, count, due))
         else:
             waiting = GivenBack(first, end, count, due)
             self._later.clear()
             self._due.clear()
-        self._by_first[waiting.first] = waiting
+        self.by_first[waiting.first] = waiting
         self.end = max(self.end, end)
         heappush(self._later, waiting)
 
     def _join(self, waiting: GivenBack) -> None:
         """Let `waiting` take in its neighbours, if they are like it and not due yet."""
-        ranges = self._by_first
+        ranges = self.by_first
         i = ranges.bisect_left(waiting.first)
         before = ranges.peekitem(i - 1)[1] if i else None
         if before is not None and before.end == waiting.first and _alike(before, waiting):
@@ -75,13 +75,13 @@ class Redeliveries:
     def _remove(self, waiting: GivenBack) -> None:
         """Remove a range. Its entries in the heap and the turns are dropped when they are met."""
         waiting.is_gone = True
-        del self._by_first[waiting.first]
+        del self.by_first[waiting.first]
 
     def _put_back(self, of: GivenBack, first: int, end: int) -> None:
         """Let a part of a removed range wait on, in the same turn."""
         part = GivenBack(first, end, of.count, of.due)
         part.behind = of.behind
-        self._by_first[first] = part
+        self.by_first[first] = part
         if of.behind < 0:
             heappush(self._later, part)
         else:
@@ -115,14 +115,14 @@ class Redeliveries:
         waiting.is_gone = False
         # Messages that were given back one by one are handed out together again.
         while waiting.end - waiting.first < limit:
-            i = self._by_first.bisect_left(waiting.first)
-            before = self._by_first.peekitem(i - 1)[1] if i else None
+            i = self.by_first.bisect_left(waiting.first)
+            before = self.by_first.peekitem(i - 1)[1] if i else None
             if before is None or before.end < waiting.first or not _turns(before, waiting):
                 break
             self._remove(before)
             waiting.first = before.first
         while waiting.end - waiting.first < limit:
-            after = self._by_first.get(waiting.end)
+            after = self.by_first.get(waiting.end)
             if after is None or not _turns(after, waiting):
                 break
             self._remove(after)
@@ -147,7 +147,7 @@ class Redeliveries:
 
     def within(self, first: int, end: int) -> list[GivenBack]:
         """Return the ranges that have a message in [first, end), in order."""
-        ranges = self._by_first
+        ranges = self.by_first
         found, i = [], max(ranges.bisect_right(first) - 1, 0)
         while i < len(ranges):
             waiting = ranges.peekitem(i)[1]
@@ -166,19 +166,19 @@ class Redeliveries:
 
     def clear(self) -> None:
         """Forget all."""
-        self._by_first.clear()
+        self.by_first.clear()
         self._later.clear()
         self._due.clear()
         self.end = 0
 
     def _check(self) -> None:
         last = 0
-        for first, waiting in self._by_first.items():
+        for first, waiting in self.by_first.items():
             assert first == waiting.first < waiting.end and not waiting.is_gone
             assert first >= last, "two ranges overlap"
             last = waiting.end
         queued = [each for each in (*self._later, *self._due) if not each.is_gone]
-        assert {*queued} == {*self._by_first.values()} and len(queued) == len(self._by_first)
+        assert {*queued} == {*self.by_first.values()} and len(queued) == len(self.by_first)
 
 
 def _turns(one: GivenBack, other: GivenBack) -> bool:

@@ -64,7 +64,8 @@ class Settler:
     def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         acking = self._acking(claim, first, end)
         self._writer.commit_queue.run(self._plan_ack, acking, sync)
-        self._draining.changed()
+        if self._draining.is_on:
+            self._draining.changed()
         self._after()
 
     def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
@@ -127,16 +128,20 @@ class Settler:
 
     def _acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
         """Return what `_plan_ack` takes."""
-        self._check()
-        acks = Acks((self._range(claim, first, end),), 0)
+        queue = claim.queue
+        acks = Acks((AckRange(self._group, queue.topic, queue.number, first, end),), 0)
         acks.extension = extension
         return Acking(claim, first, end, Append([acks]))
 
     def _plan_ack(self, acking: Acking) -> None:
         """Plan an ack. Under the lock."""
         claim, first, end, append = acking
-        self._writer.release_dropped()
-        self._member.seen = self._messages.clock.monotonic()
+        self._check_engine()
+        if self._closed:
+            self._check()
+        if self._writer.dropped:
+            self._writer.release_dropped()
+        self._member.seen = self._clock.monotonic()
         if not claim.holds.is_held_by(first, end, claim):
             self._refuse(claim, first)
         self._writer.send(append)

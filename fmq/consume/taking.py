@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def take(consumer: Consumer, limit: int, timeout: float, sync: bool | None) -> list[Message]:
     """Return up to `limit` messages of one queue, whose ack is durable; none if none comes."""
     consumer._writer.commit_queue.waits(sync)  # or a TypeError
-    found = consumer._claim(limit, timeout, consumer._read_batch, in_one_piece=True)
+    found = consumer._claim(limit, timeout, as_batch=True, in_one_piece=True)
     if found is None:
         return []
     claim, (batch,) = found

@@ -37,32 +37,55 @@ class Tries:
         self._clock = clock
         self._wake = wake
 
-    def count(self, claim: Claim, ranges: Sequence[Range]) -> list[Range]:
-        """Count an attempt of each message of `ranges`, which `claim` holds, and return those that
+    def count(self, claim: Claim, ranges: list[Range]) -> list[Range]:
+        """Count an attempt of each message of `ranges`, which `claim` held, and return those that
         it still holds. It is written on return.
         """
         queue = self._writer.commit_queue
-        return queue.run(self.plan_count, self.tried(claim, ranges), wait=True, ahead=True)
+        return queue.run(self.plan_count, (claim, ranges), wait=True, ahead=True)
 
-    def tried(self, claim: Claim, ranges: Sequence[Range]) -> tuple[Claim, list[TriedRange]]:
-        """Return the argument of `plan_count`."""
-        return claim, [self._range(claim, *each, claim.count + 1) for each in ranges]
-
-    def plan_count(self, what: tuple[Claim, list[TriedRange]]) -> list[Range]:
-        """Plan the record of an attempt. Under the lock."""
-        claim, _ = what
+    def plan_count(self, what: tuple[Claim, list[Range]]) -> list[Range]:
+        """Plan the same. Under the lock."""
+        claim, ranges = what
         self._writer.release_dropped()
-        holds, left = claim.holds, self.still_held(*what)
+        left = self.still_held(claim, ranges)
         if left:
-            self._writer.send(Append([Tried(left)]))
-            for each in left:
-                holds.count_try(each.first, each.end)
-        return [(each.first, each.end) for each in left]
+            self.count_held(claim, left)
+        return left
 
-    def still_held(self, claim: Claim, tried: list[TriedRange]) -> list[TriedRange]:
-        """Return those that `claim` holds. Under the lock."""
+    def count_held(self, claim: Claim, ranges: list[Range]) -> None:
+        """Plan the record of an attempt of `ranges`, which `claim` holds. Under the lock."""
+        self._writer.send(Append([self.attempt(claim, ranges)]))
+        claim.holds.count_tries(ranges)
+
+    def uncount_claim(self, claim: Claim, ranges: list[Range]) -> None:
+        """Give back what was counted, and no program has seen, as if it had not been claimed."""
+        queue = self._writer.commit_queue
+        queue.run(self._plan_uncount_claim, (claim, ranges), wait=True, ahead=True)
+
+    def _plan_uncount_claim(self, what: tuple[Claim, list[Range]]) -> None:
+        claim, ranges = what
+        left, now_us = self.still_held(claim, ranges), self._clock.time_us()
+        if left:
+            tried = [self._range(claim, *each, claim.count, now_us) for each in left]
+            self._writer.send(Append([Tried(tried)]))
+        claim.holds.count_tries(left, -1)
+        for first, end in reversed(left):
+            claim.holds.give_back(first, end)
+        self._wake(claim.queue)
+
+    def attempt(self, claim: Claim, ranges: list[Range]) -> Tried:
+        """Return the record of an attempt."""
+        queue, tries, tried = claim.queue, claim.count + 1, []
+        for first, end in ranges:
+            where = self._group, queue.topic, queue.number, first, end
+            tried.append(TriedRange(*where, tries))
+        return Tried(tried)
+
+    def still_held(self, claim: Claim, ranges: list[Range]) -> list[Range]:
+        """Return those of `ranges` that `claim` holds. Under the lock."""
         is_held = claim.holds.is_held_by
-        return [each for each in tried if is_held(each.first, each.end, claim)]
+        return [each for each in ranges if is_held(*each, claim)]
 
     def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> bool:
         """Hand the range out again after `delay` seconds; return False if `claim` does not hold

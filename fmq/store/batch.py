@@ -138,6 +138,11 @@ class Batch:
         return iter(self.messages)
 
     @property
+    def is_built(self) -> bool:
+        """Whether the messages are made, so that `messages` raises nothing."""
+        return self._messages is not None
+
+    @property
     def messages(self) -> list[Message]:
         """The messages with their keys, tags, headers and origin."""
         built = self._messages

@@ -202,8 +202,9 @@ class CommitQueue:
         With `sync=False` it returns at once, and what was planned becomes durable with the next
         sync; `sync=True` syncs in an engine whose mode does not. `wait` overrides whether it waits.
         With `ahead` what was planned is only written on return, so it survives a kill; if another
-        thread leads, it is durable. If not `here`, the committer writes. Raises what `plan` refuses
-        with, and EngineFailed if the append could not be made durable.
+        thread leads, it is durable; if nothing was planned, there is no wait. If not `here`, the
+        committer writes. Raises what `plan` refuses with, and EngineFailed if the append could not
+        be made durable.
         """
         me = get_ident()
         self.refuse_nested(me)
@@ -214,7 +215,10 @@ class CommitQueue:
         waiter = taken = None
         try:
             with self.lock, self.changing:
+                before = self._journal.position
                 result = self._plan(plan, what, sync)
+                if ahead and self._journal.position == before:
+                    return result
                 if not (wait or self._ends) and self._journal.pending_bytes < PENDING_BYTES_MAX:
                     self._note()
                     return result

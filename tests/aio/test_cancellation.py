@@ -120,11 +120,14 @@ def test_a_block_commits_or_rolls_back(
 def test_a_poll_holds_nothing(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
-    """A message arrives at each turn of a poll that is cancelled: the next poll has it."""
+    """A message arrives at each turn of a poll that is cancelled: the next poll has it, and nobody
+    has tried it before.
+    """
 
     async def other(timeout: float = 5.0) -> int:
         found = await consumer.poll(timeout=timeout)
         for each in found:
+            assert each.attempt == 1
             await each.ack()
         return len(found)
 

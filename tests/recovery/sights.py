@@ -77,7 +77,7 @@ def consumable(engine: Engine) -> list[tuple[int, int]]:
     with engine.consumer("t", group="g", lease_seconds=1e6) as consumer:
         found: list[Any] = []
         # Not a poll, which would write that it tries them.
-        while claimed := consumer._claim(100, 600.0, consumer._read_messages):
+        while claimed := consumer._claim(100, 600.0):
             _, pieces = claimed
             found += [(each.queue, each.offset) for piece in pieces for each in piece]
     return sorted(found)
