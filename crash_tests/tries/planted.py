@@ -35,10 +35,10 @@ OF_TRIES = (
     ),
     Mutant(
         "an acked message is tried again after an opening",
-        "        for low, high in ledger.acked_of(group, topic, queue).gaps(first, end):\n",
-        "        for low, high in [(first, end)]:\n",
+        "of(*key)\n        for low, high in acked.gaps(first, end):\n",
+        "of(*key)\n        for low, high in [(first, end)]:\n",
         STORIES,
-        (("        tried.drop(ack.first, ack.end)\n", "        pass\n"),),
+        (("        tried.drop(first, end)\n", "        pass\n"),),
     ),
     Mutant(
         "attempts outlive a seek",

@@ -61,7 +61,7 @@ class AttemptMap:
     def drop(self, first: int, end: int) -> None:
         """Forget the messages of a range."""
         ranges = self._ranges
-        if first >= end:
+        if first >= end or not ranges:
             return
         exact = ranges.get(first)
         if exact is not None and exact.end == end:

@@ -157,20 +157,24 @@ def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
         if ack.first > ack.end:
             raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
         if ledger.is_live:  # a replay may meet the ack of a queue whose messages are dropped
-            queue = ledger.queue(ack.topic, ack.queue)
-            if queue is None or ack.end > queue.end:
+            topic = ledger.topics.get(ack.topic)
+            queues = () if topic is None else topic.queues
+            if ack.queue >= len(queues) or ack.end > queues[ack.queue].end:
                 raise IllegalStep(f"an ack of {ack.topic}/{ack.queue} up to {ack.end}")
 
 
 def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     """Apply an ack that `check_acks` has passed."""
     ledger.acked_at = ledger.end
-    ledger.subscribe(ack.group, ack.topic)  # an older fmq wrote no CHANGE before it
-    key = ack.group, ack.topic, ack.queue
-    ledger.acked_of(*key).add(ack.first, ack.end)
+    group, topic, first, end = ack.group, ack.topic, ack.first, ack.end
+    if (group, topic) not in ledger.subscriptions:
+        ledger.subscribe(group, topic)  # an older fmq wrote no CHANGE before it
+    key = group, topic, ack.queue
+    acked = ledger.acked.get(key) or ledger.acked_of(*key)
+    acked.add(first, end)
     tried = ledger.tried.get(key)
-    if tried:
-        tried.drop(ack.first, ack.end)
+    if tried is not None:
+        tried.drop(first, end)
     if ledger.listener is not None:
         ledger.listener.acked(ack)
 
@@ -212,8 +216,11 @@ def _tried(ledger: Ledger, record: Tried) -> None:
         if each.first >= each.end or each.end > OFFSET_MAX:
             raise IllegalStep(f"tries from {each.first} to {each.end}")
     for group, topic, queue, first, end, count, due_us in record.ranges:
-        tried = ledger.tried_of(group, topic, queue)
-        for low, high in ledger.acked_of(group, topic, queue).gaps(first, end):
+        key = group, topic, queue
+        tried, acked = ledger.tried.get(key), ledger.acked.get(key) or ledger.acked_of(*key)
+        if tried is None:
+            tried = ledger.tried_of(*key)
+        for low, high in acked.gaps(first, end):
             tried.put(low, high, count, due_us)
 
 
