@@ -15,18 +15,19 @@ import pytest
 import fmq
 from fmq.errors import Damaged, FmqError
 from fmq.testing import FakeClock
+from fmq.testing.fake_clock import START_US
 from tests.small import SMALL
 
 FIRST = f"{0:020d}.seg"
 
 
-def opened(path: Path) -> fmq.Engine:
-    return fmq.open(path, fmq.Options(**SMALL), clock=FakeClock(), background=False)
+def opened(path: Path, time_us: int = START_US) -> fmq.Engine:
+    return fmq.open(path, fmq.Options(**SMALL), clock=FakeClock(time_us), background=False)
 
 
-def filled(path: Path, text: str, count: int = 3) -> str:
+def filled(path: Path, text: str, count: int = 3, time_us: int = START_US) -> str:
     """Send `count` messages to the directory, close it, and return its store."""
-    with opened(path) as engine:
+    with opened(path, time_us) as engine:
         for number in range(count):
             engine.send("t", f"{text} {number}".encode())
         return engine.feedback.store
@@ -144,12 +145,14 @@ def test_a_slot_of_another_store_beside_our_own_is_ignored(ours: Path, other: Pa
 # --- a copy of the directory that an engine has written to since --------------------------------
 
 
-def parted(ours: Path, other: Path, common: int, apart: int) -> None:
-    """Make `other` a copy of `ours` after `common` messages, and write `apart` to each."""
+def parted(ours: Path, other: Path, common: int, apart: int, *, at_once: bool = True) -> None:
+    """Make `other` a copy of `ours` after `common` messages, and write `apart` to each, in the same
+    microsecond or not.
+    """
     filled(ours, "both", common)
     shutil.copytree(ours, other)
     filled(ours, "ours", apart)
-    filled(other, "othe", apart)  # as long
+    filled(other, "othe", apart, START_US + (not at_once))  # as long
 
 
 def test_the_last_segment_of_a_diverged_copy_is_refused(ours: Path, other: Path) -> None:
@@ -169,6 +172,22 @@ def test_a_check_finds_the_last_segment_of_a_diverged_copy(ours: Path, other: Pa
     (problem,) = fmq.check(ours).problems
     assert problem.file == FIRST
     assert "not those that the checkpoint knows" in problem.what
+
+
+@pytest.mark.parametrize("read", ["open", "read_only", "table"])
+@pytest.mark.parametrize("apart", [1, 60], ids=["last", "sealed"])
+def test_a_segment_of_a_diverged_copy_is_not_read_as_ours(
+    ours: Path, other: Path, read: str, apart: int
+) -> None:
+    """They diverged inside that segment, which is swapped alone, and their records are as long. The
+    index beside it knows when its last message was sent.
+    """
+    parted(ours, other, 3, apart, at_once=False)
+    shutil.copy(other / FIRST, ours / FIRST)
+    for _ in range(2):
+        with pytest.raises(FmqError, match="another copy of this journal"):
+            read_all(ours, read)
+    assert any(problem.file == FIRST for problem in fmq.check(ours).problems)
 
 
 def test_a_check_finds_a_sealed_segment_of_a_diverged_copy(ours: Path, other: Path) -> None:

@@ -17,6 +17,7 @@ from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.recovery.timer_files import carry_timers
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
+from fmq.store.index_check import check_beside
 from fmq.store.kinds import Carryover, Record
 from fmq.store.record import BadRecord
 from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
@@ -113,7 +114,9 @@ class Replay:
         raise Damaged(segment_name(position), position, "the segment is missing")
 
     def _read_part(self, base: int, size: int) -> SegmentIndex | None:
-        """Return the part that the checkpoint names; None if it must be built again."""
+        """Return the part that the checkpoint names; None if it must be built again. Raises Damaged
+        if it is that of another segment.
+        """
         if not size:
             return None if self.applied_from > base + HEADER_BYTES else SegmentIndex(base)
         try:
@@ -127,7 +130,10 @@ class Replay:
                 file.close()
         except (OSError, BadIndex):
             return None
-        return index if index.end == self.applied_from else None
+        if index.end != self.applied_from:
+            return None
+        check_beside(index, self._directory, self.store)
+        return index
 
     def resume(self, segments: list[Segment]) -> None:
         """Let the next run go on after what is applied, in `segments` as they are now."""

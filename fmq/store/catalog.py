@@ -30,6 +30,7 @@ from fmq.store.index_blocks import (
     decode_outcomes,
     encode_index,
 )
+from fmq.store.index_check import check_beside
 from fmq.store.index_file import index_in, read_block, read_front
 from fmq.store.section import OwnedLock
 from fmq.store.segment import segment_name
@@ -326,12 +327,14 @@ class Catalog:
         try:
             file = self._directory.open(segment_name(base, SUFFIX))
             try:
-                return index_in(file, self._store, base, self._chains.get(base, 0))
+                index = index_in(file, self._store, base, self._chains.get(base, 0))
             finally:
                 file.close()
         except (OSError, BadIndex):
             self.rebuilt += 1
             return self._rebuild(base)
+        check_beside(index, self._directory, self._store)
+        return index
 
 
 def _all_of(key: int, keys: array[int]) -> list[int]:

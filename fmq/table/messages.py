@@ -15,6 +15,7 @@ import pyarrow as pa
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.columns import Columns
 from fmq.store.decoding import columns_of, decode
+from fmq.store.index_check import check_same
 from fmq.store.kinds import REF_MESSAGE, Run
 from fmq.store.pieces import BadColumns
 from fmq.store.record import (
@@ -50,6 +51,7 @@ def read_messages(
     if BY_THEMSELVES.issuperset(schema.names):
         yield from _from_index(entries, gatherer)
     else:
+        check_same(index, source.file, split.store)
         yield from _SplitReading(source, entries, gatherer, set(schema.names)).batches()
     if source.trouble is not None:
         raise source.trouble

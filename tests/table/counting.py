@@ -27,12 +27,12 @@ class CountingDisk:
         return sum(size for name, size in self.read.items() if name.endswith(suffix))
 
     def segments(self) -> list[int]:
-        """The first positions of those of which more than headers was read."""
+        """The first positions of those of which more was read than headers, and the head of one record."""
         return sorted(int(name[:20]) for name, size in self.read.items() if _beyond(name, size))
 
 
 def _beyond(name: str, size: int) -> bool:
-    return name.endswith(".seg") and size > 4 * HEADER_BYTES
+    return name.endswith(".seg") and size > 6 * HEADER_BYTES
 
 
 class _Directory:
