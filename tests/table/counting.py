@@ -27,7 +27,7 @@ class CountingDisk:
         return sum(size for name, size in self.read.items() if name.endswith(suffix))
 
     def segments(self) -> list[int]:
-        """The first positions of those of which more was read than headers, and the head of one record."""
+        """The first positions of those of which more was read than headers and one head."""
         return sorted(int(name[:20]) for name, size in self.read.items() if _beyond(name, size))
 
 
