@@ -76,8 +76,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a checkpoint takes what is planned for written",
-        "self.written_to, self.written_chain = taken.end, taken.chain",
-        "self.written_to, self.written_chain = self.position, self.current.chain",
+        "                self._commit_queue.flush(force=True)\n            checkpoint = noted",
+        "                pass\n            checkpoint = noted",
         "--workload checkpoint-beside --rounds 300",
     ),
     Mutant(

@@ -21,8 +21,8 @@ OF_TRIES = (
     ),
     Mutant(
         "what was written ahead is not written with the sync",
-        "        taken.chain, taken.end = segment.chain, self.position\n",
-        "        taken.chain, taken.end = segment.chain, self.position\n"
+        "        taken.end = self.position\n",
+        "        taken.end = self.position\n"
         "        if taken.ahead:\n"
         "            taken.start, taken.buffers = taken.ahead_to, taken.buffers[taken.ahead :]\n",
         STORIES,

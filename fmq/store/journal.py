@@ -87,7 +87,6 @@ class Journal:
         self.durable_to = self.position
         self.page = no_page()  # where other processes read durable_to
         self.written_to = self.position
-        self.written_chain = segments[-1].chain  # the running checksum up to there
         self.pending = JournalWrite(segments[-1], self.position)  # the next write
         # The open file of the current segment, so that no send can meet too many open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
@@ -163,7 +162,7 @@ class Journal:
     def take_pending(self) -> JournalWrite:
         """Return the next write, and begin another one."""
         taken, segment = self.pending, self.segments[-1]
-        taken.chain, taken.end = segment.chain, self.position
+        taken.end = self.position
         self.pending = JournalWrite(segment, self.position)
         return taken
 
@@ -192,7 +191,7 @@ class Journal:
 
     def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:
         """Note that what was taken is written. What is sealed was synced in every mode."""
-        self.written_to, self.written_chain = taken.end, taken.chain
+        self.written_to = taken.end
         end = taken.end if is_durable else max(self.durable_to, taken.segment.base)
         self.durable_to = self.page[DURABLE_TO] = self.page[AGAIN] = end
 

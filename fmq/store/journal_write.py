@@ -46,7 +46,7 @@ class JournalWrite:
     of what it says is of the class until it differs.
     """
 
-    end = chain = 0  # where the bytes end, and the chain there; known once it is taken
+    end = 0  # known once it is taken
     rolls: tuple[Roll, ...] = ()
     ahead = 0  # how many of the buffers are written without a sync; they end at `ahead_to`
     ahead_of_sync = False  # whether it is such a write itself, of what stays pending
