@@ -237,8 +237,8 @@ MUTANTS = (
     ),
     Mutant(
         "a send that is to be durable, and is not",
-        "run(self._writer.send, sent, sync)\n        else",
-        "submit(self._writer.send, sent, None)\n        else",
+        "commit_queue.run(plan, sent, sync)\n",
+        "commit_queue.submit(plan, sent, None)\n",
         "--workload asked-to-sync",
     ),
     Mutant(
@@ -255,8 +255,8 @@ MUTANTS = (
     ),
     Mutant(
         "records vouch for what is not durable",
-        "durable_to, seed, chain = self.durable_to, self.seed, self.segments[-1].chain",
-        "durable_to, seed, chain = self.position, self.seed, self.segments[-1].chain",
+        "self.position, now, self.durable_to, self.seed, chain",
+        "self.position, now, self.position, self.seed, chain",
         "--workload never",
     ),
     Mutant(
@@ -331,14 +331,14 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "append.size += measure(new)\n        append.records = [*new,",
-        "append.size += measure(new[1:])\n        append.records = [*new[1:],",
+        "0) for topic in new.values()]",
+        "0) for topic in [*new.values()][1:]]",
         "--workload topics",
     ),
     Mutant(
         "a transaction in one phase begins with its topics",
-        "            for record in records:\n                record.tx = first",
-        "            for record in records:\n                record.tx = append.position",
+        "record.tx = first",
+        "record.tx = journal.position",
         "--workload one-phase",
     ),
     Mutant(

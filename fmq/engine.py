@@ -69,7 +69,7 @@ from fmq.tx.names import (
     check_texts,
     check_time,
 )
-from fmq.tx.sender import receipts_of
+from fmq.tx.sender import first_receipt_of, receipts_of
 from fmq.tx.transaction import Transaction
 
 
@@ -100,6 +100,7 @@ class Engine:
         self._unlock = claim.unlock
         calls = self._check, self._check_open, self._after
         self._parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
+        self._plan_of = parts.manager.message_ids.planner
         self._report = claim.found.report
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
         threads = options.checker_threads if background else 0
@@ -146,21 +147,19 @@ class Engine:
         """
         if self._refusal is not None:
             self._check()
-        timing = None
+        due = None
         if delay is not None or deliver_at is not None:
-            timing = check_due(delay, deliver_at, self._clock.time_us())
-        what = topic, body, key, tag, headers, queue, producer
-        sent = self._sender.one(*what, message_id, priority, expires_at, timing)
-        if timing is not None:
+            due = check_due(delay, deliver_at, self._clock.time_us())
+        sent = self._sender.one(
+            topic, body, key, tag, headers, queue, producer, message_id, priority, expires_at, due
+        )
+        if due is not None:
             self._parts.delays.check(sent)
-        if message_id is None:
-            self._parts.commit_queue.run(self._writer.send, sent, sync)
-        else:
-            plan = self._manager.message_ids.planner(sent)
-            self._parts.commit_queue.run(plan, sent, sync)
+        plan = self._writer.send if message_id is None else self._plan_of(sent)
+        self._parts.commit_queue.run(plan, sent, sync)
         if not self._background:
             self._after()
-        return receipts_of(sent.records or sent.left_out)[0]
+        return first_receipt_of(sent)
 
     def send_many(
         self,
@@ -187,8 +186,7 @@ class Engine:
             return []
         if timing is not None:
             self._parts.delays.check(sent)
-        plan = self._manager.message_ids.planner(sent)
-        self._parts.commit_queue.run(plan, sent, sync)
+        self._parts.commit_queue.run(self._plan_of(sent), sent, sync)
         self._after()
         return receipts_of((*sent.records, *sent.left_out))
 

@@ -27,9 +27,10 @@ from fmq.store import (
 )
 from fmq.store.content import encode_one
 from fmq.store.decoding import decode
-from fmq.store.encoding import encode, size_of
+from fmq.store.encoding import size_of
 from fmq.store.kinds import AckRange, Kind, Prepare, Run
 from fmq.tx import seal
+from tests.store.samples import encoded
 
 
 def test_the_numbers_of_the_kinds_have_not_changed() -> None:
@@ -153,7 +154,7 @@ def test_the_bytes_of_a_message_have_not_changed() -> None:
     run = Run(Kind.MESSAGE, "t", 0, 0, 1, 1_000_000, content=encode_one(b"hi", None))
     run.position, run.flags = 64, record.FIRST | record.LAST
     run.size = size_of(run)
-    data = b"".join(encode(run, 64, 0x12345678))
+    data = encoded(run, 64, 0x12345678)
     assert data.hex(" ", -4) == MESSAGE_BYTES
 
 
@@ -177,7 +178,7 @@ def test_the_bytes_of_a_bound_prepare_have_not_changed() -> None:
     prepare = Prepare("T", "p", 1_000_000, 1, 2, 3, bytes(range(16)), acks, tx=64)
     prepare.position, prepare.flags, prepare.bound = 64, record.FIRST, True
     prepare.size = size_of(prepare)
-    data = b"".join(encode(prepare, 64, 0x12345678))
+    data = encoded(prepare, 64, 0x12345678)
     assert data.hex(" ", -4) == PREPARE_BYTES
     first = FIRST_PREPARE_FRONT + data[36:]  # as the first fmq wrote it, with another bit
     for each in (data, first):
@@ -199,7 +200,7 @@ def test_an_extended_message_has_the_bytes_it_had() -> None:
     run.extension = extension.encode_extension({7: b"abc"})
     run.position, run.flags = 64, record.FIRST | record.LAST
     run.size = size_of(run)
-    data = b"".join(encode(run, 64, 0x12345678))
+    data = encoded(run, 64, 0x12345678)
     assert data.hex(" ", -4) == EXTENDED_BYTES
     found = decode(data, 0, 64, 0x12345678)
     assert extension.decode_extension(found.extension) == {7: b"abc"}

@@ -27,7 +27,7 @@ from fmq.recovery.layout import look, read_header
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.dead_column import failures_in
 from fmq.store.decoding import content_of, decode, durable_to_of
-from fmq.store.encoding import encode, size_of
+from fmq.store.encoding import size_of
 from fmq.store.extension import decode_extension
 from fmq.store.internal import broadcast_group
 from fmq.store.kinds import Carryover, Changed, ChangeKind, Decided, Kind, Prepare, Record, Run
@@ -39,6 +39,7 @@ from fmq.testing import FakeClock
 from fmq.testing.inside import inside
 from tests.data.story_v2 import CLIENT, LONG
 from tests.golden import DATA, EXPECTED, Seen, handed_out, published, seen
+from tests.store.samples import encoded
 
 VERSIONS = sorted(place.name for place in DATA.glob("v*"))
 FIRST_OF_THEIRS = [version for version in VERSIONS if "-" not in version]
@@ -374,7 +375,7 @@ def test_each_golden_record_is_encoded_to_the_same_bytes(version: str, life: str
             if isinstance(read, Run) and read.kind != Kind.REF_MESSAGE:
                 read.content = content_of(written, 0, read)
             assert size_of(read) == read.size
-            again = b"".join(encode(read, durable_to_of(written, 0), seed))
+            again = encoded(read, durable_to_of(written, 0), seed)
             if written[:4] == MAGIC_1:
                 bound = isinstance(read, Prepare) and read.bound
                 flags = written[33] ^ (EXTENDED | BOUND if bound else 0)

@@ -25,7 +25,7 @@ from fmq.errors import FmqError, NewerFormat, UnknownTransaction
 from fmq.recovery import checkpoint as checkpoints
 from fmq.store.columns import COMPRESSED
 from fmq.store.content import Content
-from fmq.store.encoding import encode, size_of
+from fmq.store.encoding import size_of
 from fmq.store.kinds import Carryover, Kind, Record, Run, TopicMade
 from fmq.store.record import FIRST, LAST, aligned
 from fmq.store.segment import HEADER_BYTES, MAGIC, Header, segment_name
@@ -34,6 +34,7 @@ from tests.budget import draw
 from tests.recovery.planting import tail_of
 from tests.small import content as content_of
 from tests.small import opened
+from tests.store.samples import encoded
 from tests.story import SEGMENT_BYTES, Files, disk_of, files_of, look, open_disk, tell
 
 STORE = bytes(range(16))
@@ -141,7 +142,7 @@ def journal(*records: Record, capacity: int = SEGMENT_BYTES) -> Files:
     for record in records:
         record.position, record.flags = position, FIRST | LAST
         record.size = size_of(record)
-        written += encode(record, position, zlib.crc32(STORE))
+        written.append(encoded(record, position, zlib.crc32(STORE)))
         position += aligned(record.size)
     data = Header(STORE, 0, capacity, 0, 0).encode() + b"".join(written)
     return {segment_name(0): data.ljust(capacity, b"\0")}

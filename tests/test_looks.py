@@ -159,7 +159,7 @@ class Plans:
 
     def fire(self) -> None:
         """With its TIMER, as the thread of the engine would be faster."""
-        timer = Run(Kind.TIMER, "t", 0, 0, 1, 0, content=encode_one(b"x", None), raw_bytes=1)
+        timer = Run(Kind.TIMER, "t", 0, 0, 1, 0, content=encode_one(b"x", None))
         timer.extension = with_timing(b"", Timing(1, 0))
         places = [QueuePlace(0, self.parts.journal.position)]
         self.raw(timer, Changed(ChangeKind.FIRE, "", "", places))

@@ -37,14 +37,14 @@ OF_TIMERS = (
     ),
     Mutant(
         "what retention writes again forgets its transaction",
-        "timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id,",
-        'timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, "",',
+        "timer = _again(TIMER, run, content)",
+        "timer = _again(TIMER, run, content)\n    timer.tx_id = ''",
         STORIES,
     ),
     Mutant(
         "what is published forgets its transaction",
-        "message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id,",
-        'message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, "",',
+        "return _again(MESSAGE, run, content)",
+        "run.tx_id = ''\n    return _again(MESSAGE, run, content)",
         STORIES,
     ),
     Mutant(

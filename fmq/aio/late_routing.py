@@ -6,14 +6,13 @@ aside under the queue LATER. Before the transaction is written the client asks, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fmq.options import QUEUES_MAX
 from fmq.store.timing import Timing
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.names import check_count, check_name, no_queue
-from fmq.tx.router import KnownTopic, Router
+from fmq.tx.router import Router
 
 LATER = -1
 
@@ -23,7 +22,13 @@ class LateRouter:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self.find: Callable[[str], KnownTopic | None] = router.find
+
+    def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
+        """Return the name of the topic and the queue for a message, or LATER."""
+        known = self._router.find(topic)
+        if known is not None and queue is None and len(known.queues) == 1:
+            return known.name, 0
+        return self._router.name_of(topic), self.choose_queue(topic, key, queue)
 
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
         """Return the queue for a message, or LATER."""

@@ -30,7 +30,7 @@ from fmq.store.journal import Append
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import check_due
 from fmq.tx.names import check_place, check_seconds
-from fmq.tx.sender import receipts_of
+from fmq.tx.sender import first_receipt_of, receipts_of
 from fmq.tx.transaction import Transaction
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class LocalSide:
             self._parts.delays.check(sent)
 
         def done() -> Receipt:
-            return receipts_of(sent.records or sent.left_out)[0]
+            return first_receipt_of(sent)
 
         return self.turn.order(self._planner(sent), sent, done, sync, sent.size)
 

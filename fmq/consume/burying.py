@@ -94,8 +94,7 @@ class Burying:
 
     def _run_of(self, topic: str, messages: list[Message], failures: list[Failure]) -> Run:
         content = encode_messages(messages, self._writer.options.compress_bytes_min)
-        run = Run(MESSAGE, topic, 0, 0, content.count, 0)
-        run.content = content
+        run = Run(MESSAGE, topic, 0, 0, content.count, 0, content=content)
         said = decode_extension(content.extension) if content.extension else {}
         extension = encode_extension({**said, ORIGINS: encode_failures(failures)})
         run.extension = with_ids_taken(extension)

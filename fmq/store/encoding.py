@@ -4,8 +4,9 @@ encoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 from zlib import crc32
 
 from fmq.store.columns import COMPRESSED
@@ -79,21 +80,20 @@ def _run_size(run: Run) -> int:
     """Return the size of a run. Put its names and columns together here, before the lock is
     taken.
     """
-    content = run.content
-    names = names_of(run.topic, run.producer)[2]
-    if run.kind == MESSAGE:
-        size = MESSAGE_BYTES
-    else:
-        size = TX_RUN_BYTES
+    content, size = run.content, MESSAGE_BYTES if run.kind == MESSAGE else TX_RUN_BYTES
+    tail = names_of(run.topic, run.producer)[2]
     if run.tx_id:
-        names += run.tx_id.encode()
+        tail += run.tx_id.encode()
     if content is None:
-        run.tail = names + U64.pack(run.body_position)
-        return size + len(run.tail)
-    if content.flags & COMPRESSED:
-        names += U32.pack(content.raw_bytes)
-    run.tail = tail = names + content.columns
-    return size + len(tail) + len(content.bodies)
+        tail += U64.pack(run.body_position)
+    else:
+        size += len(content.bodies)
+        if content.flags:
+            if content.flags & COMPRESSED:
+                tail += U32.pack(content.raw_bytes)
+            tail += content.columns
+    run.tail = tail
+    return size + len(tail)
 
 
 @lru_cache(maxsize=4096)
@@ -169,28 +169,37 @@ SIZES: dict[int, Callable[..., int]] = {
 }
 
 
-def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    """Return `record`, whose position, size and flags are set, as buffers to write one after
-    another: magic, checksum, the rest of the head, the bodies, the padding.
+def encode_all(
+    records: Sequence[Any], at: int, now: int, durable_to: int, seed: int, chain: int
+) -> tuple[list[bytes], int]:
+    """Place measured `records` one after another from the position `at` on, with the time `now`.
+
+    Return them as buffers to write one after another, and the chain after them. The buffers of a
+    record are: magic, checksum, the rest of the head, the bodies, the padding.
     """
-    lag = record.position - durable_to
-    extension = record.extension
-    if extension:
-        record.flags |= EXTENDED
-    head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
-    if extension:
-        head += extension
-    return MAGIC, U32_pack(crc32(head, seed)), head, bodies, PADDING[record.size & 7]
+    buffers: list[bytes] = []
+    for record in records:
+        record.position, record.time_us = at, now
+        lag, size, extension = at - durable_to, record.size, record.extension
+        if extension:
+            record.flags |= EXTENDED
+        head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
+        if extension:
+            head += extension
+        crc = U32_pack(crc32(head, seed))
+        chain = crc32(crc, chain)
+        buffers += MAGIC, crc, head, bodies, PADDING[size & 7]
+        at += (size + 7) & ~7
+    return buffers, chain
 
 
 def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
-    content = run.content
-    assert content is not None
-    bodies = content.bodies
+    content: Any = run.content
+    bodies, size = content.bodies, run.size
     topic_bytes, producer_bytes, _ = names_of(run.topic, run.producer)
     head = MESSAGE_HEAD.pack(
-        run.size,
-        run.size - len(bodies),
+        size,
+        size - len(bodies),
         run.position,
         lag,
         content.bodies_crc,

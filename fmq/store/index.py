@@ -52,6 +52,9 @@ class Lane:
         return bisect_right(self.starts, offset - self.first) - 1
 
 
+NO_LANE = Lane(0, 0, -1)
+
+
 class LaneSummary(NamedTuple):
     """An entry of the table of lanes: what a segment holds of one queue."""
 
@@ -105,34 +108,43 @@ class SegmentIndex:
         self.is_live = False  # whether a running engine adds to it: then nothing is missing
         self.begins_anew = False  # whether the `.part` file has lanes that are gone
 
-    def add(self, run: Run) -> None:
-        """Add `run`, published by the record at its position.
+    def add(self, run: Run, lane: Lane = NO_LANE) -> Lane:
+        """Add `run`, published by the record at its position; return the lane of its queue.
 
-        Raises Damaged if its offsets are known. Raises OutOfLine if a running engine has left some
-        out: then its state is wrong, and it ends.
+        `lane` is what it returned for the run before, also if that was in another segment. Raises
+        Damaged if its offsets are known. Raises OutOfLine if a running engine has left some out:
+        then its state is wrong, and it ends.
         """
-        key = run.topic, run.queue
-        lane = self.lanes.get(key)
-        if lane is None:
-            lane = self.lanes[key] = Lane(run.offset, run.time_us, self.base)
-        if run.offset != lane.next:
+        if lane.base != self.base:
+            lane = self._lane_of(run)
+        offset = run.offset
+        if offset != lane.next:
             if self.is_live:
                 where = f"{run.topic}/{run.queue}"
                 raise OutOfLine(f"{where} goes on at {run.offset}, and ends at {lane.next}")
             self._skip(lane, run)
-        place = run.position - self.base
-        body_place = run.body_position - self.base if run.body_position else place
-        if body_place != place:
+        place = body_place = run.position - lane.base
+        if run.body_position:
+            body_place = run.body_position - lane.base
             lane.part_bodies()
-        lane.starts.append(run.offset - lane.first)
-        lane.counts.append(run.count)
+        count = run.count
+        lane.starts.append(offset - lane.first)
+        lane.counts.append(count)
         if lane.bodies is not lane.records:
             lane.bodies.append(body_place)
         lane.records.append(place)
-        lane.next = run.offset + run.count
-        lane.last_us = run.time_us
+        lane.next, lane.last_us = offset + count, run.time_us
         if run.extension:
             self.ids.add_run(run)
+        return lane
+
+    def _lane_of(self, run: Run) -> Lane:
+        """Return the lane of the queue of `run`, which begins with it if there is none."""
+        key = run.topic, run.queue
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(run.offset, run.time_us, self.base)
+        return lane
 
     def _skip(self, lane: Lane, run: Run) -> None:
         """Add an entry for messages that were not met before `run`. Reading them raises Damaged."""

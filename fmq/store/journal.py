@@ -12,7 +12,7 @@ durable.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -20,10 +20,9 @@ from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File, is_full
 from fmq.errors import TooLarge
-from fmq.store.encoding import SIZES, encode
+from fmq.store.encoding import SIZES, encode_all
 from fmq.store.files import Files
 from fmq.store.journal_write import JournalWrite, Roll
-from fmq.store.kinds import Record
 from fmq.store.page import AGAIN, DURABLE_TO, no_page
 from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
@@ -43,16 +42,26 @@ class Append:
     """
 
     __slots__ = ("left_out", "position", "records", "size")
+    position: int  # set when it is placed
 
     def __init__(self, records: list[Any]) -> None:
-        """Measure `records`. This needs no lock."""
+        """Set the size of each of `records` that has none. This needs no lock."""
         self.records = records
-        self.size = measure(records)  # with padding
-        self.position = 0
+        total = 0
+        for record in records:
+            size = record.size
+            if not size:
+                record.size = size = SIZES[record.kind](record) + len(record.extension)
+            total += (size + 7) & ~7
+        self.size = total  # of all, with padding
         self.left_out: Sequence[Any] = ()  # messages that were sent before, under the same ids
 
+    def replace(self, records: list[Any], left_out: Sequence[Any]) -> None:
+        """Have `records` instead of its own, without those messages that were `left_out`."""
+        self.records, self.size, self.left_out = records, Append(records).size, left_out
 
-Encoded = tuple[list[Buffer], int]  # the bytes of an append, and the chain after them
+
+Encoded = tuple[list[bytes], int]  # the bytes of an append, and the chain after them
 
 
 class Journal:
@@ -137,19 +146,15 @@ class Journal:
         self.position = pending.start = pending.ahead_to = new.end
         return new
 
-    def encode(self, append: Append) -> Encoded:
-        """Return the bytes of `append`, which was placed at the end. This changes nothing."""
-        records = append.records
-        buffers: list[Buffer] = []
-        durable_to, seed, chain = self.durable_to, self.seed, self.segments[-1].chain
-        assert append.position == self.position
+    def encode(self, append: Append, now: int) -> Encoded:
+        """Place `append` at the end, with the time `now`, and return its bytes. This changes
+        nothing else.
+        """
+        records, append.position = append.records, self.position
         records[0].flags |= FIRST
         records[-1].flags |= LAST
-        for record in records:
-            encoded = encode(record, durable_to, seed)
-            chain = crc32(encoded[1], chain)
-            buffers += encoded
-        return buffers, chain
+        chain = self.segments[-1].chain
+        return encode_all(records, self.position, now, self.durable_to, self.seed, chain)
 
     def append(self, append: Append, encoded: Encoded) -> None:
         """Make `append` pending, of which `encode` has returned the bytes."""
@@ -280,17 +285,6 @@ class Journal:
 
 
 base_of = attrgetter("base")
-
-
-def measure(records: Iterable[Record]) -> int:
-    """Set the size of each record that has none; return how many bytes they take together."""
-    total = 0
-    for record in records:
-        size = record.size
-        if not size:
-            record.size = size = SIZES[record.kind](record) + len(record.extension)
-        total += (size + 7) & ~7
-    return total
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

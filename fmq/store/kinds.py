@@ -63,6 +63,7 @@ class Run:
         "raw_bytes",
         "size",
         "tail",
+        "target",
         "time_us",
         "topic",
         "tx",
@@ -82,7 +83,6 @@ class Run:
         producer: str = "",
         body_position: int = 0,
         content: Content | None = None,
-        raw_bytes: int = 0,
     ) -> None:
         self.kind = kind
         self.topic = topic
@@ -97,14 +97,18 @@ class Run:
             body_position  # of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0
         )
         self.content = content
-        self.raw_bytes = raw_bytes
-        self.bodies_crc = 0
+        if content is None:
+            self.raw_bytes = self.bodies_crc = 0
+            self.extension = b""
+        else:
+            self.raw_bytes, self.bodies_crc = content.raw_bytes, content.bodies_crc
+            self.extension = content.extension
         self.columns_crc = 0
         self.tail = b""  # names and columns as they are written; set when the record is measured
         self.position = 0
         self.size = 0
         self.flags = 0
-        self.extension = b""
+        self.target: Any = None  # the Queue of the ledger that a plan has found for it
         # `id_keys` are set when they are asked for first: see id_table.py.
 
     id_keys: Any

@@ -46,10 +46,9 @@ def runs_of(
             content = encode(part, compress_bytes_min)
             if timing is not None:
                 content.extension = with_timing(content.extension, timing)
-            run = Run(written, topic, number, 0, content.count, 0, 0, tx_id, producer)
-            run.content, run.raw_bytes = content, content.raw_bytes
-            run.bodies_crc = content.bodies_crc
-            run.columns_crc, run.extension = content.columns_crc(), content.extension
+            names = tx_id, producer
+            run = Run(written, topic, number, 0, content.count, 0, 0, *names, 0, content)
+            run.columns_crc = content.columns_crc()
             if content.ids is not None:
                 run.id_keys = keys_of(topic, content.ids)
             runs.append(run)
@@ -177,8 +176,9 @@ class Ending:
             # Only if the journal rolled after `read_ahead`: rare enough to read under the lock.
             content = self._outcomes.content(pre.position)
         kind = TIMER if waits else TX_MESSAGE
-        run = Run(kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer)
-        run.content, run.raw_bytes = content, pre.raw_bytes
+        names = pre.tx_id, pre.producer
+        run = Run(kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, *names, 0, content)
+        run.raw_bytes = pre.raw_bytes
         if refer:
             run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
             # So the index of a segment finds the ids without looking for the PRE_MESSAGE.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fmq.store.extension import Request, request_in
+from fmq.store.extension import request_in
 from fmq.store.kinds import (
     COMMIT,
     PRE_MESSAGE,
@@ -55,17 +55,16 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
 
     Raises IllegalStep if the append must not follow.
     """
-    step: Step | None = None
-    carried_out: list[tuple[Request, Record]] | None = None
+    step = carried_out = None
     changed = False  # whether a record has changed anything
     try:
         for record in append:
-            kind = record.kind
             if record.extension and (request := request_in(record.extension)) is not None:
                 check_request(request, record)
                 carried_out = [*(carried_out or ()), (request, record)]
-            if kind in OUTSIDE:
-                OUTSIDE[kind](ledger, record)
+            change = OUTSIDE.get(record.kind)
+            if change is not None:
+                change(ledger, record)
                 changed = True
             elif step is None:
                 step = Step(ledger, append)

@@ -20,7 +20,6 @@ from fmq.store.record import utf8
 from fmq.store.timing import TIMING_BYTES, Timing
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.marks import MarkBuffer
-from fmq.tx.names import check_name
 from fmq.tx.router import Router
 from fmq.tx.sender import LeftOut
 
@@ -211,10 +210,7 @@ class TransactionBuffer:
     ) -> None:
         if self.phase is not OPEN:
             self.refuse("send")
-        known = self._router.find(topic)
-        topic = check_name("topic", topic) if known is None else known.name
-        alone = queue is None and known is not None and len(known.queues) == 1
-        number = 0 if alone else self._router.choose_queue(topic, key, queue)
+        topic, number = self._router.target(topic, key, queue)
         place = topic, number, timing
         body = item if type(item) is bytes else item.body  # type: ignore[union-attr]
         if len(body) > self._limits.message_bytes_max:

@@ -217,7 +217,7 @@ class Decisions:
                 if decided.kind == COMMIT:
                     at_most += size_of_all([entry.prepare, *entry.runs])
                 append = Append(ending.records(journal.roll(at_most, ordinary=False)))
-            writer.send(append, ordinary=False)
+            writer.send(append, ordinary=False, stated=decided)
             self._reserve.give_back(entry.prepare.reserved)
             self._kept.drop(entry.prepare)
             return True

@@ -344,17 +344,19 @@ def _recall(timing: Timing) -> Changed:
 
 def _message(due: Due, run: Run, content: Content) -> Run:
     """Return the MESSAGE that publishes a timer, and says which one."""
-    message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id, run.producer)
     timing = Timing(due.due_us, due.number)
-    extension = with_ids_taken(with_timing(content.extension, timing))
-    content.extension = message.extension = extension
-    message.content, message.raw_bytes = content, content.raw_bytes
-    return message
+    content.extension = with_ids_taken(with_timing(content.extension, timing))
+    return _again(MESSAGE, run, content)
 
 
 def _carried(due: Due, run: Run, content: Content) -> Run:
     """Return the TIMER that replaces `run`."""
-    timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, run.tx_id, run.producer)
+    timer = _again(TIMER, run, content)
     timer.extension = with_timing(content.extension, Timing(due.due_us, due.number))
-    timer.content, timer.raw_bytes = content, content.raw_bytes
     return timer
+
+
+def _again(kind: int, run: Run, content: Content) -> Run:
+    """Return a record of `kind` with the messages of `run`."""
+    names = run.tx_id, run.producer
+    return Run(kind, run.topic, run.queue, 0, run.count, 0, 0, *names, 0, content)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fmq.message import Mark
-from fmq.store.index import LaneKey, SegmentIndex
+from fmq.store.index import NO_LANE, LaneKey, SegmentIndex
 from fmq.store.internal import is_internal
 from fmq.store.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.latest_run import LatestRun
@@ -33,10 +33,14 @@ class Queue:
     those up to `end` are planned.
     """
 
-    __slots__ = ("end", "first", "latest", "idle", "next", "number", "settled", "spans", "topic")
+    __slots__ = (
+        *("end", "first", "idle", "lane", "latest", "next", "number", "owner", "settled", "spans"),
+        "topic",
+    )
 
-    def __init__(self, topic: str, number: int) -> None:
-        self.topic = topic
+    def __init__(self, owner: Topic, number: int) -> None:
+        self.owner = owner
+        self.topic = owner.name
         self.number = number
         self.first = 0
         self.next = 0
@@ -46,6 +50,7 @@ class Queue:
         )
         self.spans: QueueSpans | None = None  # None: no message has a priority, and none expires
         self.latest: LatestRun | None = None  # the last run for which a consumer was woken
+        self.lane = NO_LANE  # its part of the index of the newest segment that has messages of it
         self.idle: list[
             Callable[[int], None]
         ] = []  # called once, with its number, at the next message
@@ -64,7 +69,7 @@ class Topic:
 
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
-        self.queues = [Queue(name, number) for number in range(queues)]
+        self.queues = [Queue(self, number) for number in range(queues)]
         self.made = False  # whether its TOPIC record is durable
         self.has_priorities = False  # whether a message of it has one above 0
         self.retain_ms = 0  # how long it keeps messages; 0: as the options say
@@ -233,7 +238,7 @@ class Ledger:
     def grow(self, topic: Topic, queues: int) -> None:
         """Let `topic` have at least so many queues."""
         for number in range(len(topic.queues), queues):
-            topic.queues.append(queue := Queue(topic.name, number))
+            topic.queues.append(queue := Queue(topic, number))
             # It may be an older queue, whose first messages were in segments that are dropped.
             queue.settled = not self.unsettled
 

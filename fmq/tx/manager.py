@@ -187,7 +187,7 @@ class TransactionManager:
         if transaction.marks:
             check_marks(self._ledger, transaction.marks)
         self.message_ids.leave_out(append, one_phase, transaction)
-        transaction.number = self.writer.send(append, in_tx=True)
+        transaction.number = self.writer.send(append, stated=append.records[-1])
         transaction.planned()
 
     # --- two phases -----------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class TransactionManager:
         prepare.reserved = Reserve.needed_for(append.size)
         self._reserve.take(prepare.reserved)
         try:
-            transaction.number = self.writer.send(append, in_tx=True)
+            transaction.number = self.writer.send(append, stated=prepare)
         except FmqError:
             self._reserve.give_back(prepare.reserved)
             raise

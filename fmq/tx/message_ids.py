@@ -23,7 +23,7 @@ from fmq.store.content import Content, encode_messages
 from fmq.store.extension import extension_of, request_in
 from fmq.store.extras import Extras
 from fmq.store.id_table import WAITS, IdTable, Key, TakenId, id_keys_of, keys_of
-from fmq.store.journal import Append, measure
+from fmq.store.journal import Append
 from fmq.store.kinds import Record, Run
 from fmq.store.timing import timing_in, with_timing
 from fmq.tx.buffer import TransactionBuffer
@@ -69,7 +69,7 @@ class MessageIds:
         """Plan an append that belongs to no transaction. Under the lock."""
         runs, left_out = self.admit(append.records)
         if left_out:
-            append.records, append.size, append.left_out = runs, measure(runs), left_out
+            append.replace(runs, left_out)
         if runs:
             self._writer.send(append)
 
@@ -87,8 +87,7 @@ class MessageIds:
         runs = [each for each in append.records if type(each) is Run]
         left, left_out = self.admit(runs)
         if left_out:
-            records = make(transaction, left)
-            append.records, append.size, append.left_out = records, measure(records), left_out
+            append.replace(make(transaction, left), left_out)
 
     def admit(self, runs: Sequence[Run]) -> Admitted:
         """Return `runs` without the messages whose ids are taken. Under the lock, before a plan.
@@ -175,16 +174,14 @@ class MessageIds:
             messages = messages_of(columns, columns.bodies(), NOWHERE, 0, 0)
             left = [each for number, each in enumerate(messages) if number not in out]
             content = encode_messages(left, self._writer.options.compress_bytes_min)
-        new = Run(run.kind, run.topic, run.queue, 0, content.count, 0, run.tx, run.tx_id)
-        if content.ids is not None:
-            new.id_keys = keys_of(run.topic, content.ids)
-        new.producer, new.content, new.raw_bytes = run.producer, content, content.raw_bytes
-        new.bodies_crc, new.columns_crc = content.bodies_crc, content.columns_crc()
         if (timing := timing_in(run.extension)) is not None:
             content.extension = with_timing(content.extension, timing)
-            new.columns_crc = content.columns_crc()
-        new.extension, request = content.extension, request_in(run.extension)
-        if request is not None:
+        names = run.tx_id, run.producer
+        new = Run(run.kind, run.topic, run.queue, 0, content.count, 0, run.tx, *names, 0, content)
+        if content.ids is not None:
+            new.id_keys = keys_of(run.topic, content.ids)
+        new.columns_crc = content.columns_crc()
+        if (request := request_in(run.extension)) is not None:
             new.extension = extension_of(request, content.extension)
         return new
 

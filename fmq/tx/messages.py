@@ -23,7 +23,7 @@ from fmq.store.reader import Carried, Entries, Reader, entries_of
 from fmq.store.record import BadRecord
 from fmq.store.segment import segment_name
 from fmq.tx.acks import AckSet
-from fmq.tx.ledger import Ledger, Queue
+from fmq.tx.ledger import Ledger, Queue, Topic
 from fmq.tx.names import check_place, check_seconds, no_queue
 
 
@@ -349,7 +349,8 @@ class Messages:
                 known = self.ledger.topics.get(topic)
                 queues = [] if known is None else [*known.queues]
                 if not queues and self.ledger.replayed_of(name, topic):
-                    queues = [Queue(topic, 0)]  # the topic was deleted; what was replayed is there
+                    # The topic was deleted; what was replayed is there.
+                    queues = Topic(topic, 1).queues
             for queue in queues:
                 with self.lock:
                     info, oldest = self._group_info(name, queue)

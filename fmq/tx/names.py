@@ -140,7 +140,9 @@ def check_place(
 
 def no_queue(topic: str, queue: int, count: int) -> BadName:
     """Return the error for a queue number that the topic, with its `count` queues, has not."""
-    return BadName(f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}")
+    return BadName(
+        f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}. Nothing was changed."
+    )
 
 
 def check_seconds(what: str, seconds: object) -> float:

@@ -84,8 +84,7 @@ def _copy(run: Run, content: Content) -> Run:
         run.producer,
         0,
         content,
-        run.raw_bytes,
     )
-    new.bodies_crc, new.columns_crc = run.bodies_crc, run.columns_crc
+    new.columns_crc = run.columns_crc
     new.extension = run.extension
     return new

@@ -54,6 +54,15 @@ class Router:
         # The name of an internal topic is one that nothing can have, and is refused as such.
         return None if known is not None and known.name[0] == INTERNAL else known
 
+    def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
+        """Return the name of the topic and the queue for a message, as `choose_queue` does."""
+        known = self.topics.get(topic) if type(topic) is str else self.find(topic)
+        if known is None or known.name[0] == INTERNAL:
+            return check_name("topic", topic), self.choose_queue(topic, key, queue)
+        if queue is None and len(known.queues) == 1:
+            return known.name, 0
+        return known.name, self.choose_queue(topic, key, queue)
+
     def name_of(self, topic: str) -> str:
         """Return the name of a topic, which may be new; raise TypeError or BadName."""
         known = self.find(topic)

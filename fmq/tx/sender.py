@@ -23,7 +23,7 @@ from fmq.store.id_table import Key, id_keys_of, keys_of
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, TIMER, Record, Run
 from fmq.store.timing import Timing, timing_in, with_timing
-from fmq.tx.names import check_name, check_producer
+from fmq.tx.names import check_producer
 from fmq.tx.router import Router
 
 T = TypeVar("T")
@@ -58,7 +58,8 @@ class Sender(Generic[T]):
         timing: Timing | None = None,
     ) -> T:
         """Return what is made of one message."""
-        topic, number, producer = self.target(topic, key, queue, producer)
+        topic, number = self._router.target(topic, key, queue)
+        producer = "" if producer is None else check_producer(producer)
         plain = (
             key is None
             and tag is None
@@ -73,7 +74,8 @@ class Sender(Generic[T]):
             extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
             content = encode_messages((message,), self._compress_bytes_min)
-        self.check_size(content.raw_bytes)
+        if content.raw_bytes > self._message_bytes_max:
+            self._refuse_size(content.raw_bytes)
         if timing is not None:
             content.extension = with_timing(content.extension, timing)
         return self._make(topic, producer, ((number, content),))
@@ -82,10 +84,7 @@ class Sender(Generic[T]):
         self, topic: str, key: str | None, queue: int | None, producer: str | None
     ) -> tuple[str, int, str]:
         """Return the topic, the queue and the producer of one message."""
-        known = self._router.find(topic)
-        topic = check_name("topic", topic) if known is None else known.name
-        alone = queue is None and known is not None and len(known.queues) == 1
-        number = 0 if alone else self._router.choose_queue(topic, key, queue)
+        topic, number = self._router.target(topic, key, queue)
         return topic, number, "" if producer is None else check_producer(producer)
 
     def check_size(self, size: int) -> None:
@@ -157,8 +156,8 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
     runs = []
     for number, content in contents:
         waits = content.extension and timing_in(content.extension) is not None
-        run = Run(TIMER if waits else MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
-        run.content, run.extension = content, content.extension
+        kind = TIMER if waits else MESSAGE
+        run = Run(kind, topic, number, 0, content.count, 0, 0, "", producer, 0, content)
         if content.ids is not None:
             run.id_keys = keys_of(topic, content.ids)
         runs.append(run)
@@ -223,9 +222,17 @@ def receipts_of(published: Iterable[Record | Receipt | FirstSent]) -> list[Recei
     return receipts
 
 
+def first_receipt_of(sent: Append) -> Receipt:
+    """Return the receipt of an append of one message, or of what was sent before in its place."""
+    return receipt_of(sent.records[-1]) if sent.records else receipts_of(sent.left_out)[0]
+
+
 def receipt_of(run: Run) -> Receipt:
     """Return the receipt of a run that has its place."""
     if run.kind == TIMER and (timing := timing_in(run.extension)) is not None:
         place = run.topic, run.queue, None, run.position
         return DelayedReceipt(*place, run.count, timing.due_us)
-    return Receipt(run.topic, run.queue, run.offset, run.position, run.count)
+    return new_tuple(Receipt, (run.topic, run.queue, run.offset, run.position, run.count))
+
+
+new_tuple = tuple.__new__  # a NamedTuple's own way to make one calls Python

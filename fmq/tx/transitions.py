@@ -37,27 +37,37 @@ OFFSET_MAX = 1 << 63
 
 def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
     """Add the messages of `run`. `prepared` is the extension of the record that it refers to."""
-    topic = ledger.topics.get(run.topic)
-    if topic is None or run.queue >= len(topic.queues):
-        if ledger.queue_met(run.topic, run.queue) is None:
-            raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
-        topic = ledger.topics[run.topic]
-    queue = topic.queues[run.queue]
-    extras = NO_EXTRAS
-    if (run.extension or prepared) and has_extras(prepared or run.extension):
-        try:
-            extras = Extras(prepared or run.extension, run.count)
-        except BadColumns as error:
-            raise IllegalStep(f"extras of {run.topic}/{run.queue}: {error}") from None
-    if run.offset != queue.end or not queue.settled:
-        queue_begins(queue, run.offset)
-    ledger.index.add(run)
-    queue.end = run.offset + run.count
-    ledger.shows.append((run.position, topic, queue, run))
+    queue: Queue = run.target or _queue_met(ledger, run)
+    said = prepared or run.extension
+    extras = _extras_of(run, said) if said else NO_EXTRAS
+    offset, index = run.offset, ledger.index
+    if offset != queue.end or not queue.settled:
+        queue_begins(queue, offset)
+    queue.lane = index.add(run, queue.lane)
+    queue.end = offset + run.count
+    ledger.shows.append((run.position, queue.owner, queue, run))
     if run.extension and ledger.id_window is not None:
-        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
+        ledger.id_window.note_run(index.ids, id_keys_of(run).keys)
     if queue.spans is not None or extras is not NO_EXTRAS:
-        _note_extras(ledger, topic, queue, run, extras)
+        _note_extras(ledger, queue, run, extras)
+
+
+def _queue_met(ledger: Ledger, run: Run) -> Queue:
+    """Return the queue of a run that no plan has placed; raise IllegalStep."""
+    queue = ledger.queue_met(run.topic, run.queue)
+    if queue is None:
+        raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
+    return queue
+
+
+def _extras_of(run: Run, said: bytes) -> Extras:
+    """Return the extras that the extension `said` has of `run`; raise IllegalStep."""
+    if not has_extras(said):
+        return NO_EXTRAS
+    try:
+        return Extras(said, run.count)
+    except BadColumns as error:
+        raise IllegalStep(f"extras of {run.topic}/{run.queue}: {error}") from None
 
 
 def show(ledger: Ledger, upto: int) -> None:
@@ -76,14 +86,14 @@ def show(ledger: Ledger, upto: int) -> None:
     ledger.applied_upto = upto
 
 
-def _note_extras(ledger: Ledger, topic: Topic, queue: Queue, run: Run, extras: Extras) -> None:
+def _note_extras(ledger: Ledger, queue: Queue, run: Run, extras: Extras) -> None:
     """Note which priorities the messages of `run` have, and when they expire."""
     if queue.spans is None and extras.priority_bytes is None and extras.expiries_us is None:
         return
     spans = ledger.spans_of(queue)
     spans.note(queue.first, run.offset, extras, run.count)
     if spans.masks.numbers:
-        topic.has_priorities = True
+        queue.owner.has_priorities = True
 
 
 def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:

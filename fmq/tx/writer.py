@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from struct import error as StructError
 from threading import RLock, get_ident
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fmq.clock import Clock
 from fmq.errors import IllegalRecord
 from fmq.options import Options
 from fmq.store.commit_queue import CommitQueue
-from fmq.store.journal import Append, Journal, measure
-from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Decided, Run, TopicMade
+from fmq.store.journal import Append, Journal
+from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Decided, Prepare, Run, TopicMade
 from fmq.tx.apply import apply
-from fmq.tx.ledger import Ledger
+from fmq.tx.ledger import Ledger, Queue, Topic
 from fmq.tx.names import no_queue
 from fmq.tx.state import IllegalStep
 
@@ -84,67 +84,85 @@ class Writer:
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
-    def send(self, append: Append, *, ordinary: bool = True, in_tx: bool = False) -> int:
+    def send(
+        self, append: Append, *, ordinary: bool = True, stated: Prepare | Decided | None = None
+    ) -> int:
         """Plan `append`: give it its position at the end of the journal, its time and its offsets,
-        apply it, and make it pending. If `in_tx`, the position of its first record numbers the
-        transaction that it begins.
+        apply it, and make it pending. `stated` is the record in it that states a transaction. If it
+        begins one, the position of the first record is its number.
 
         Records for new topics are put before its own records. Return the position of the first of
         its own. Raises TooLarge, StorageFull or IllegalRecord, and then nothing was changed. A
         record behind the first that no replay would take is a defect that ends the engine, before
         the write.
         """
-        journal, ledger, records = self.journal, self.ledger, append.records
-        now = self.now_us()
-        for record in records:
-            if type(record) is Run and record.topic not in ledger.topics:
-                self._make_topics_of(append)
-                break
-        if ledger.deleted:
-            self._check_queues(records)
+        journal, records, now = self.journal, append.records, self.now_us()
+        before = self._find_queues(append)
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
-        base = journal.segments[-1].base
-        if base != ledger.index.base:
-            ledger.enter_segment(base)
-            ledger.shows.append((ledger.end, None, self.on_sealed, None))
-        self._place(append, now)
-        first: int = records[0].position
-        last = records[-1]
-        if type(last) is Decided:
-            last.append_start = append.position
-        if in_tx:
-            (last if type(last) is Decided else records[0]).prepared_us = now
-            for record in records:
-                record.tx = first
-        self._append(append)
+        first = journal.position + before
+        if stated is not None:
+            if type(stated) is Decided:
+                stated.append_start = journal.position
+            if not stated.tx:
+                stated.prepared_us = now
+                for record in records:
+                    record.tx = first
+        self._append(append, now)
         return first
 
-    def _place(self, append: Append, now: int) -> None:
-        """Give the records of `append` their positions, their time and their offsets."""
-        append.position = at = self.journal.position
-        topics = self.ledger.topics
-        ends: dict[tuple[str, int], int] = {}  # of the queues, behind the records before
-        for record in append.records:
-            record.position, record.time_us = at, now
-            if record.kind in PUBLISHING:
-                key = record.topic, record.queue
-                offset = ends.get(key)
-                if offset is None:
-                    topic = topics.get(record.topic)
-                    offset = 0
-                    if topic is not None and record.queue < len(topic.queues):
-                        offset = topic.queues[record.queue].end
-                record.offset, ends[key] = offset, offset + record.count
-            at += (record.size + 7) & ~7
+    def _find_queues(self, append: Append) -> int:
+        """Find the queue of each run of `append`, and the offset of each that is published.
 
-    def _append(self, append: Append) -> None:
-        """Encode a placed `append`, apply it, and make it pending."""
-        journal, changing = self.journal, self._changing
+        Put a TOPIC record before them for each topic that does not exist yet. Return the size of
+        those.
+        """
+        topics = self.ledger.topics
+        new: dict[str, Topic] = {}
+        ends: dict[Queue, int] = {}  # after the records before
+        for run in append.records:
+            if type(run) is Run:
+                try:
+                    queue = run.target = topics[run.topic].queues[run.queue]
+                except LookupError:
+                    queue = self._new_queue(new, run)
+                if run.kind in PUBLISHING:
+                    run.offset = offset = ends.get(queue, queue.end)
+                    ends[queue] = offset + run.count
+        if not new:
+            return 0
+        made = Append([TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()])
+        append.size += made.size
+        append.records = [*made.records, *append.records]
+        return made.size
+
+    def _new_queue(self, new: dict[str, Topic], run: Run) -> Queue:
+        """Return the queue of `run` in a topic that does not exist yet, and note the topic in
+        `new`.
+
+        Raises BadName if the topic exists: it was deleted, and made again with fewer queues.
+        """
+        name, number = run.topic, run.queue
+        if name in self.ledger.topics:
+            raise no_queue(name, number, len(self.ledger.topics[name].queues))
+        run.target = None  # until the topic is made
+        if name not in new:
+            new[name] = Topic(name, self.options.queues_of(name))
+        # A caller may have chosen queues of a topic of this name that is deleted by now.
+        self.ledger.grow(new[name], number + 1)
+        return new[name].queues[number]
+
+    def _append(self, append: Append, now: int) -> None:
+        """Encode `append` with the time `now`, apply it, and make it pending."""
+        journal, ledger, changing = self.journal, self.ledger, self._changing
+        segment = journal.segments[-1]
+        if segment.base != ledger.index.base:
+            ledger.enter_segment(segment.base)
+            ledger.shows.append((ledger.end, None, self.on_sealed, None))
         try:
-            encoded = journal.encode(append)
+            encoded = journal.encode(append, now)
             changing.changed = True  # an exception in the middle of a change ends the engine
-            apply(self.ledger, append.records)
+            apply(ledger, append.records)
         except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
             if isinstance(error, IllegalStep) and error.is_first:
                 changing.changed = False
@@ -152,29 +170,6 @@ class Writer:
                 raise
             raise IllegalRecord(append.records[0].kind, str(error)) from error
         journal.append(append, encoded)
-
-    def _make_topics_of(self, append: Append) -> None:
-        """Put a TOPIC record into `append` for each of its topics that does not exist yet."""
-        # A caller may have chosen queues of a topic of this name that is deleted by now.
-        least: dict[str, int] = {}
-        for run in append.records:
-            if type(run) is Run:
-                least[run.topic] = max(least.get(run.topic, 0), run.queue + 1)
-        new = [
-            TopicMade(name, max(self.options.queues_of(name), queues), 0)
-            for name, queues in least.items()
-            if name not in self.ledger.topics
-        ]
-        append.size += measure(new)
-        append.records = [*new, *append.records]
-
-    def _check_queues(self, records: list[Any]) -> None:
-        """Raise BadName for a queue of a topic that was deleted, and made again with fewer."""
-        for run in records:
-            if type(run) is Run:
-                topic = self.ledger.topics.get(run.topic)
-                if topic is not None and run.queue >= len(topic.queues):
-                    raise no_queue(run.topic, run.queue, len(topic.queues))
 
     def catch_up(self, position: int) -> None:
         """Wait until what is noted at `position` is shown. Without the lock.

@@ -80,10 +80,8 @@ def decode_runs(
             extension = data[at + columns : end - bodies]
             content = Content(count, flags, *stored, crc, raw_bytes, extension)
             _check(content, message_bytes_max)
-            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer)
-            run.content, run.raw_bytes = content, raw_bytes
-            run.bodies_crc, run.columns_crc = crc, content.columns_crc()
-            run.extension = extension
+            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content)
+            run.columns_crc = content.columns_crc()
             runs.append(run)
             at = end
     except (StructError, UnicodeDecodeError, BadName, BadColumns) as error:

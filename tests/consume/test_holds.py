@@ -11,7 +11,7 @@ from fmq.consume.backoff import DEFAULT
 from fmq.consume.claim import Claim
 from fmq.consume.holds import QueueHolds
 from fmq.tx.acks import AckSet
-from fmq.tx.ledger import Queue
+from fmq.tx.ledger import Topic
 from tests.budget import within_budget
 
 
@@ -22,7 +22,7 @@ class Member:
 
 
 def claim_of(member: Member) -> Claim:
-    return Claim(member, Queue("t", 0), QueueHolds(AckSet()), 0, 0)
+    return Claim(member, Topic("t", 1).queues[0], QueueHolds(AckSet()), 0, 0)
 
 
 OWNERS = (claim_of(Member()), claim_of(Member()))

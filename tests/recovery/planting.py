@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from fmq import Engine
 from fmq.store.content import encode_one
-from fmq.store.encoding import encode, size_of
+from fmq.store.encoding import size_of
 from fmq.store.kinds import Kind, Record, Run
 from fmq.store.record import FIRST, LAST
 from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, base_of, decode_header
 from tests.small import CrashDisk, content, opened, overwrite, segments
+from tests.store.samples import encoded
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Tail:
         """`record` as an append of its own for the end of the journal."""
         record.position, record.flags = self.base + self.end, FIRST | LAST
         record.size = size_of(record)
-        return b"".join(encode(record, 0, self.seed))
+        return encoded(record, 0, self.seed)
 
 
 def tail_of(disk: CrashDisk) -> Tail:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fmq.disk import Directory, Disk
 from fmq.store.files import Files
-from fmq.store.journal import Append, Journal, create_first_segment, measure
+from fmq.store.journal import Append, Journal, create_first_segment
 from fmq.store.kinds import Carryover, Record
 from fmq.store.record import aligned
 from fmq.store.scan import Finding, Scan, ScanEnd
@@ -41,16 +41,14 @@ def note(text: str | bytes, size: int = 0) -> Carryover:
 def append_notes(journal: Journal, records: list[Record]) -> None:
     """Append measured records, for which there is room."""
     append = Append(records)
-    append.position = at = journal.position
     for record in records:
-        record.position, record.flags = at, 0
-        at += aligned(record.size)
-    journal.append(append, journal.encode(append))
+        record.flags = 0
+    journal.append(append, journal.encode(append, 1))
 
 
 def plan(journal: Journal, records: list[Record]) -> list[Record]:
     """What a writer does under the lock: measure, roll if need be, place, append."""
-    if not journal.fits(measure(records)):
+    if not journal.fits(Append(records).size):
         journal.roll(0, ordinary=True)
     append_notes(journal, records)
     return records

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fmq.message import Message
 from fmq.store.content import Content, encode_messages
-from fmq.store.encoding import encode, size_of
+from fmq.store.encoding import encode_all, size_of
 from fmq.store.extension import decode_extension, encode_extension
 from fmq.store.id_table import TakenId, table_of
 from fmq.store.kinds import (
@@ -121,7 +121,8 @@ def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -
 
 def encoded(record: Record, durable_to: int = 64, seed: int = SEED) -> bytes:
     """The bytes of a placed record, padding included."""
-    return b"".join(encode(record, durable_to, seed))
+    where = record.position, record.time_us
+    return b"".join(encode_all([record], *where, durable_to, seed, 0)[0])
 
 
 def fields(record: Record) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fmq.clock import SystemClock
 from fmq.disk import Buffer, Directory, Disk, File
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.committer import Committer
-from fmq.store.journal import measure
+from fmq.store.journal import Append
 from fmq.store.kinds import Record
 from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, Loss
@@ -180,7 +180,7 @@ class Shared:
 
         def plan(text: str) -> str:
             records: list[Record] = [note(text, size)]
-            if not journal.fits(measure(records)):
+            if not journal.fits(Append(records).size):
                 journal.roll(0, ordinary=True)
             position = journal.position
             append_notes(journal, records)

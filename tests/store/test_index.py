@@ -32,7 +32,7 @@ def run(topic: str, queue: int, offset: int, count: int, place: int, body: int =
     """A published run whose record lies at `place`, and its bodies at `body` if elsewhere."""
     published = Run(Kind.MESSAGE, topic, queue, offset, count, 1_000 + place)
     published.position = BASE + place
-    published.body_position = BASE + (body or place)
+    published.body_position = BASE + body if body else 0
     return published
 
 

@@ -243,16 +243,17 @@ def test_a_wrong_offset_of_a_plan_is_refused_before_it_is_written() -> None:
     with opened(disk) as engine:
         engine.send("a", b"1")
         writer = inside(engine).writer
-        place = writer._place
+        find_queues = writer._find_queues
 
-        def misplace(append: Append, now: int) -> None:
-            place(append, now)
+        def misplace(append: Append) -> int:
+            before = find_queues(append)
             append.records[0].offset = 99
+            return before
 
-        writer._place = misplace  # type: ignore[method-assign]
+        writer._find_queues = misplace  # type: ignore[method-assign]
         with pytest.raises(IllegalRecord, match="continues at offset 99, not 1"):
             engine.send("a", b"2")
-        writer._place = place  # type: ignore[method-assign]
+        writer._find_queues = find_queues  # type: ignore[method-assign]
         engine.send("a", b"3")
     check(disk)
     with opened(disk) as engine:
