@@ -125,14 +125,14 @@ def test_the_count_survives_restarts_and_retention(disk: CrashDisk, clock: FakeC
     with opened(disk, clock, **how) as engine:
         send = Sending(engine, clock)
         for _ in range(20):
-            send.many(*[5, None] * 50)
+            send.many(*[5, None] * 10)
             clock.advance(10)
             with engine.consumer("t", group="g") as consumer:
                 polled(consumer, 100)
         assert engine.queues("t")[0].first > 0
-        assert counted(engine) == (1000, 0)
+        assert counted(engine) == (200, 0)
     with opened(disk, clock, **how) as engine:
-        assert counted(engine) == (1000, 0)
+        assert counted(engine) == (200, 0)
     check(disk)
 
 
