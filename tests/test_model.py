@@ -485,7 +485,7 @@ def test_an_engine_agrees_with_a_model_after_any_calls_and_crashes() -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=within_budget(60),
+            max_examples=within_budget(40),
             stateful_step_count=40,
             deadline=None,
             derandomize=not SEED_IS_GIVEN,

@@ -15,6 +15,7 @@ from fmq.store.timing import Timing, with_timing
 from fmq.testing import CrashDisk
 from fmq.tx.state import IllegalStep
 from fmq.tx.timers import Bounds, Timers
+from tests.budget import within_budget
 
 STORE = bytes(range(16))
 SMALL = Bounds(near=24, noted=6, runs=3, gone=12)
@@ -49,7 +50,7 @@ def files_of(timers: Timers, disk: CrashDisk) -> DueFiles:
     return DueFiles(directory, STORE, timers, queue)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(within_budget(4)))
 def test_timers_are_what_a_dict_says(seed: int) -> None:
     """Add, fire, recall, carry forward, write and open again, merge; in any order."""
     print(f"{seed=}")
