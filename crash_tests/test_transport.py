@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 
 from crash_tests.mutants import caught
+from crash_tests.transport.looks import Looks
 from crash_tests.transport.planted import BETWEEN_PROCESSES
-from crash_tests.transport.story import Story, blows_of, draw, told
+from crash_tests.transport.story import Story, draw
+from crash_tests.transport.tellings import Tellings
 
-EVERY = 23  # of the blows, so many are left out for each that falls
+EVERY = 5  # of the blows that end alike, so many are left out for each that falls
 
 
 @pytest.mark.parametrize("number", range(4))
 def test_a_story_ends_as_it_does_without_the_blow(number: int) -> None:
-    steps = draw(number)
+    tellings = Tellings(draw(number))
     with_losses = 0
-    for blow in islice(blows_of(steps), number, None, EVERY):
-        try:
-            server = told(steps, blow)
-        except LookupError:
-            continue  # the power cut has fewer losses
-        assert server.left, "the blow did not fall"
-        with_losses += blow.how == "power"
+    for alike in tellings.blows()[number::EVERY]:
+        tellings.tell(alike[-1])
+        with_losses += alike[-1].how == "power"
     assert with_losses > 0
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_blows_that_leave_the_same_end_alike(number: int) -> None:
+    """One of them falls in a story. Here more of them do."""
+    tellings = Tellings(draw(number))
+    several = [each for each in tellings.blows() if len(each) > 1]
+    assert len(several) > EVERY
+    for alike in several[number::EVERY]:
+        one, other = (tellings.end_of(blow) for blow in (alike[0], alike[-1]))
+        assert one.content == other.content, alike
+        assert one.died_at == other.died_at, alike
 
 
 def test_stories_have_steps_of_all_kinds() -> None:
@@ -34,7 +42,7 @@ def test_stories_have_steps_of_all_kinds() -> None:
         *("ack", "ack in tx", "advance", "release", "take", "take for good", "reject", "replay"),
     }
     for number in range(20):
-        assert Story(draw(number)).tell().died_at < 0
+        assert Story(draw(number), Looks()).tell().died_at < 0
     awaited = {step.kind for number in range(60) for step in draw(number) if step.awaits}
     assert awaited == kinds
 

@@ -10,20 +10,20 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from inspect import iscoroutine, iscoroutinefunction
-from selectors import DefaultSelector, SelectorKey
+from selectors import SelectorKey
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fmq.aio.engine import AsyncEngine
 from fmq.aio.remote import RemoteSide
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.testing.awaited import AtOnce
+from fmq.testing.awaited import AtOnce, Bells, LoopOfBells
 
 if TYPE_CHECKING:
     from crash_tests.transport.server import BreakingServer, Client
 
 
-class ServerRuns(DefaultSelector):
+class ServerRuns(Bells):
     """A selector that lets the server run where the loop of a client would wait."""
 
     def __init__(self, server: BreakingServer, client: Client) -> None:
@@ -34,9 +34,9 @@ class ServerRuns(DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """Return what can be read."""
         self._client.check()  # the loop would log that it is dead, and go on
-        while not (found := super().select(0)) and timeout != 0:
+        while (found := self.ringing()) is None and timeout != 0:
             assert self._server.loop.step(), "no answer will ever come"
-        return found
+        return found or []
 
 
 class Awaited:
@@ -95,7 +95,7 @@ class AwaitedClient(Awaited):
     """A connection of fmq.aio."""
 
     def __init__(self, server: BreakingServer, client: Client, engine: RemoteEngine) -> None:
-        loop = asyncio.SelectorEventLoop(ServerRuns(server, client))
+        loop = LoopOfBells(ServerRuns(server, client))
         loop.set_exception_handler(self._note)
         face = AsyncEngine(engine)
         super().__init__(loop, client, face)

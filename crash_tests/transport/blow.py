@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
+
+from fmq.testing import CrashDisk
 
 # Of the bytes that arrive, or of those that are answered, this much comes through.
 PARTS = ("first", "half", "last", "all")
-# Each of these happens at a piece of data that a client sends.
-CUTS = [f"{what} {part}" for what in ("ask", "answer", "leave") for part in PARTS][1:]
-AT_PIECES = (*CUTS, "ask first", "kill before", "kill after")
+LOSSES_MAX = 40  # tried at one operation
 
 
 class Blow(NamedTuple):
-    """At piece number `at`, or at the disk's operation `at` for a `loss`, `how` happens."""
+    """`how` happens at number `at`: of the pieces that clients send if it is `ask`, `leave` or
+    `die`, of the pieces of answers if it is `answer`, and else of the operations of the disk.
+    """
 
     at: int
     how: str
     loss: int = 0  # which of those that the power cut may cause
+
+    @property
+    def is_of_disk(self) -> bool:
+        """Return whether it ends the server in an operation of the disk."""
+        return self.how in ("killed", "killed unwritten", "power")
 
 
 def part_of(data: bytes, part: str) -> bytes:
@@ -26,4 +35,24 @@ def part_of(data: bytes, part: str) -> bytes:
         "half": data[: len(data) // 2],
         "last": data[:-1],
         "all": data,
+        "at once": data,  # and the connection ends before the server's loop goes on
     }[part]
+
+
+def crashes(disk: CrashDisk) -> Iterator[tuple[Blow, CrashDisk]]:
+    """Yield what may befall a disk at its next operation, and what that leaves."""
+    at = disk.operations
+    yield Blow(at, "killed"), disk.after_kill()
+    yield Blow(at, "killed unwritten"), disk.after_kill(written=False)
+    for number, loss in enumerate(islice(disk.losses(), LOSSES_MAX)):
+        yield Blow(at, "power", number), disk.after(loss)
+
+
+def left_of(disk: CrashDisk, blow: Blow) -> CrashDisk:
+    """Return the disk that the next server finds."""
+    match blow.how:
+        case "power":
+            return disk.after(next(islice(disk.losses(), blow.loss, None)))
+        case "killed unwritten":
+            return disk.after_kill(written=False)
+    return disk.after_kill()

@@ -63,4 +63,12 @@ BETWEEN_PROCESSES = (
         "            again: list[bytes] = []\n",
         STORIES,
     ),
+    Mutant(
+        "a client comes back before its writes are written",
+        "        self.host.commit()\n"
+        "        # What was planned and not yet written is not found by its request.\n"
+        "        self.host.parts.commit_queue.flush()\n",
+        "",
+        STORIES,
+    ),
 )

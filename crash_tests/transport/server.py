@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
+from typing import Protocol
 
 import fmq
 from crash_tests.engines import PATH, let_go
 from crash_tests.transport.awaited import AwaitedClient
-from crash_tests.transport.blow import Blow, part_of
+from crash_tests.transport.blow import Blow, left_of, part_of
 from fmq.engine import Engine
 from fmq.options import Options
 from fmq.remote.remote_engine import RemoteEngine
@@ -19,8 +19,13 @@ from fmq.testing.inside import inside
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer
 
 # What clients had in work is handed out at once, so that each story has one end.
+LONG = 3600.0  # seconds: longer than a story
 OPTIONS = Options(
-    segment_bytes=4096, checkpoint_bytes=2048, topic_queues={"b": 2}, reclaim_seconds=0
+    segment_bytes=4096,
+    checkpoint_bytes=2048,
+    topic_queues={"b": 2},
+    reclaim_seconds=0,
+    member_timeout_seconds=LONG,
 )
 
 
@@ -37,6 +42,27 @@ class Client:
         """Raise ClientDied if it is dead."""
         if self.is_dead:
             raise ClientDied
+
+
+class Survey(Protocol):
+    """Sees where blows may fall."""
+
+    def piece(self, server: BreakingServer, data: bytes) -> None:
+        """See a piece of data that a client has sent."""
+
+    def served(self, server: BreakingServer, *, is_answered: bool) -> None:
+        """See that it was served, and whether all of it was answered at once."""
+
+    def answer(self, server: BreakingServer, data: bytes) -> None:
+        """See one that is about to arrive at a client."""
+
+
+class Unseen:
+    """Implements Survey: nothing is seen."""
+
+    def piece(self, server: BreakingServer, data: bytes) -> None: ...
+    def served(self, server: BreakingServer, *, is_answered: bool) -> None: ...
+    def answer(self, server: BreakingServer, data: bytes) -> None: ...
 
 
 class BreakingLoop(FakeLoop):
@@ -68,9 +94,12 @@ class BreakingWire(RingingWire):
 
     def arrive(self, data: bytes) -> None:
         """Take bytes of the session, or what comes through of them."""
-        if not self._breaking.has_power():
+        server = self._breaking
+        if not server.has_power():
             return
-        part, self._breaking.answer_part = self._breaking.answer_part, ""
+        server.answers += 1
+        server.survey.answer(server, data)
+        part = server.part_of_answer()
         if not part:
             super().arrive(data)
             return
@@ -85,10 +114,11 @@ class BreakingServer(MemoryServer):
     def __init__(self, disk: CrashDisk, clock: FakeClock, blow: Blow | None) -> None:
         self.disk = disk
         self.blow = blow
+        self.survey: Survey = Unseen()
         self.pieces = 0  # that clients have sent
+        self.answers = 0  # pieces that have arrived at them
+        self.has_fallen = False  # the blow
         self.recoveries = 0
-        self.left = ""  # the disk that the blow has left
-        self.answer_part = ""  # what comes through of the next answer
         self.wires: list[BreakingWire] = []
         self.engine = self._opened(clock)
         super().__init__(self.engine, clock)
@@ -108,38 +138,46 @@ class BreakingServer(MemoryServer):
 
     def has_power(self) -> bool:
         """Return whether the disk works."""
-        try:
-            self.disk.directory(PATH, make=False)
-        except PowerLoss:
-            return False
-        return True
+        return self.disk.has_power
 
     def deliver(self, session: Session, data: bytes) -> None:
         """Hand bytes of a client to its session; the blow may fall."""
         self.pieces += 1
-        blow = self.blow
-        how = blow.how if blow is not None and blow.at == self.pieces else ""
-        what, _, part = how.partition(" ")
-        if how == "kill before":
+        self.survey.piece(self, data)
+        what, part = self._blow_at(self.pieces, "ask", "leave", "die")
+        if (what, part) == ("die", "before"):
             self.die()
             return
-        if what == "answer":
-            self.answer_part = part
-        self._receive(session, part_of(data, part) if what in ("ask", "leave") else data)
-        if what in ("ask", "leave"):
+        answers = self.answers
+        self._receive(session, data if what in ("", "die") else part_of(data, part))
+        if not what:
+            self.survey.served(self, is_answered=self.answers > answers)
+            return
+        if part != "at once":
             self.loop.run()
-            self.note()
-            session.ended()
-            session._close()
+        if what == "die":
+            self.die()
+            return
+        session.ended()
+        session._close()
         if what == "leave":
+            self.loop.run()  # what it has asked for is done before others go on
             (wire,) = (each for each in self.wires if each.session is session)
             wire.client.is_dead = True
             raise ClientDied
-        if how == "kill after":
-            self.loop.run()
-            self.die()
-        if what == "answer":
-            self.note()
+
+    def part_of_answer(self) -> str:
+        """Return how much of the answer on its way comes through before the connection is cut."""
+        return self._blow_at(self.answers, "answer")[1]
+
+    def _blow_at(self, at: int, *kinds: str) -> tuple[str, str]:
+        """Return what falls here, and its part, if it is one of these kinds."""
+        blow = self.blow
+        if blow is None or blow.at != at or not blow.how.startswith(kinds):
+            return "", ""
+        self.has_fallen = True
+        what, _, part = blow.how.partition(" ")
+        return what, part
 
     def _receive(self, session: Session, data: bytes) -> None:
         try:
@@ -154,13 +192,9 @@ class BreakingServer(MemoryServer):
         if self.host is not None and not self.has_power():
             self.die()
 
-    def note(self) -> None:
-        """Note what the blow has met."""
-        self.left = f"{self.disk.fingerprint()} {self.blow}"
-
     def die(self) -> None:
         """Die, and let the next server open what is left."""
-        blow = self.blow
+        blow, self.has_fallen = self.blow, True
         assert blow is not None
         for wire in self.wires:
             wire.session.has_ended = True
@@ -174,7 +208,6 @@ class BreakingServer(MemoryServer):
         finally:
             let_go(dead, disk)
             _forget_frames(dead)
-        self.note()
         self.loop = BreakingLoop(self, self._times)
         self.recoveries += 1
         self.engine = self._opened(self._times)
@@ -189,16 +222,3 @@ def _forget_frames(dead: Engine) -> None:
     while failure is not None:
         failure.__traceback__ = None
         failure = failure.__cause__ or failure.__context__
-
-
-def left_of(disk: CrashDisk, blow: Blow) -> CrashDisk:
-    """Return the disk that the next server finds."""
-    match blow.how:
-        case "power":
-            loss = next(islice(disk.losses(), blow.loss, None), None)
-            if loss is None:
-                raise LookupError("there is no such loss")
-            return disk.after(loss)
-        case "kill unwritten":
-            return disk.after_kill(written=False)
-    return disk.after_kill()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,20 +10,18 @@ import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from crash_tests.transport.awaited import AwaitedClient
-from crash_tests.transport.blow import AT_PIECES, Blow
-from crash_tests.transport.server import OPTIONS, BreakingServer, ClientDied
-from fmq.consume.backoff import DEFAULT
-from fmq.consume.delivery import Delivery, ReplayedDelivery
+from crash_tests.transport.blow import Blow
+from crash_tests.transport.looks import Content, Looks
+from crash_tests.transport.server import LONG, OPTIONS, BreakingServer, ClientDied, Unseen
+from crash_tests.transport.survey import Blows
+from fmq.consume.delivery import Delivery
 from fmq.message import Receipt
 from fmq.remote.remote_consumer import RemoteConsumer
-from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing import CrashDisk, FakeClock
-from fmq.testing.inside import inside
 
 CLIENTS = 2
 STEPS = 7
-LOSSES_MAX = 40  # tried at one operation
-QUEUES = (("a", 0), ("b", 0), ("b", 1))
+PAUSE = 4.0  # seconds after which nothing waits that was handed out once or twice
 KINDS = (
     "send",
     "send",
@@ -41,19 +38,6 @@ KINDS = (
     "advance",
     "replay",
 )
-# What a client may have done of a call in which it dies.
-BEGUN = {
-    "commit": "prepare",
-    "rollback": "prepare",
-    "ack": "ack one",
-    "advance": "ack one",
-    "release": "take",
-    "take for good": "take one for good",
-    "reject": "reject one",
-    "replay": "replay of one topic",  # each has an append of its own
-}
-Content = dict[str, Any]
-Place = tuple[str, int, int]  # topic, queue and offset of a message; a transaction's share a body
 
 
 class Step(NamedTuple):
@@ -96,44 +80,47 @@ def _empty() -> CrashDisk:
 class Story:
     """One telling of a story, with one blow, or none."""
 
-    def __init__(self, steps: tuple[Step, ...], blow: Blow | None = None) -> None:
+    def __init__(self, steps: tuple[Step, ...], looks: Looks, blow: Blow | None = None) -> None:
         self._steps = steps
+        self._looks = looks
         self._clock = FakeClock()
-        at = (
-            blow.at
-            if blow is not None and blow.how in ("power", "kill", "kill unwritten")
-            else None
-        )
+        at = blow.at if blow is not None and blow.is_of_disk else None
         disk = _empty().after_kill(crash_at=at)
         self.server = BreakingServer(disk, self._clock, blow)
         awaiting = {step.client for step in steps if step.awaits}
         self._clients: list[Any] = [
             self.server.begin_client(awaits=number in awaiting) for number in range(CLIENTS)
         ]
-        self.begun = self.server.pieces, self.server.disk.operations
         self._consumers: dict[int, Any] = {}
         self._taken: list[list[Any]] = [[] for _ in range(CLIENTS)]  # for good, by client
         self._receipts: list[tuple[Receipt, list[bytes]]] = []
 
-    def tell(self) -> End:
-        """Tell it to its end, and return what is there. Raises Violation."""
+    def tell(self, blows: Blows | None = None) -> End:
+        """Tell it to its end, and return what is there. Raises Violation. `blows` sees which may
+        fall.
+        """
         try:
-            return self._tell()
+            if blows is not None:
+                blows.begin(self.server)
+            return self._tell(blows)
         finally:
             for client in self._clients:
                 if isinstance(client, AwaitedClient):
                     client.let_go()
 
-    def _tell(self) -> End:
+    def _tell(self, blows: Blows | None) -> End:
         died_at, dead = -1, -1
         for at, step in enumerate(self._steps):
             if step.client == dead:
                 continue
+            if blows is not None:
+                blows.step = at
             try:
                 self._perform(step.name, step.client, step.kind)
             except ClientDied:
                 died_at, dead = at, step.client
-        self.told = self.server.pieces, self.server.disk.operations
+        self.server.survey = Unseen()
+        self.server.disk.watch(None)
         return End(self.server, self._content(dead), died_at)
 
     def _perform(self, at: int, number: int, kind: str) -> None:
@@ -165,7 +152,7 @@ class Story:
     def _consume(self, at: int, number: int, kind: str, client: Any) -> None:
         consumer = self._consumers.get(number)
         if consumer is None:
-            consumer = client.consumer(["a", "b"], group=f"g{number}")
+            consumer = client.consumer(["a", "b"], group=f"g{number}", lease_seconds=LONG)
             self._consumers[number] = consumer
         if kind in ("take for good", "take one for good"):
             self._take(number, consumer, 1 if kind == "take one for good" else 2)
@@ -177,7 +164,7 @@ class Story:
         if kind == "advance":
             self._advance(consumer)
             return
-        while len(taken) < 2 and (found := consumer.poll(limit=2 - len(taken))):
+        while len(taken) < 2 and (found := self._poll(consumer, 2 - len(taken))):
             taken += found  # what comes again may come in pieces
         if not taken:
             return
@@ -196,8 +183,12 @@ class Story:
             for delivery in taken:
                 delivery.release()
 
-    @staticmethod
-    def _advance(consumer: Any) -> None:
+    def _poll(self, consumer: Any, limit: int) -> list[Delivery]:
+        self._clock.advance(PAUSE)
+        found: list[Delivery] = consumer.poll(limit=limit)
+        return found
+
+    def _advance(self, consumer: Any) -> None:
         """Ack two messages one by one, as `run` does."""
         done: Any = None
         for _ in range(2):
@@ -206,7 +197,7 @@ class Story:
                 following = consumer._advance(done)
             elif done is not None:  # of asyncio
                 done.ack()
-            done = following or next(iter(consumer.poll(limit=1)), None)
+            done = following or next(iter(self._poll(consumer, 1)), None)
             if done is None:
                 return
         done.ack()
@@ -223,6 +214,7 @@ class Story:
     def _take(self, number: int, consumer: Any, wanted: int) -> None:
         """Take messages for good. None may be lost, or come twice, if an answer is lost."""
         before = len(self._taken[number])
+        self._clock.advance(PAUSE)
         while wanted and (found := consumer.take(limit=wanted)):
             wanted -= len(found)
             self._taken[number] += [(each.topic, each.queue, each.offset) for each in found]
@@ -241,107 +233,8 @@ class Story:
     # --- the end --------------------------------------------------------------------------------
 
     def _content(self, dead: int) -> Content:
-        """Return what is there, after comparing it with what was promised."""
-        server = self.server
         for number, client in enumerate(self._clients):
             if number != dead:
                 client.close()
-        with server.connect() as client:
-            for receipt, bodies in self._receipts:
-                self._check_receipt(client, receipt, bodies)
-            content: Content = {"undecided": [each.tx_id for each in client.undecided()]}
-            for topic, queue in QUEUES:
-                messages = client.read(topic, queue=queue, limit=999)
-                content[f"{topic}/{queue}"] = [each.body.decode() for each in messages]
-            content["m"] = client.mark("m")
-            for number in range(CLIENTS):
-                acked, rejected = self._check_group(client, f"g{number}")
-                content[f"g{number}"] = acked
-                # Which ones differs: what a lost answer has handed out comes behind others.
-                content[f"g{number} has rejected"] = len(rejected)
-                if len(set(rejected)) != len(rejected):
-                    raise Violation("I7", f"g{number} has rejected {rejected}, one of them twice")
-                if number != dead:  # it may have had no answer to its last call
-                    content[f"g{number} has taken"] = len(self._taken[number])
-        server.close()
-        server.engine.close()
-        problems = fmq.check(PATH, disk=server.disk).problems
-        if problems:
-            raise Violation("I10", f"{problems}")
-        return content
-
-    def _check_receipt(self, client: RemoteEngine, receipt: Receipt, bodies: list[bytes]) -> None:
-        topic, queue, offset = receipt.topic, receipt.queue, receipt.offset
-        found = client.read(topic, queue=queue, offset=offset, limit=len(bodies))
-        if [each.body for each in found] != bodies:
-            raise Violation("I1", f"{topic}/{queue} from {offset} has {found}, not {bodies}")
-
-    def _check_group(self, client: RemoteEngine, group: str) -> tuple[int, list[Place]]:
-        """Return how much is acked, and where that lies which was rejected, replayed or not; all
-        else must come at once: no client holds it any more.
-        """
-        known = [each for each in client.groups() if each.group == group]
-        acked = sum(each.acked_below + each.acked_beyond for each in known)
-        there = sum(each.next - each.first for each in client.queues())
-        with client.consumer(["a", "b"], group=group) as consumer:
-            letters = client.dead_letters(group).list()
-            taken, rejected = 0, [(each.topic, each.queue, each.offset) for each in letters]
-            for found in self._polls(consumer, group):
-                replayed = [each for each in found if isinstance(each, ReplayedDelivery)]
-                again = [(each.topic, each.queue, each.offset) for each in replayed]
-                taken, rejected = taken + len(found) - len(again), rejected + again
-        if acked + taken != there:
-            raise Violation("I7", f"{group} has acked {acked} of {there}, and {taken} come again")
-        return acked, rejected
-
-    def _polls(self, consumer: RemoteConsumer, group: str) -> Iterator[list[Delivery]]:
-        """Yield all that comes at once, and then what waits, as its attempts have failed twice."""
-        tried = inside(self.server.engine).ledger.tried.items()
-        counts = [each[2] for (name, *_), known in tried if name == group for each in known.all()]
-        for seconds in (0.0, DEFAULT.delay(max(counts, default=0))):
-            self._clock.advance(seconds)
-            while found := consumer.poll(limit=99):
-                yield found
-
-
-def told(steps: tuple[Step, ...], blow: Blow) -> BreakingServer:
-    """Tell a story with a blow. Raises Violation unless it ends as it does without."""
-    end = Story(steps, blow).tell()
-    expected = [*_ends(steps, end.died_at)]
-    if not any(
-        all(each[what] == found for what, found in end.content.items()) for each in expected
-    ):
-        raise Violation("I5", f"ends with {end.content}, not with {expected[0]}")
-    return end.server
-
-
-def _ends(steps: tuple[Step, ...], died_at: int) -> Iterator[Content]:
-    """Yield how it may end: a client that dies has made its last call, a part of it, or none."""
-    if died_at < 0:
-        yield _clean(steps)
-        return
-    last = steps[died_at]
-    before, after = steps[:died_at], steps[died_at + 1 :]
-    rest = tuple(each for each in after if each.client != last.client)
-    yield _clean((*before, last, *rest))
-    yield _clean((*before, *rest))
-    if last.kind in BEGUN:
-        yield _clean((*before, last._replace(kind=BEGUN[last.kind]), *rest))
-
-
-@lru_cache(64)
-def _clean(steps: tuple[Step, ...]) -> Content:
-    return Story(steps).tell().content
-
-
-def blows_of(steps: tuple[Step, ...]) -> Iterator[Blow]:
-    """Yield all that may happen in a story."""
-    story = Story(steps)
-    story.tell()
-    pieces, operations = zip(story.begun, story.told, strict=True)
-    for at in range(*pieces):
-        yield from (Blow(at + 1, how) for how in AT_PIECES)
-    for at in range(*operations):
-        yield Blow(at, "kill")
-        yield Blow(at, "kill unwritten")
-        yield from (Blow(at, "power", loss) for loss in range(LOSSES_MAX))
+        taken = {f"g{n} has taken": len(self._taken[n]) for n in range(CLIENTS) if n != dead}
+        return {**self._looks.at_end(self.server, self._clock, self._receipts), **taken}

@@ -12,7 +12,8 @@ from crash_tests.failure import Failure
 from crash_tests.oracle import Violation
 from crash_tests.tally import Tally
 from crash_tests.transport.blow import Blow
-from crash_tests.transport.story import Step, blows_of, draw, told
+from crash_tests.transport.story import draw
+from crash_tests.transport.tellings import Tellings
 from crash_tests.workload import Workload
 
 SHARE = 2  # stories of a run that is given no budget
@@ -26,21 +27,16 @@ class Transport:
     def run(self, budget: Budget) -> Tally:
         """Tell stories until the budget is spent, or one ends as it must not."""
         tally = Tally(self.name)
-        states: set[int] = set()
         began = time.monotonic(), time.process_time()
         for number in count(budget.first):
-            enough = budget.states is not None and len(states) >= budget.states
+            enough = budget.states is not None and tally.states >= budget.states
             if enough or tally.failures or not budget.allows(tally.workloads, SHARE):
                 break
             tally.workloads += 1
-            story = f"story {budget.seed + number}"
-            for blow, left in self.blows(draw(budget.seed + number), story, tally):
-                states.add(hash((number, blow.at, left)))
-                tally.points += 1
-                tally.states = len(states)
+            for _ in self._tellings(budget.seed + number, tally):
                 tally.seconds = time.monotonic() - began[0]
                 tally.cpu_seconds = time.process_time() - began[1]
-                budget.tell(tally, story)
+                budget.tell(tally, f"story {budget.seed + number}")
                 if budget.is_over:
                     break
         for failure in tally.failures:
@@ -48,25 +44,22 @@ class Transport:
         tally.note = f"go on with --from {budget.first + tally.workloads}"
         return tally
 
-    def blows(
-        self, steps: tuple[Step, ...], story: str, tally: Tally
-    ) -> Iterator[tuple[Blow, str]]:
-        """Tell one story with each blow; yield what that left, until one fails."""
+    def _tellings(self, seed: int, tally: Tally) -> Iterator[None]:
+        """Tell one story with each blow, until one fails. Of those that end alike one falls: in
+        another story another one.
+        """
+        tellings = Tellings(draw(seed))
         blow = Blow(-1, "nothing")
-        spent = -1  # the operation of which all power cuts were tried
         try:
-            for blow in blows_of(steps):
-                if blow.how == "power" and blow.at == spent:
-                    continue
-                try:
-                    server = told(steps, blow)
-                except LookupError:
-                    spent = blow.at
-                    continue
+            for number, alike in enumerate(tellings.blows(), seed):
+                blow = alike[number % len(alike)]
+                server = tellings.tell(blow)
+                tally.points += len(alike)
+                tally.states += 1
                 tally.recoveries += server.recoveries
-                yield blow, server.left
+                yield
         except Exception as error:
-            tally.failures.append(_failure(story, blow, error))
+            tally.failures.append(_failure(f"story {seed}", blow, error))
 
 
 def _failure(story: str, blow: Blow, error: Exception) -> Failure:

@@ -7,16 +7,16 @@ and what is meant for a thread is done at once. So a test does the same in each 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import getattr_static, isawaitable, iscoroutinefunction
-from selectors import DefaultSelector, SelectorKey
+from itertools import count
+from selectors import SelectorKey, SelectSelector
 from types import TracebackType
 from typing import Any
-from weakref import finalize
+from weakref import WeakValueDictionary
 
 from fmq.aio.calls import Call
 from fmq.aio.engine import AsyncEngine
@@ -28,41 +28,17 @@ from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
 
+_bells: WeakValueDictionary[int, Bell] = WeakValueDictionary()
+_numbers = count(1 << 30)  # no descriptor of this process is so large
+
 
 class Bell:
-    """A descriptor that can be read while something has arrived. It is made when a loop asks for
-    it.
-    """
+    """What a loop in memory watches in place of a descriptor: it can be read while it rings."""
 
     def __init__(self) -> None:
-        self._rings = False
-        self._descriptor = -1
-        self._close: Callable[[], object] = lambda: None
-
-    def ring(self) -> None:
-        """Let it be read."""
-        self._rings = True
-        if self._descriptor >= 0:
-            os.eventfd_write(self._descriptor, 1)
-
-    def calm(self) -> None:
-        """Let it not be read, until it rings again."""
-        self._rings = False
-        if self._descriptor >= 0:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._descriptor)
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        if self._descriptor < 0:
-            self._descriptor = os.eventfd(int(self._rings), os.EFD_NONBLOCK)
-            self._close = finalize(self, os.close, self._descriptor)
-        return self._descriptor
-
-    def close(self) -> None:
-        """Close it."""
-        self._close()
-        self._descriptor = -1
+        self.rings = False
+        self.number = next(_numbers)
+        _bells[self.number] = self
 
 
 class RingingWire(MemoryWire):
@@ -74,24 +50,51 @@ class RingingWire(MemoryWire):
 
     def arrive(self, data: bytes) -> None:
         super().arrive(data)
-        self._bell.ring()
+        self._bell.rings = True
 
     def cut(self) -> None:
         super().cut()
-        self._bell.ring()
+        self._bell.rings = True
 
     def receive_now(self) -> bytes | None:
         found = super().receive_now()
         if found is None:
-            self._bell.calm()
+            self._bell.rings = False
         return found
 
     def fileno(self) -> int:
-        return self._bell.fileno()
+        """Return the number of what rings when something has arrived."""
+        return self._bell.number
 
-    def close(self) -> None:
-        super().close()
-        self._bell.close()
+
+class Bells(SelectSelector):
+    """A selector of bells. The system knows nothing of it, so the child of a fork has its own."""
+
+    is_woken = False
+    """Whether a call from elsewhere waits for the loop."""
+
+    def ringing(self) -> list[tuple[SelectorKey, int]] | None:
+        """Return what can be read now; None if nothing can, and the loop was not woken either."""
+        found = [(key, key.events) for key in self.get_map().values() if _bells[key.fd].rings]
+        woken, self.is_woken = self.is_woken, False
+        return found if found or woken else None
+
+
+class LoopOfBells(asyncio.SelectorEventLoop):
+    """An event loop that watches bells."""
+
+    def __init__(self, selector: Bells) -> None:
+        self._bells = selector
+        super().__init__(selector)
+
+    def _make_self_pipe(self) -> None:
+        """Make none: a call from elsewhere wakes the selector."""
+
+    def _close_self_pipe(self) -> None:
+        """Close none."""
+
+    def _write_to_self(self) -> None:
+        self._bells.is_woken = True
 
 
 class AtOnce(Threads):
@@ -111,7 +114,7 @@ class AtOnce(Threads):
             self._loop.call_soon(partial(self.begin, function))
 
 
-class TimePasses(DefaultSelector):
+class TimePasses(Bells):
     """A selector that lets time pass where its loop would wait, and the server run before."""
 
     def __init__(self, clock: FakeClock, server: FakeLoop | None) -> None:
@@ -121,7 +124,7 @@ class TimePasses(DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """Return what can be read, within `timeout` seconds of the clock."""
-        while not (found := super().select(0)) and timeout != 0:
+        while (found := self.ringing()) is None and timeout != 0:
             wait = None if self._server is None else self._server.next_in()
             if wait is not None and (timeout is None or wait <= timeout):
                 assert self._server is not None
@@ -131,11 +134,11 @@ class TimePasses(DefaultSelector):
                 continue
             assert timeout is not None, "no answer will ever come"
             self._clock.advance(max(TICK_SECONDS, timeout))
-            return found
-        return found
+            break
+        return found or []
 
 
-class LoopInMemory(asyncio.SelectorEventLoop):
+class LoopInMemory(LoopOfBells):
     """An event loop by a clock that a test moves."""
 
     def __init__(self, clock: FakeClock, server: FakeLoop | None = None) -> None:

@@ -58,6 +58,11 @@ class CrashDisk:
         return self._power.history.copy()
 
     @property
+    def has_power(self) -> bool:
+        """Return whether uses of this disk do not raise PowerLoss."""
+        return not self._power.is_off
+
+    @property
     def opened(self) -> set[str]:
         """Return the paths of the files that were opened. The caller may clear the set."""
         return self._power.opened

@@ -55,12 +55,12 @@ class Power:
         self.drawn = 0  # how often random bytes were asked for
         self.lock = RLock()  # taken again by a watcher that copies the disk
         self._first_number = first_number
-        self._is_off = False
+        self.is_off = False
         self.was_used = False  # whether anything that is seen may have changed
 
     def __enter__(self) -> Self:
         self.lock.acquire()
-        if self._is_off:
+        if self.is_off:
             self.lock.release()
             raise PowerLoss("the power is off")
         return self
@@ -103,7 +103,7 @@ class Power:
 
     def stop(self, lost: str = "") -> None:
         """Be off from now on; `lost` is the operation that does not happen any more."""
-        self._is_off, self.lost = True, lost
+        self.is_off, self.lost = True, lost
 
     def so_far(self) -> Past:
         """Return the operations on this disk, and on those that it came from."""

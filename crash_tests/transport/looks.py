@@ -1,0 +1,110 @@
+"""What is there at the end of a story, held against what its clients were promised.
+
+What a disk shows is looked at once. What the server has handed out is not on the disk, so each time
+all that is not acked is asked for: no client holds it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fmq
+from crash_tests.engines import PATH, let_go
+from crash_tests.oracle import Violation
+from crash_tests.transport.server import BreakingServer
+from fmq.consume.backoff import DEFAULT
+from fmq.consume.consumer import Consumer
+from fmq.consume.delivery import Delivery, ReplayedDelivery
+from fmq.engine import Engine
+from fmq.message import Receipt
+from fmq.testing import FakeClock
+from fmq.testing.inside import inside
+
+QUEUES = (("a", 0), ("b", 0), ("b", 1))
+GROUPS = ("g0", "g1")
+Content = dict[str, Any]
+Place = tuple[str, int, int]  # topic, queue and offset of a message; a transaction's share a body
+Promised = list[tuple[Receipt, list[bytes]]]
+
+
+class Looks:
+    """What was found at the ends of one story, by the disk."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Content | None, Promised]] = {}
+
+    def at_end(self, server: BreakingServer, clock: FakeClock, promised: Promised) -> Content:
+        """Return what is there. No client is connected any more. Raises Violation."""
+        engine, disk = server.engine, server.disk.fingerprint()
+        known, kept = self._known.get(disk, (None, []))
+        content = _shown(engine) if known is None else known
+        if promised != kept:
+            for receipt, bodies in promised:
+                _check_receipt(engine, receipt, bodies)
+        rejected = {
+            # Which ones differs: what a lost answer has handed out comes behind others.
+            f"{group} has rejected": _check_rest(engine, clock, group, content[group])
+            for group in GROUPS
+        }
+        if known is not None:
+            let_go(engine, server.disk)
+            return content | rejected
+        server.close()
+        engine.close()
+        problems = fmq.check(PATH, disk=server.disk).problems
+        if problems:
+            raise Violation("I10", f"{problems}")
+        self._known[disk] = content, promised
+        return content | rejected
+
+
+def _shown(engine: Engine) -> Content:
+    content: Content = {"undecided": [each.tx_id for each in engine.undecided()]}
+    for topic, queue in QUEUES:
+        messages = engine.read(topic, queue=queue, limit=999)
+        content[f"{topic}/{queue}"] = [each.body.decode() for each in messages]
+    content["m"] = engine.mark("m")
+    for group in GROUPS:
+        known = [each for each in engine.groups() if each.group == group]
+        content[group] = sum(each.acked_below + each.acked_beyond for each in known)
+    return content
+
+
+def _check_receipt(engine: Engine, receipt: Receipt, bodies: list[bytes]) -> None:
+    topic, queue, offset = receipt.topic, receipt.queue, receipt.offset
+    found = engine.read(topic, queue=queue, offset=offset, limit=len(bodies))
+    if [each.body for each in found] != bodies:
+        raise Violation("I1", f"{topic}/{queue} from {offset} has {found}, not {bodies}")
+
+
+def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int) -> int:
+    """Return how much was rejected, replayed or not. Raises Violation unless all that is not acked
+    comes at once.
+    """
+    there = sum(each.next - each.first for each in engine.queues())
+    with engine.consumer(["a", "b"], group=group) as consumer:
+        letters = engine.dead_letters(group).list()
+        taken, rejected = 0, [(each.topic, each.queue, each.offset) for each in letters]
+        for found in _polls(engine, consumer, clock, group):
+            replayed = [each for each in found if isinstance(each, ReplayedDelivery)]
+            again = [(each.topic, each.queue, each.offset) for each in replayed]
+            taken, rejected = taken + len(found) - len(again), rejected + again
+    if acked + taken != there:
+        raise Violation("I7", f"{group} has acked {acked} of {there}, and {taken} come again")
+    if len(set(rejected)) != len(rejected):
+        raise Violation("I7", f"{group} has rejected {rejected}, one of them twice")
+    return len(rejected)
+
+
+def _polls(
+    engine: Engine, consumer: Consumer, clock: FakeClock, group: str
+) -> Iterator[list[Delivery]]:
+    """Yield all that comes at once, and then what waits, as its attempts have failed twice."""
+    # An attempt that was given back does not count, and its message waits as if it did.
+    tried = inside(engine).ledger.tried.items()
+    counts = [each[2] for (name, *_), known in tried if name == group for each in known.all()]
+    for seconds in (0.0, DEFAULT.delay(max(counts, default=0) + 1)):
+        clock.advance(seconds)
+        while found := consumer.poll(limit=99):
+            yield found

@@ -1,0 +1,73 @@
+"""A story that is told with one blow after the other must end as it does without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crash_tests.oracle import Violation
+from crash_tests.transport.blow import Blow
+from crash_tests.transport.looks import Content, Looks
+from crash_tests.transport.server import BreakingServer
+from crash_tests.transport.story import End, Step, Story
+from crash_tests.transport.survey import Blows
+
+# What a client may have done of a call in which it dies.
+BEGUN = {
+    "commit": "prepare",
+    "rollback": "prepare",
+    "ack": "ack one",
+    "advance": "ack one",
+    "release": "take",
+    "take for good": "take one for good",
+    "reject": "reject one",
+    "replay": "replay of one topic",  # each has an append of its own
+}
+
+
+class Tellings:
+    """One story, told again and again: each time with another blow."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self._steps = steps
+        self._looks = Looks()
+        self._known: dict[tuple[Step, ...], Content] = {}  # without a blow
+
+    def blows(self) -> list[list[Blow]]:
+        """Return all that may fall: together what ends alike."""
+        blows = Blows()
+        self._known[self._steps] = Story(self._steps, self._looks).tell(blows).content
+        return [*blows.alike.values()]
+
+    def tell(self, blow: Blow) -> BreakingServer:
+        """Tell it with a blow. Raises Violation unless it ends as it does without."""
+        end = self.end_of(blow)
+        expected = [*self._ends(end.died_at)]
+        if not any(
+            all(each[what] == found for what, found in end.content.items()) for each in expected
+        ):
+            raise Violation("I5", f"ends with {end.content}, not with {expected[0]}")
+        return end.server
+
+    def end_of(self, blow: Blow) -> End:
+        """Return how it ends with a blow. Raises Violation for what may never be."""
+        end = Story(self._steps, self._looks, blow).tell()
+        assert end.server.has_fallen, f"{blow} did not fall"
+        return end
+
+    def _ends(self, died_at: int) -> Iterator[Content]:
+        """Yield how it may end. A dead client has made its call, a part of it, or none."""
+        if died_at < 0:
+            yield self._without_blow(self._steps)
+            return
+        last = self._steps[died_at]
+        before, after = self._steps[:died_at], self._steps[died_at + 1 :]
+        rest = tuple(each for each in after if each.client != last.client)
+        yield self._without_blow((*before, last, *rest))
+        yield self._without_blow((*before, *rest))
+        if last.kind in BEGUN:
+            yield self._without_blow((*before, last._replace(kind=BEGUN[last.kind]), *rest))
+
+    def _without_blow(self, steps: tuple[Step, ...]) -> Content:
+        if steps not in self._known:
+            self._known[steps] = Story(steps, self._looks).tell().content
+        return self._known[steps]
