@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from hashlib import blake2b
+from struct import Struct
 from zlib import crc32
 
 from fmq.store.kinds import COMMIT, MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.store.record import (
     ACK_RANGE,
-    ACKS_FRONT,
+    COMMON,
     DECISION_FRONT,
     FIRST,
     LAST,
@@ -28,6 +29,7 @@ from fmq.store.record import (
 )
 from fmq.tx.seal import SEAL_BYTES, SEALED
 
+ACKS_FRONT = Struct(COMMON.format + "QqI")
 PREPARE, ACK, TRIED = Kind.PREPARE, Kind.ACK, Kind.TRIED
 
 # Where a record stands: its topic, first offset, count and position.

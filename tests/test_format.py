@@ -28,6 +28,7 @@ from fmq.store import (
 from fmq.store.content import encode_one
 from fmq.store.decoding import decode
 from fmq.store.encoding import size_of
+from fmq.store.forms import FORMS
 from fmq.store.kinds import AckRange, Kind, Prepare, Run
 from fmq.tx import seal
 from tests.store.samples import encoded
@@ -101,9 +102,10 @@ STRUCTS = {
     "record.TX_HEAD": (record.TX_HEAD, "<IIQIIBBHQQqIBBB", 59),
     "record.PREPARE_HEAD": (record.PREPARE_HEAD, "<QqqQIIQ16sqIBB", 78),
     "record.DECISION_HEAD": (record.DECISION_HEAD, "<QqqQIIQ16sIBBBH", 73),
-    "record.TIME_HEAD": (record.TIME_HEAD, "<Qq", 16),
     "record.ACK_RANGE": (record.ACK_RANGE, "<QQ", 16),
-    "record.ACKS_FRONT": (record.ACKS_FRONT, "<IIQIIBBHQqI", 48),
+    "record.QUEUE_FRONT": (record.QUEUE_FRONT, "<BBH", 4),
+    "record.TRIED_RANGE": (record.TRIED_RANGE, "<QQIq", 28),
+    "record.CHANGE_PLACE": (record.CHANGE_PLACE, "<HQ", 10),
     "record.PREPARE_FRONT": (record.PREPARE_FRONT, "<IIQIIBBHQqqQIIQ16sqIBB", 106),
     "record.DECISION_FRONT": (record.DECISION_FRONT, "<IIQIIBBHQqqQIIQ16sIBBBH", 101),
     "record.MARK_FRONT": (record.MARK_FRONT, "<BQBB", 11),
@@ -127,6 +129,28 @@ def test_the_layouts_of_the_structs_have_not_changed(name: str) -> None:
     struct, layout, size = STRUCTS[name]
     assert isinstance(struct, Struct)
     assert (struct.format, struct.size) == (layout, size)
+
+
+ROWS = {
+    "ACK": ("Qq", "I"),
+    "TRIED": ("8xq", "I"),
+    "MARK": ("Qq", "I"),
+    "CHANGE": ("8xqBQ", "BBHI"),
+    "TOPIC": ("8xqH", "B"),
+    "STATE": ("8xq", ""),
+    "IDS": ("8xq", ""),
+}
+
+
+def test_the_rows_of_the_kinds_have_not_changed() -> None:
+    """Their numbers, and the counts of their parts, after the head of all kinds."""
+    common = "<IIQIIBB2x"
+    found = {
+        kind.name: (form.front.format.removeprefix(common), form.counts.format[1:])
+        for kind, form in FORMS.items()
+    }
+    assert found == ROWS
+    assert all(form.front.format.startswith(common) for form in FORMS.values())
 
 
 def test_the_limits_that_readers_rely_on_have_not_changed() -> None:

@@ -181,7 +181,7 @@ def fields_of_record(data: bytes, at: int) -> Iterator[Field]:
         yield from texts(cut, "producer", "tx_id", "decided_by", "reason")
     else:
         assert kind == Kind.TOPIC, "the example has no other kinds"
-        yield from cut.struct(record.TIME_HEAD, TIME)
+        yield from cut.struct(Struct("<Qq"), TIME)
         yield from cut.struct(record.U16, ["queues"])
         yield from cut.struct(Struct("<B"), ["name_bytes"])
         yield from cut.rest("name", cut.found["name_bytes"])

@@ -325,15 +325,15 @@ class Burying:
             if queue is None or not dead.are_open(queue, ranges):
                 return False
             if why == CARRIED:
-                self._renumber(append)
+                append = self._renumbered(append)
                 writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
             return True
 
         return writer.commit_queue.run(plan, append, True)
 
-    def _renumber(self, append: Append) -> None:
-        """Write the offsets of the copies into the END_DEAD of `append`. Under the lock."""
+    def _renumbered(self, append: Append) -> Append:
+        """Return `append` with the offsets of its copies in its END_DEAD. Under the lock."""
         *copies, change = append.records
         topic = self._writer.ledger.topics.get(copies[0].topic)
         at = 0 if topic is None else topic.queues[0].end
@@ -342,7 +342,8 @@ class Burying:
         for first, end in zip(offsets[::3], offsets[1::3], strict=True):
             places += [QueuePlace(0, offset) for offset in (first, end, at)]
             at += end - first
-        change.places = tuple(places)
+        numbered = Changed(ChangeKind.END_DEAD, change.group, change.topic, places, change.value)
+        return Append([*copies, numbered])
 
     # --- over a retention -----------------------------------------------------------------------
 

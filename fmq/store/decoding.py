@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from functools import lru_cache
 from struct import error as StructError
 
 from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns
 from fmq.store.content import Content
 from fmq.store.extension import extension_before, without_request
+from fmq.store.forms import ACK, FORMS, text_of, values_in
 from fmq.store.kinds import (
     MESSAGE,
     REF_MESSAGE,
     TIMER,
-    AckRange,
-    Acks,
-    Carryover,
     Changed,
     ChangeKind,
     Decided,
-    IdsKept,
     Kind,
-    MarkChange,
-    Marks,
     Prepare,
-    QueuePlace,
     Record,
     Run,
-    TopicMade,
-    Tried,
-    TriedRange,
 )
 from fmq.store.record import (
-    ACK_RANGE,
     BOUND,
-    CHANGE_HEAD,
-    CHANGE_PLACE,
     COMMON,
     DECISION_HEAD,
     EXTENDED,
@@ -47,16 +34,12 @@ from fmq.store.record import (
     LAST,
     MAGIC_1,
     MAGICS,
-    MARK_FRONT,
     NAME,
     PLACE,
     PREFIX,
     PREFIX_BYTES,
     PREPARE_HEAD,
     RECORD_BYTES_MAX,
-    TIME_HEAD,
-    TRIED_RANGE,
-    U16,
     U32,
     U64,
     BadRecord,
@@ -67,6 +50,7 @@ from fmq.store.record import (
 from fmq.store.timing import timing_in
 
 ASKED = frozenset(ChangeKind)
+BODIES = {kind: form.bodies for kind, form in FORMS.items() if form.bodies}
 
 
 def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = True) -> Record:
@@ -117,10 +101,11 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
             raise BadRecord("a TIMER that does not say when it is due")
         if kind != REF_MESSAGE and not flags & COMPRESSED:
             record.raw_bytes = size - head_size
-    elif isinstance(record, Carryover):
-        record.json = data[end : at + size]
-    elif isinstance(record, IdsKept):
-        record.table = data[end : at + size]
+    elif isinstance(record, Changed):
+        if record.asked not in ASKED:
+            raise Newer(f"a CHANGE of the kind {record.asked}")
+    elif kind in BODIES:
+        setattr(record, BODIES[kind], data[end : at + size])
     record.extension = extension
     record.position = position
     record.size = size
@@ -164,11 +149,6 @@ def durable_to_of(data: bytes, at: int) -> int:
     return 0 if lag == LAG_UNKNOWN else int(position - lag)
 
 
-@lru_cache(maxsize=4096)
-def _text(data: bytes) -> str:
-    return data.decode()
-
-
 def _decode_run(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Run:
     tx = 0
     if kind != MESSAGE:
@@ -177,10 +157,10 @@ def _decode_run(data: bytes, at: int, head_end: int, kind: int, flags: int) -> R
     offset, time_us, count, topic_size, producer_size, tx_id_size = PLACE.unpack_from(data, at)
     at += PLACE.size
     names = at + topic_size
-    run = Run(kind, _text(data[at:names]), 0, offset, count, time_us, tx)
+    run = Run(kind, text_of(data[at:names]), 0, offset, count, time_us, tx)
     if producer_size or tx_id_size:
         at, names = names, names + producer_size
-        run.producer = _text(data[at:names])
+        run.producer = text_of(data[at:names])
         at, names = names, names + tx_id_size
         run.tx_id = data[at:names].decode("ascii")
     if kind == REF_MESSAGE:
@@ -212,7 +192,7 @@ def _decode_prepare(data: bytes, at: int, head_end: int, kind: int, flags: int) 
         messages,
         size_bytes,
         seal,
-        _decode_ack_ranges(data, at, head_end, acks),
+        values_in(data, at, head_end, acks, ACK)[0],
         tx=tx,
         prepared_us=prepared_us,
         replaces=replaces,
@@ -250,102 +230,6 @@ def _decode_decided(data: bytes, at: int, head_end: int, kind: int, flags: int) 
     )
 
 
-def _decode_acks(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Acks:
-    tx, time_us = TIME_HEAD.unpack_from(data, at)
-    at += TIME_HEAD.size
-    (count,) = U32.unpack_from(data, at)
-    return Acks(_decode_ack_ranges(data, at + 4, head_end, count), time_us, tx)
-
-
-def _decode_ack_ranges(data: bytes, at: int, head_end: int, count: int) -> list[AckRange]:
-    ranges = []
-    for _ in range(count):
-        (group, topic, queue), at = _queue_of_group(data, at, head_end - ACK_RANGE.size)
-        first, last = ACK_RANGE.unpack_from(data, at)
-        at += ACK_RANGE.size
-        ranges.append(AckRange(group, topic, queue, first, last))
-    return ranges
-
-
-def _queue_of_group(data: bytes, at: int, end: int) -> tuple[tuple[str, str, int], int]:
-    """Return group, topic and queue at `data[at]`, and where they end: not beyond `end`."""
-    if at + 4 > end:
-        raise IndexError("ranges are cut short")
-    group_size, topic_size = data[at], data[at + 1]
-    (queue,) = U16.unpack_from(data, at + 2)
-    at += 4
-    group, at = _text(data[at : at + group_size]), at + group_size
-    topic, at = _text(data[at : at + topic_size]), at + topic_size
-    if at > end:
-        raise IndexError("ranges are cut short")
-    return (group, topic, queue), at
-
-
-def _decode_tried(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Tried:
-    _, time_us = TIME_HEAD.unpack_from(data, at)
-    at += TIME_HEAD.size
-    (count,) = U32.unpack_from(data, at)
-    at += U32.size
-    ranges = []
-    for _ in range(count):
-        names, at = _queue_of_group(data, at, head_end - TRIED_RANGE.size)
-        ranges.append(TriedRange(*names, *TRIED_RANGE.unpack_from(data, at)))
-        at += TRIED_RANGE.size
-    return Tried(ranges, time_us)
-
-
-def _decode_marks(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Marks:
-    tx, time_us = TIME_HEAD.unpack_from(data, at)
-    at += TIME_HEAD.size
-    (count,) = U32.unpack_from(data, at)
-    at += U32.size
-    changes = []
-    for _ in range(count):
-        is_set, value, data_size, name_size = MARK_FRONT.unpack_from(data, at)
-        at += MARK_FRONT.size
-        end = at + name_size + data_size
-        if end > head_end:
-            raise IndexError("the marks are cut short")
-        name, said = _text(data[at : at + name_size]), data[at + name_size : end]
-        changes.append(MarkChange(name, value, said if is_set else None))
-        at = end
-    return Marks(changes, time_us, tx)
-
-
-def _decode_change(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Changed:
-    front = CHANGE_HEAD.unpack_from(data, at)
-    _, time_us, asked, value, group_size, topic_size, count, text_size = front
-    if asked not in ASKED:  # the numbers of ChangeKind
-        raise IndexError(f"a CHANGE of the kind {asked}")
-    at += CHANGE_HEAD.size
-    group, at = _text(data[at : at + group_size]), at + group_size
-    topic, at = _text(data[at : at + topic_size]), at + topic_size
-    end = at + count * CHANGE_PLACE.size
-    if end + text_size > head_end:
-        raise IndexError("a CHANGE is cut short")
-    places = [QueuePlace(*each) for each in CHANGE_PLACE.iter_unpack(data[at:end])]
-    text = data[end : end + text_size].decode()
-    return Changed(asked, group, topic, places, value, text, time_us)
-
-
-def _decode_state(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Carryover:
-    _, time_us = TIME_HEAD.unpack_from(data, at)
-    return Carryover(b"", time_us)
-
-
-def _decode_ids(data: bytes, at: int, head_end: int, kind: int, flags: int) -> IdsKept:
-    _, time_us = TIME_HEAD.unpack_from(data, at)
-    return IdsKept(b"", time_us)
-
-
-def _decode_topic(data: bytes, at: int, head_end: int, kind: int, flags: int) -> TopicMade:
-    _, time_us = TIME_HEAD.unpack_from(data, at)
-    at += TIME_HEAD.size
-    (queues,) = U16.unpack_from(data, at)
-    name = data[at + 3 : at + 3 + data[at + 2]]
-    return TopicMade(name.decode(), queues, time_us)
-
-
 DECODERS: dict[int, Callable[..., Record]] = {
     Kind.MESSAGE: _decode_run,
     Kind.PRE_MESSAGE: _decode_run,
@@ -355,13 +239,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
     Kind.PREPARE: _decode_prepare,
     Kind.COMMIT: _decode_decided,
     Kind.ROLLBACK: _decode_decided,
-    Kind.ACK: _decode_acks,
-    Kind.TRIED: _decode_tried,
-    Kind.MARK: _decode_marks,
-    Kind.CHANGE: _decode_change,
-    Kind.STATE: _decode_state,
-    Kind.IDS: _decode_ids,
-    Kind.TOPIC: _decode_topic,
+    **{kind: form.decode for kind, form in FORMS.items()},
 }
 
 

@@ -10,48 +10,32 @@ from typing import Any
 from zlib import crc32
 
 from fmq.store.columns import COMPRESSED
+from fmq.store.forms import FORMS, ack_names_of, encode_ack
 from fmq.store.kinds import (
     MESSAGE,
     AckRange,
-    Acks,
-    Carryover,
-    Changed,
     Decided,
-    IdsKept,
     Kind,
-    MarkChange,
-    Marks,
     Prepare,
     Record,
     Run,
-    TopicMade,
-    Tried,
-    TriedRange,
 )
 from fmq.store.record import (
     ACK_RANGE,
-    ACKS_FRONT,
     ALIGNMENT,
     BOUND,
-    CHANGE_HEAD,
-    CHANGE_PLACE,
-    COMMON,
     DECISION_FRONT,
     DECISION_HEAD,
     EXTENDED,
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     MAGIC,
-    MARK_FRONT,
     MESSAGE_HEAD,
     PADDING,
     PLACE,
     PREPARE_FRONT,
     PREPARE_HEAD,
-    TIME_HEAD,
-    TRIED_RANGE,
     TX_HEAD,
-    U16,
     U32,
     U64,
     utf8,
@@ -61,12 +45,7 @@ MESSAGE_BYTES = HEAD_BYTES_MIN + PLACE.size
 TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
 PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
 DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
-ACKS_BYTES = HEAD_BYTES_MIN + TIME_HEAD.size + U32.size
-PREPARE, ACK, TRIED = (
-    Kind.PREPARE,
-    Kind.ACK,
-    Kind.TRIED,
-)  # plain names are found faster, see kinds.py
+PREPARE = Kind.PREPARE  # a plain name is found faster, see kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
@@ -113,41 +92,8 @@ def _decided_size(decided: Decided) -> int:
     return DECISION_BYTES + names + len(decided.reason.encode())
 
 
-def _acks_size(acks: Acks) -> int:
-    return ACKS_BYTES + sum(map(_ack_size, acks.ranges))
-
-
 def _ack_size(ack: AckRange) -> int:
     return len(ack_names_of(ack.group, ack.topic, ack.queue)) + ACK_RANGE.size
-
-
-def _tried_size(tried: Tried) -> int:
-    return ACKS_BYTES + sum(map(_tried_range_size, tried.ranges))
-
-
-def _tried_range_size(tried: TriedRange) -> int:
-    return len(ack_names_of(*tried[:3])) + TRIED_RANGE.size
-
-
-@lru_cache(maxsize=4096)
-def ack_names_of(group: str, topic: str, queue: int) -> bytes:
-    """Return all of an ack except its range. There are few different ones."""
-    names = group.encode(), topic.encode()
-    return b"".join((bytes(map(len, names)), U16.pack(queue), *names))
-
-
-def _marks_size(marks: Marks) -> int:
-    return ACKS_BYTES + sum(map(size_of_mark, marks.changes))
-
-
-def size_of_mark(change: MarkChange) -> int:
-    """Return how many bytes `change` takes in a MARK."""
-    return MARK_FRONT.size + len(utf8(change.name)) + len(change.data or b"")
-
-
-def _change_size(change: Changed) -> int:
-    names = len(utf8(change.group)) + len(utf8(change.topic)) + len(change.text.encode())
-    return HEAD_BYTES_MIN + CHANGE_HEAD.size + names + CHANGE_PLACE.size * len(change.places)
 
 
 SIZES: dict[int, Callable[..., int]] = {
@@ -159,13 +105,7 @@ SIZES: dict[int, Callable[..., int]] = {
     Kind.PREPARE: _prepare_size,
     Kind.COMMIT: _decided_size,
     Kind.ROLLBACK: _decided_size,
-    Kind.ACK: _acks_size,
-    Kind.TRIED: _tried_size,
-    Kind.MARK: _marks_size,
-    Kind.CHANGE: _change_size,
-    Kind.STATE: lambda state: HEAD_BYTES_MIN + TIME_HEAD.size + len(state.json),
-    Kind.IDS: lambda kept: HEAD_BYTES_MIN + TIME_HEAD.size + len(kept.table),
-    Kind.TOPIC: lambda made: HEAD_BYTES_MIN + TIME_HEAD.size + 3 + len(utf8(made.name)),
+    **{kind: form.size for kind, form in FORMS.items()},
 }
 
 
@@ -243,13 +183,6 @@ def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
     return head + run.tail, bodies
 
 
-def _common(record: Record, lag: int, bodies: bytes = b"") -> bytes:
-    head_size = record.size - len(bodies)
-    crc = crc32(bodies) if bodies else 0
-    flags = record.flags
-    return COMMON.pack(record.size, head_size, record.position, lag, crc, record.kind, flags, 0)
-
-
 def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
     producer, tx_id, size = utf8(prepare.producer), prepare.tx_id.encode(), prepare.size
     head = PREPARE_FRONT.pack(
@@ -274,7 +207,7 @@ def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
         len(producer),
         len(tx_id),
     )
-    acks = b"".join(map(_encode_ack_range, prepare.acks)) if prepare.acks else b""
+    acks = b"".join(map(encode_ack, prepare.acks)) if prepare.acks else b""
     return head + producer + tx_id + acks, b""
 
 
@@ -307,63 +240,6 @@ def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
     return b"".join((head, producer, tx_id, by, reason)), b""
 
 
-def _encode_acks(acks: Acks, lag: int) -> tuple[bytes, bytes]:
-    size, ranges = acks.size, acks.ranges
-    head = ACKS_FRONT.pack(
-        size, size, acks.position, lag, 0, ACK, acks.flags, 0, acks.tx, acks.time_us, len(ranges)
-    )
-    return head + b"".join(map(_encode_ack_range, ranges)), b""
-
-
-def _encode_ack_range(ack: AckRange) -> bytes:
-    return ack_names_of(ack.group, ack.topic, ack.queue) + ACK_RANGE.pack(ack.first, ack.end)
-
-
-def _encode_tried(tried: Tried, lag: int) -> tuple[bytes, bytes]:
-    size, ranges = tried.size, tried.ranges
-    head = ACKS_FRONT.pack(
-        size, size, tried.position, lag, 0, TRIED, tried.flags, 0, 0, tried.time_us, len(ranges)
-    )
-    return head + b"".join(map(_encode_tried_range, ranges)), b""
-
-
-def _encode_tried_range(tried: TriedRange) -> bytes:
-    return ack_names_of(*tried[:3]) + TRIED_RANGE.pack(*tried[3:])
-
-
-def _encode_marks(marks: Marks, lag: int) -> tuple[bytes, bytes]:
-    parts = [_common(marks, lag), TIME_HEAD.pack(marks.tx, marks.time_us)]
-    parts.append(U32_pack(len(marks.changes)))
-    for name, value, data in marks.changes:
-        text, is_set, data = utf8(name), data is not None, data or b""
-        parts += MARK_FRONT.pack(is_set, value, len(data), len(text)), text, data
-    return b"".join(parts), b""
-
-
-def _encode_change(change: Changed, lag: int) -> tuple[bytes, bytes]:
-    group, topic, text = utf8(change.group), utf8(change.topic), change.text.encode()
-    head = CHANGE_HEAD.pack(
-        *(0, change.time_us, change.asked, change.value),
-        *(len(group), len(topic), len(change.places), len(text)),
-    )
-    places = [CHANGE_PLACE.pack(*place) for place in change.places]
-    return b"".join((_common(change, lag), head, group, topic, *places, text)), b""
-
-
-def _encode_state(state: Carryover, lag: int) -> tuple[bytes, bytes]:
-    return _common(state, lag, state.json) + TIME_HEAD.pack(0, state.time_us), state.json
-
-
-def _encode_ids(kept: IdsKept, lag: int) -> tuple[bytes, bytes]:
-    return _common(kept, lag, kept.table) + TIME_HEAD.pack(0, kept.time_us), kept.table
-
-
-def _encode_topic(made: TopicMade, lag: int) -> tuple[bytes, bytes]:
-    name = utf8(made.name)
-    own = TIME_HEAD.pack(0, made.time_us) + U16.pack(made.queues) + bytes((len(name),))
-    return _common(made, lag) + own + name, b""
-
-
 ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
     Kind.MESSAGE: _encode_message,
     Kind.PRE_MESSAGE: _encode_run,
@@ -373,11 +249,5 @@ ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
     Kind.PREPARE: _encode_prepare,
     Kind.COMMIT: _encode_decided,
     Kind.ROLLBACK: _encode_decided,
-    Kind.ACK: _encode_acks,
-    Kind.TRIED: _encode_tried,
-    Kind.MARK: _encode_marks,
-    Kind.CHANGE: _encode_change,
-    Kind.STATE: _encode_state,
-    Kind.IDS: _encode_ids,
-    Kind.TOPIC: _encode_topic,
+    **{kind: form.encode for kind, form in FORMS.items()},
 }

@@ -274,7 +274,7 @@ class Acks:
     """ACK: ranges that groups have acked, alone (tx 0) or as part of a transaction."""
 
     kind = Kind.ACK
-    __slots__ = ("extension", "flags", "position", "ranges", "size", "time_us", "tx")
+    __slots__ = ("extension", "flags", "position", "ranges", "size", "tail", "time_us", "tx")
 
     def __init__(self, ranges: Sequence[AckRange], time_us: int, tx: int = 0) -> None:
         self.ranges = tuple(ranges)
@@ -302,7 +302,7 @@ class Tried:
     """TRIED: how often groups have tried messages, as of now."""
 
     kind = Kind.TRIED
-    __slots__ = ("extension", "flags", "position", "ranges", "size", "time_us")
+    __slots__ = ("extension", "flags", "position", "ranges", "size", "tail", "time_us")
 
     def __init__(self, ranges: Sequence[TriedRange], time_us: int = 0) -> None:
         self.ranges = tuple(ranges)
@@ -325,7 +325,7 @@ class Marks:
     """MARK: the marks that a transaction sets or removes."""
 
     kind = Kind.MARK
-    __slots__ = ("changes", "extension", "flags", "position", "size", "time_us", "tx")
+    __slots__ = ("changes", "extension", "flags", "position", "size", "tail", "time_us", "tx")
 
     def __init__(self, changes: Sequence[MarkChange], time_us: int, tx: int = 0) -> None:
         self.changes = tuple(changes)
@@ -367,7 +367,7 @@ class Changed:
 
     kind = Kind.CHANGE
     __slots__ = (
-        *("asked", "extension", "flags", "group", "places", "position", "size", "text"),
+        *("asked", "extension", "flags", "group", "places", "position", "size", "tail", "text"),
         *("time_us", "topic", "value"),
     )
 
@@ -398,7 +398,7 @@ class Carryover:
     """STATE: what must outlive the segments that retention drops, as JSON."""
 
     kind = Kind.STATE
-    __slots__ = ("extension", "flags", "json", "position", "size", "time_us")
+    __slots__ = ("extension", "flags", "json", "position", "size", "tail", "time_us")
 
     def __init__(self, json: bytes, time_us: int) -> None:
         self.json = json
@@ -413,7 +413,7 @@ class IdsKept:
     """IDS: the message ids of segments that retention drops, as id_table.py has them."""
 
     kind = Kind.IDS
-    __slots__ = ("extension", "flags", "position", "size", "table", "time_us")
+    __slots__ = ("extension", "flags", "position", "size", "tail", "table", "time_us")
 
     def __init__(self, table: bytes, time_us: int) -> None:
         self.table = table
@@ -428,7 +428,7 @@ class TopicMade:
     """TOPIC: a topic was made, with its number of queues."""
 
     kind = Kind.TOPIC
-    __slots__ = ("extension", "flags", "name", "position", "queues", "size", "time_us")
+    __slots__ = ("extension", "flags", "name", "position", "queues", "size", "tail", "time_us")
 
     def __init__(self, name: str, queues: int, time_us: int) -> None:
         self.name = name

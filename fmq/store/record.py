@@ -23,22 +23,12 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
     REF_MESSAGE                u64 tx, place, u64 position of its PRE_MESSAGE
     PREPARE                    see PREPARE_HEAD, then producer, tx_id, and its acks
     COMMIT  ROLLBACK           see DECISION_HEAD, then producer, tx_id, who decided, reason
-    ACK                        u64 tx (0: none), i64 time, u32 acks, and those
-    MARK                       u64 tx, i64 time, u32 marks, and those
-    CHANGE                     see CHANGE_HEAD, then group, topic, its places, and a text
-    TRIED                      u64 tx (0), i64 time, u32 tries, and those
-    STATE                      u64 tx (0), i64 time; the bodies are JSON
-    TOPIC                      u64 tx (0), i64 time, u16 queues, text: the name
-    IDS                        u64 tx (0), i64 time; the bodies are a table of ids
+    all other kinds            their row in forms.py
 
     place  u64 first offset, i64 time (microseconds since 1970), u32 messages, three bytes:
            lengths of topic, producer and tx_id, these three; then, only with the flag
            COMPRESSED, u32 size of the bodies once decompressed
-    ack    text: group, text: topic, u16 queue, u64 first offset, u64 end
-    try    text: group, text: topic, u16 queue, u64 first offset, u64 end, u32 how often,
-           i64 time when it is due, or 0
-    place of a CHANGE: u16 queue, u64 offset
-    mark   u8 1: set, 0: removed; u64 value, u8 bytes of the data, text: name, data
+    ack    text: group, text: topic, u16 queue, u64 first offset, u64 end: see forms.py
 
 Integers are little-endian. A record begins at a multiple of 8, and zeros fill the gap before it.
 The records of one append follow each other. The first has the flag FIRST, the last has LAST. The
@@ -77,11 +67,9 @@ MESSAGE_HEAD = Struct("<IIQIIBBHQqIBBB")
 TX_HEAD = Struct("<IIQIIBBHQQqIBBB")
 PREPARE_HEAD = Struct("<QqqQIIQ16sqIBB")
 DECISION_HEAD = Struct("<QqqQIIQ16sIBBBH")
-TIME_HEAD = Struct("<Qq")
-CHANGE_HEAD = Struct("<QqBQBBHI")
-ACKS_FRONT = Struct(COMMON.format + TIME_HEAD.format[1:] + "I")
 PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:])
 DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:])
+QUEUE_FRONT = Struct("<BBH")
 ACK_RANGE = Struct("<QQ")
 TRIED_RANGE = Struct("<QQIq")
 CHANGE_PLACE = Struct("<HQ")

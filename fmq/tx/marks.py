@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fmq.errors import BadOption, MarkMoved, TooLarge, TooMany
 from fmq.store.content import as_bytes
-from fmq.store.encoding import size_of_mark
+from fmq.store.forms import encode_mark
 from fmq.store.kinds import MarkChange
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name
@@ -58,8 +58,8 @@ class MarkBuffer:
                 self.expected[change.name] = expect
         before = self._changes.get(change.name)
         self._changes[change.name] = change
-        size = size_of_mark(change)
-        return 2 * (size if before is None else max(size - size_of_mark(before), 0))
+        size = len(encode_mark(change))
+        return 2 * (size if before is None else max(size - len(encode_mark(before)), 0))
 
     def copy(self) -> MarkBuffer:
         """Return a buffer with the same changes."""

@@ -35,7 +35,7 @@ from fmq.store.kinds import (
 from fmq.store.record import FIRST, LAST
 from fmq.store.timing import Timing, with_timing
 
-APART = {"content", "id_keys"}  # made of the bytes when they are asked for
+APART = {"content", "id_keys", "tail"}  # made for writing, or when they are asked for
 STORE = bytes(range(16))
 SEED = zlib.crc32(STORE)
 POSITION = 4096
