@@ -253,8 +253,8 @@ def test_a_restart_goes_on_by_priority(disk: CrashDisk, *, clean: bool) -> None:
     assert got == expected(dict(enumerate(priorities)))[:200]
     with opened(disk, **LARGE) as engine:
         left = dict(enumerate(priorities))
-        for each in got:
-            del left[each]
+        for offset in got:
+            del left[offset]
         with engine.consumer("t", group="g") as consumer:
             assert polled(consumer, 5000, ack=False) == expected(left)
 
