@@ -364,10 +364,10 @@ MUTANTS = (
         "a dropped segment becomes a spare with its old bytes",
         "                with contextlib.suppress(FileNotFoundError):\n"
         "                    self._directory.remove(name)\n"
-        "            # A sync after each",
+        "            # Sync after each",
         "                if name == segment.name:\n"
         '                    self._directory.rename(name, f"9{segment.base:020d}.spare")\n'
-        "            # A sync after each",
+        "            # Sync after each",
         "--workload retention",
         (
             (" and all_zeros(file, size)\n", "\n"),

@@ -7,9 +7,7 @@ from crash_tests.mutant import Mutant
 MENDING = (
     Mutant(
         "recovery removes several segments at once",
-        "        # A sync after each: nothing else orders two removals.\n"
-        "        directory.sync()\n"
-        "    if len(kept) < len(segments):\n",
+        "        directory.sync()\n    if len(kept) < len(segments):\n",
         "    if len(kept) < len(segments):\n        directory.sync()\n",
         "--workload retention-after-a-pin",
     ),
@@ -62,8 +60,7 @@ MENDING = (
     ),
     Mutant(
         "a follower asks what is durable after it has seen the names",
-        "        told = self._page.look()  # before the names: each segment below it has its"
-        " name\n        layout = self._look()\n        here",
+        "        told = self._page.look()\n        layout = self._look()\n        here",
         "        layout = self._look()\n        told = self._page.look()\n        here",
         "--workload followed-over-a-roll --preemptions 1",
         (("        if position <= self.segments[-1].limit:\n", "        if True:\n"),),
@@ -76,7 +73,7 @@ MENDING = (
     ),
     Mutant(
         "a follower that starts over keeps its old files",
-        "            self.files.close()  # files opened from now on are as new as what was"
+        "            self.files.close()  # open files again, so that none is older than what was"
         " replayed\n",
         "",
         "--workload follower-left-behind",
@@ -115,9 +112,9 @@ MENDING = (
     ),
     Mutant(
         "recovery drops segments before what says so is durable",
-        "    _remove_unproven(directory, layout)  # on a full disk the copy needs their room\n",
+        "    _remove_unproven(directory, layout)  # on a full disk the copy needs this room\n",
         "    segments = _drop_below_floor(directory, replay.segments, replay.ledger)\n"
-        "    _remove_unproven(directory, layout)  # on a full disk the copy needs their room\n",
+        "    _remove_unproven(directory, layout)  # on a full disk the copy needs this room\n",
         "--workload retention-after-a-pin",
         (
             (
@@ -149,7 +146,7 @@ MENDING = (
     ),
     Mutant(
         "recovery that copies nothing leaves names that are not durable",
-        "        # A segment may have got its name just before a kill: make the name durable.\n"
+        "        # A segment may have got its name just before a kill. Make that name durable.\n"
         "        directory.sync()\n",
         "        pass\n",
         "--workload roll",

@@ -50,7 +50,7 @@ def check_member(member: str) -> None:
 
 
 def first_repeated(values: Iterable[T]) -> T | None:
-    """Return the first value that was there before, or None."""
+    """Return the first value that occurs a second time, or None."""
     seen = set()
     for value in values:
         if value in seen:

@@ -13,7 +13,7 @@ Q = TypeVar("Q", bound=Hashable)
 
 
 def by_configuration(table: Mapping[str, Iterable[Any]]) -> ByConfiguration:
-    """Return the strategy that gives each member the queues that `table` has for it.
+    """Return the strategy that gives each member the queues that `table` lists for that member.
 
     Nothing is ever given to another member than the table says. So:
 
@@ -49,13 +49,15 @@ def by_configuration(table: Mapping[str, Iterable[Any]]) -> ByConfiguration:
 
 @dataclass(frozen=True, repr=False)
 class ByConfiguration:
-    """A strategy that `by_configuration` has made. `rows` are members with their queues, sorted."""
+    """A strategy that `by_configuration` has made. `rows` are the members with their queues,
+    sorted.
+    """
 
     rows: tuple[tuple[str, tuple[Any, ...]], ...]
 
     @property
     def name(self) -> str:
-        """The text that describes it."""
+        """Return the text that describes this strategy."""
         return f"by_configuration({ {member: [*queues] for member, queues in self.rows} })"
 
     def __repr__(self) -> str:

@@ -54,7 +54,7 @@ class ConsistentHash:
 
     @property
     def name(self) -> str:
-        """The text that describes it."""
+        """Return the text that describes this strategy."""
         key = "" if self.queue_key is str else f", queue_key={describe(self.queue_key)}"
         return f"consistent_hash(virtual_nodes={self.virtual_nodes}{key})"
 
@@ -82,7 +82,7 @@ class ConsistentHash:
 
 
 def place_of(text: str) -> int:
-    """Return the place of a text on the ring."""
+    """Return the place of `text` on the ring of hashes."""
     # Java encodes half of a surrogate pair as "?", too.
     data = text.encode("utf-8", "replace")
     return int.from_bytes(md5(data, usedforsecurity=False).digest()[:PLACE_BYTES], "big")

@@ -19,7 +19,7 @@ Q = TypeVar("Q", bound=Hashable)
 
 @dataclass(frozen=True, repr=False)
 class Sticky:
-    """The strategy `sticky`."""
+    """The strategy `sticky`: even, with as few queues moved as possible."""
 
     name: ClassVar[str] = "sticky"
     wants_before: ClassVar[Literal[True]] = True

@@ -1,4 +1,4 @@
-"""The strategies that a name is enough for."""
+"""The strategies that a user can name by a string."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES: Final[dict[str, Strategy | StrategyWithBefore]] = {
 
 
 def by_name(name: str) -> Strategy | StrategyWithBefore:
-    """Return the strategy of this name. Raises BadAllocation with the names that there are."""
+    """Return the strategy called `name`. Raises BadAllocation, which lists the names that exist."""
     if not isinstance(name, str):
         raise TypeError(f"a strategy's name is a str, not {type(name).__name__}.")
     try:

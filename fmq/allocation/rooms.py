@@ -35,7 +35,7 @@ def by_room(
 
 @dataclass(frozen=True, repr=False)
 class ByRoom:
-    """A strategy that `by_room` has made."""
+    """A strategy that `by_room` has made: only queues in some rooms are shared."""
 
     rooms: tuple[str, ...]
     queue_room: Callable[[Any], str | None]
@@ -50,7 +50,7 @@ class ByRoom:
 
     @property
     def name(self) -> str:
-        """The text that describes it."""
+        """Return the text that describes this strategy."""
         return f"by_room(rooms={[*self.rooms]}, queue_room={describe(self.queue_room)})"
 
     def __repr__(self) -> str:
@@ -73,7 +73,8 @@ def nearby(
     queue_room: Callable[[Any], str] | Mapping[Any, str],
     member_room: Callable[[str], str] | Mapping[str, str],
 ) -> Nearby:
-    """Return the strategy that has queues read in their own room, if there is a member.
+    """Return the strategy in which a member of a queue's own room reads it, if there is such a
+    member.
 
     The strategy `inner` shares the queues of each room among the members of that room. It shares
     the queues of a room without members among all members, one such room after the other.
@@ -88,7 +89,7 @@ def nearby(
 
 @dataclass(frozen=True, repr=False)
 class Nearby:
-    """A strategy that `nearby` has made."""
+    """A strategy that `nearby` has made: members read the queues in their own room."""
 
     inner: Callable[..., Any]
     queue_room: Callable[[Any], str]
@@ -100,7 +101,7 @@ class Nearby:
 
     @property
     def name(self) -> str:
-        """The text that describes it."""
+        """Return the text that describes this strategy."""
         return (
             f"nearby({describe(self.inner)}, queue_room={describe(self.queue_room)}, "
             f"member_room={describe(self.member_room)})"
@@ -108,7 +109,7 @@ class Nearby:
 
     @property
     def wants_before(self) -> bool:
-        """True if `inner` takes the former result."""
+        """Return whether `inner` takes the former result."""
         return wants_before(self.inner)
 
     def __repr__(self) -> str:
@@ -120,7 +121,9 @@ class Nearby:
         members: Sequence[str],
         before: Mapping[str, Iterable[Q]] | None = None,
     ) -> dict[str, list[Q]]:
-        """Return the queues of each member, those of its own room first. Raises BadAllocation."""
+        """Return the queues of each member; queues in its own room come first. Raises
+        BadAllocation.
+        """
         check_arguments(queues, members)
         queues_in = by_their_room("queue", queues, self.queue_room)
         members_in = by_their_room("member", members, self.member_room)
@@ -135,7 +138,7 @@ class Nearby:
 def by_their_room(
     what: str, values: Sequence[T], room_of: Callable[[T], str | None]
 ) -> dict[str, list[T]]:
-    """Return the values of each room. Raises BadAllocation for a value without a room."""
+    """Return `values`, sorted into their rooms. Raises BadAllocation for a value without a room."""
     found: dict[str, list[T]] = {}
     for value in values:
         room = room_of(value)
@@ -150,13 +153,13 @@ def by_their_room(
 
 @dataclass(frozen=True, repr=False)
 class RoomTable:
-    """The room of each queue or member that a table has. `rows` are sorted."""
+    """A function made of a table: it returns the room of a queue or member. `rows` are sorted."""
 
     rows: tuple[tuple[Any, str], ...]
 
     @property
     def name(self) -> str:
-        """The text that describes it."""
+        """Return the text that describes this table."""
         return f"{dict(self.rows)}"
 
     def __repr__(self) -> str:
@@ -167,12 +170,14 @@ class RoomTable:
         return dict(self.rows)
 
     def __call__(self, value: Any) -> str:
-        """Return the room, or "" for a value that has no row."""
+        """Return the room of `value`, or "" if the table has no row for it."""
         return self._rooms.get(value, "")
 
 
 def room_function(what: str, rooms: Callable[[Any], T] | Mapping[Any, str]) -> Callable[[Any], Any]:
-    """Return the function of a table; a function as it is. Raises TypeError or BadAllocation."""
+    """Return `rooms` as a function: a table becomes a RoomTable. Raises TypeError or
+    BadAllocation.
+    """
     if not isinstance(rooms, Mapping):
         return rooms
     for value, room in rooms.items():

@@ -1,4 +1,4 @@
-"""The strategies that another process can be told: by their name and their arguments.
+"""Strategies in a form that another process can read: the name and the arguments of each.
 
 A name alone is a text. With arguments it is a list, as ["consistent_hash", 20] or
 ["by_room", ["east"], [[0, "east"], [1, "west"]]]. Tables are lists of rows. A function of the
@@ -19,8 +19,8 @@ Said: TypeAlias = str | list[Any]
 
 
 def say(strategy: Callable[..., Any]) -> Said:
-    """Return the strategy as values for another process. Raises TypeError if it calls a function
-    of the program's.
+    """Return the strategy as values for another process. Raises TypeError if the strategy calls a
+    function of the program.
     """
     for name, named in NAMES.items():
         if type(strategy) is type(named) and strategy == named:
@@ -42,7 +42,7 @@ def say(strategy: Callable[..., Any]) -> Said:
 
 
 def strategy_said(said: Said) -> Callable[..., Any]:
-    """Return the strategy of which `say` returned `said`. Raises BadAllocation."""
+    """Return the strategy that `said`, a result of `say`, describes. Raises BadAllocation."""
     if isinstance(said, str):
         return by_name(said)
     match said:

@@ -1,4 +1,4 @@
-"""What a strategy is, and how to call one that may be the user's."""
+"""The type of a strategy, and how to call one, which may be the user's own function."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Strategy: TypeAlias = Callable[[Sequence[int], Sequence[str]], dict[str, list[in
 
 
 class StrategyWithBefore(Protocol):
-    """A strategy that also takes the former result, and says so: `wants_before` is True."""
+    """A strategy whose third argument is the former result. It says so with `wants_before`."""
 
     @property
     def wants_before(self) -> bool:
-        """True if it takes the former result."""
+        """True: this strategy takes the former result."""
 
     def __call__(
         self,
@@ -41,7 +41,7 @@ def call(
     members: Sequence[str],
     before: Mapping[str, Iterable[Q]] | None,
 ) -> dict[str, list[Q]]:
-    """Return what the strategy returns, unchecked. It is given `before` if it wants that."""
+    """Return what the strategy returns, unchecked. Pass `before` if the strategy takes it."""
     if wants_before(strategy):
         shares = strategy(queues, members, before)  # type: ignore[arg-type]
     else:
@@ -55,7 +55,7 @@ def allocate(
     members: Sequence[str],
     before: Mapping[str, Iterable[Q]] | None = None,
 ) -> dict[str, list[Q]]:
-    """Return the queues of each member as the strategy shares them, with the result checked.
+    """Return the queues of each member as `strategy` shares them, after checking the result.
 
     `before` is the former result, for a strategy that wants it. A member that the strategy leaves
     out gets nothing. Raises BadAllocation if the strategy gives a queue to two members, a queue

@@ -24,7 +24,7 @@ from fmq.tx.writer import Writer
 
 
 class _Noted(NamedTuple):
-    """The checkpoint of one instant, and what is to be appended to the part before it."""
+    """One checkpoint, and what to append to the part file before the checkpoint is written."""
 
     checkpoint: Checkpoint
     part: bytes
@@ -44,7 +44,8 @@ class Checkpointer:
         self._ledger = writer.ledger
         self._due_files = due_files
         self._commit_queue = writer.commit_queue
-        self._syncs = writer.options.sync == "never"  # what is shown may not be durable yet
+        # With sync="never", what readers see may not be durable yet.
+        self._syncs = writer.options.sync == "never"
         last = found.checkpoint
         self._slots = CheckpointWriter(directory, found.generation)
         self._part_base = self._ledger.index.base
@@ -55,7 +56,7 @@ class Checkpointer:
         self.taken = 0
 
     def take(self, *, clean: bool) -> None:
-        """Make a checkpoint of this instant durable."""
+        """Write a checkpoint of the state at this moment; durable on return."""
         try:
             with self._commit_queue.lock, self._commit_queue.changing:
                 if self._commit_queue.broken():
@@ -63,7 +64,7 @@ class Checkpointer:
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
-            # Not earlier: what was planned until now is noted, too.
+            # Sync only now: the checkpoint also holds what was planned just before it was noted.
             if not clean and (
                 self._syncs or noted.checkpoint.applied_upto > self._journal.durable_to
             ):
@@ -72,7 +73,8 @@ class Checkpointer:
             self._due_files.save()
             if self._is_first():
                 self._slots.write(checkpoint)
-                # Even an empty one: from now on a slot that is not sound is a loss.
+                # Append even if there is nothing: with a part file, a slot that is not sound means
+                # data loss.
                 self._append_part(noted.base, noted.part, noted.part_at)
             else:
                 if noted.part:
@@ -80,7 +82,8 @@ class Checkpointer:
                 self._slots.write(checkpoint)
             self._part_base, self._part_size = noted.base, checkpoint.part_size
         except BaseException:
-            # The index takes as saved what the part may lack: begin the part anew next time.
+            # The index counts bytes as saved that the part file may lack. Write the whole part next
+            # time.
             self._part_base, self._part_size = -1, 0
             raise
         self.upto, self.scan_from = checkpoint.applied_upto, checkpoint.scan_from
@@ -89,7 +92,7 @@ class Checkpointer:
         self._due_files.remove(obsolete)
 
     def _note(self, clean: bool) -> _Noted:
-        """Note the checkpoint of this instant. Under the lock."""
+        """Collect what the checkpoint will say. The caller holds the lock."""
         ledger, journal = self._ledger, self._journal
         index = ledger.index
         applied = ledger.end
@@ -103,7 +106,8 @@ class Checkpointer:
         index.mark_saved()
         segments = [[s.base, s.capacity, s.end, s.chain, s.epoch] for s in journal.segments]
         while segments[-1][0] > index.base:
-            segments.pop()  # opened ahead; nothing of it is applied yet
+            # The last segment was opened ahead of use; no append in it is applied yet.
+            segments.pop()
         checkpoint = Checkpoint(
             self._store.hex(),
             applied,
@@ -119,7 +123,7 @@ class Checkpointer:
         return _Noted(checkpoint, part, part_at, index.base)
 
     def _is_first(self) -> bool:
-        """Return whether no checkpoint was ever taken here.
+        """Return whether no checkpoint was ever written in this directory.
 
         An old part says that there was one. Until a slot is durable again, readers must not take
         the directory for one without a checkpoint.
@@ -152,7 +156,7 @@ class Checkpointer:
             self._directory.sync()
 
     def _remove_old_parts(self) -> None:
-        """Remove the parts of sealed segments, which have indexes by now."""
+        """Remove the part files of sealed segments, which have whole indexes by now."""
         for name in self._directory.names():
             if name.endswith(PART) and belongs(name) and base_of(name) < self._part_base:
                 with contextlib.suppress(FileNotFoundError):
@@ -160,7 +164,7 @@ class Checkpointer:
 
 
 def no_checkpoint(path: str, error: OSError) -> StorageError:
-    """Return the error of `engine.checkpoint()` for what the machine refused."""
+    """Return the error of `engine.checkpoint()` for an OSError of the machine."""
     if is_full(error):
         return StorageFull(
             f"{path}: no room for a checkpoint ({error.strerror}). Nothing was lost, and the older "

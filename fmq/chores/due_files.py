@@ -1,5 +1,5 @@
-"""The files with the timers that are not due soon: written before a checkpoint that names them,
-merged when there are many, and removed after the next checkpoint.
+"""The files with timers that are not due soon. They are written before a checkpoint that names
+them, merged when there are many, and removed after the next checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PART_ENTRIES = 1 << 13
 
 
 class DueFiles:
-    """The files of one engine. One thread at a time uses it, that of the chores."""
+    """The timer files of one engine. Only the thread that runs the chores uses them."""
 
     def __init__(
         self, directory: Directory, store: bytes, timers: Timers, commit_queue: CommitQueue
@@ -26,7 +26,7 @@ class DueFiles:
         self._commit_queue = commit_queue
 
     def save(self) -> None:
-        """Write the files that a checkpoint is about to name, durably."""
+        """Write the timer files that the next checkpoint will name; durable on return."""
         runs = self._timers.unsaved()
         for run in runs:
             run.save(self._directory, self._store)
@@ -34,7 +34,9 @@ class DueFiles:
             self._directory.sync()
 
     def remove(self, obsolete: list[DueRun]) -> None:
-        """Remove files that no checkpoint names any more. An opening removes leftovers."""
+        """Remove files that no checkpoint names any more. The next opening removes any that are
+        left.
+        """
         for run in obsolete:
             run.close()
             if run.is_saved:

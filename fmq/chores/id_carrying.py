@@ -16,7 +16,7 @@ from fmq.store.segment import Segment
 from fmq.tx.message_ids import MessageIds
 from fmq.tx.writer import Writer
 
-NAME_BYTES = 256  # of a topic, at most
+NAME_BYTES = 256  # of a topic's name, at most
 
 
 class IdCarrier:
@@ -29,7 +29,9 @@ class IdCarrier:
         self._deleted: Mapping[str, int] = {}
 
     def fitting(self, segments: list[Segment]) -> list[Segment]:
-        """Return the oldest of `segments` whose ids are carried for a bounded price."""
+        """Return the oldest of `segments`, as many as one retention can carry the ids of at a
+        bounded cost.
+        """
         while segments:
             size = _size_of(self._rows(segments))
             freed = sum(segment.capacity for segment in segments)

@@ -1,4 +1,5 @@
-"""Dropping the oldest segments, after their truth is carried over to the end of the journal.
+"""Drops the oldest segments, after what is still needed of them is written at the end of the
+journal.
 
 The order keeps it safe: choose · lock out exports · STATE, durable · checkpoint, durable, if
 there is room for it · forget in memory · remove the files, oldest first. If it is interrupted
@@ -31,7 +32,8 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
 logger = logging.getLogger("fmq.groups")
-AT_ONCE_MAX = 16  # segments; each is an open file meanwhile, and a process may have few
+# segments dropped at once; each is an open file meanwhile, and a process may have few
+AT_ONCE_MAX = 16
 AHEAD_US_MAX = 60_000_000  # how far ahead a clock may be before `stats().kept` says so
 
 
@@ -50,8 +52,9 @@ class Retention:
         self._writer = writer
         self._catalog = catalog
         self._burying = burying
-        # From here on a limit in bytes counts again. Carrying dead letters forward makes the
-        # journal longer: else segments that hold little besides would be dropped for ever.
+        # The limit in bytes counts from this position. Carrying dead letters forward makes the
+        # journal longer; without this, segments with little else would be carried and dropped for
+        # ever.
         self._counts_from = 0
         self._ids = ids
         self._options: Options = writer.options
@@ -59,10 +62,13 @@ class Retention:
         self._ledger: Ledger = writer.ledger
         self.wanted = bool(self._options.retain_bytes or self._options.retain_seconds)
         if self.wanted:
-            self._journal.spares.aside = 1  # for STATE, when the disk is full
-        self.kept: tuple[int, str] | None = None  # a segment over the limits, and what keeps it
+            # an extra spare, so that STATE can be written on a full disk
+            self._journal.spares.aside = 1
+        # An oldest segment that is over the limits (its base), and the reason why it cannot be
+        # dropped.
+        self.kept: tuple[int, str] | None = None
         self.looked = False  # whether `choose` was called since the engine was opened
-        self.doomed: list[Segment] = []  # forgotten in memory; their files are still there
+        self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
     def due(self) -> bool:
         """Return whether a limit is exceeded, by a look at memory in most calls.
@@ -108,14 +114,14 @@ class Retention:
         most = self._options.retain_bytes
         if most is None or len(segments) < 2:
             return False
-        # What waits for its time would only be written again.
+        # Messages that wait for their time do not count: they would only be written again.
         held = self._ledger.timers.held_bytes()
         over = segments[-1].limit - segments[0].base - held > most
         return over and self._journal.position >= self._counts_from
 
     def _limited_us(self, segments: list[Segment]) -> int | None:
-        """Return the time of the newest message of the oldest of `segments`; None if no age limit
-        applies.
+        """Return when the newest message of the oldest segment was published, for the age limit;
+        None if no age limit applies.
         """
         if self._options.retain_seconds is None or len(segments) < 2:
             return None
@@ -139,11 +145,12 @@ class Retention:
         return self._began_us(segments[1])
 
     def _began_us(self, segment: Segment) -> int:
-        """Return when its first record was written; the time now, if it has none yet."""
+        """Return when the first record of `segment` was written; now, if it has none yet."""
         try:
             file = self._directory.open(segment.name)
         except FileNotFoundError:
-            return self._writer.clock.time_us()  # opened ahead
+            # The segment was opened ahead of use and has no record.
+            return self._writer.clock.time_us()
         try:
             start = segment.base + HEADER_BYTES
             for first, *_ in Scan(file, segment.base, segment.limit, start, self._journal.seed):
@@ -158,7 +165,7 @@ class Retention:
                 if index.base == segment.base:
                     return index.summary()
             if segment.base > self._ledger.index.base:
-                return {}  # opened ahead; nothing of it is applied yet
+                return {}  # the segment was opened ahead of use; no append in it is applied yet
         return self._catalog.summary(segment.base)
 
     def _needed_by(self, segment: Segment, scan_from: int) -> str | None:
@@ -178,13 +185,13 @@ class Retention:
         summary = self._catalog.summary(segment.base)
         with self._writer.commit_queue.lock:
             acked = self._ledger.acked
-            # A group takes from all queues of its topics, even before an ack in each.
+            # A group reads all queues of its topics, also those in which it has acked nothing yet.
             for group, taken in sorted(self._ledger.subscriptions):
                 for (topic, number), lane in summary.items():
                     if topic != taken or self._ledger.deleted.get(topic, 0) >= segment.limit:
                         continue
                     done = acked.get((group, topic, number)) or AckSet()
-                    # Look only at offsets of the segment: a group may have begun above offset 0.
+                    # Look only at offsets in this segment: a group may have begun above offset 0.
                     if any(done.gaps(lane.first, lane.next)):
                         return (
                             f"group {group!r}, which has not acked {topic}/{number} "
@@ -193,7 +200,9 @@ class Retention:
         return None
 
     def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:
-        """Return those of `segments`, oldest first, that no export has pinned, with their locks."""
+        """Lock the oldest of `segments`, up to the first that an export has pinned. Return them
+        with their locks.
+        """
         locks: list[File] = []
         try:
             for i, segment in enumerate(segments):
@@ -223,7 +232,7 @@ class Retention:
             self._counts_from = self._journal.position + carried
 
     def carry_over(self, segments: list[Segment]) -> None:
-        """Append STATE and sync it: then nothing below the end of `segments` is needed."""
+        """Append STATE and sync it. From then on, nothing below the end of `segments` is needed."""
         floor = segments[-1].limit
         writer, ledger = self._writer, self._ledger
         held = [(segment.limit, self._catalog.summary(segment.base)) for segment in segments]
@@ -234,7 +243,8 @@ class Retention:
             firsts: dict[LaneKey, int] = {}
             for limit, lanes in held:
                 for key, lane in lanes.items():
-                    # Not of a topic that was deleted meanwhile, and perhaps made again.
+                    # Skip the ids of a topic that was deleted meanwhile, even if it was created
+                    # again.
                     if ledger.deleted.get(key[0], 0) < limit:
                         firsts[key] = lane.next
             carried = ledger.carried(firsts)
@@ -260,7 +270,7 @@ class Retention:
             )
 
     def forget(self, segments: list[Segment]) -> None:
-        """Drop `segments` from memory. Nothing of them can be read any more."""
+        """Drop `segments` from memory. From then on, no message in them can be read."""
         queue = self._writer.commit_queue
         with queue.lock, queue.changing:
             for segment in segments:
@@ -273,7 +283,7 @@ class Retention:
                 self._ledger.id_window.drop_below(segments[-1].limit)
 
     def remove(self) -> None:
-        """Remove the files of what was forgotten.
+        """Remove the files of the segments that `forget` dropped.
 
         The oldest go first, so that the journal never has a hole. A removal that fails is tried
         again before the next.
@@ -284,13 +294,14 @@ class Retention:
             for name in (segment.name, *(segment_name(segment.base, each) for each in suffixes)):
                 with contextlib.suppress(FileNotFoundError):
                     self._directory.remove(name)
-            # A sync after each: nothing else orders two removals.
+            # Sync after each removal: without it, a crash may keep the older file and lose the
+            # newer one.
             self._directory.sync()
             self.doomed.pop(0)
 
 
 def _lost(ledger: Ledger, carried: list[list[Any]]) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield how many messages each group loses, by group and topic, as STATE carries them."""
+    """Yield how many messages each group loses in each topic, as STATE states them."""
     for group, topic, _, _, lost in carried:
         before = ledger.subscriptions[group, topic].lost
         if lost > before:

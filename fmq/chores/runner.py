@@ -1,4 +1,4 @@
-"""What an engine does for itself: indexes, spares, checkpoints, relocation, retention.
+"""What an engine does besides its calls: indexes, spares, checkpoints, relocation, retention.
 
 No call waits for a chore. What a chore writes can be built again or repeated, so a full disk ends
 nothing here: `stats().trouble` shows it, and the next round tries again.
@@ -41,11 +41,11 @@ from fmq.tx.delays import Delays
 from fmq.tx.manager import TransactionManager
 from fmq.tx.writer import Writer
 
-TRIM_SECONDS = 10.0  # how often topics with a retention of their own are looked at
+TRIM_SECONDS = 10.0  # seconds between two looks at topics that have their own retention
 
 
 class Chores:
-    """The chores of one engine. `round` does all that is due, in one thread at a time."""
+    """The chores of one engine. `round` runs all that are due, in one thread at a time."""
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class Chores:
         self.checkpointer = checkpointer
         self._delays = delays
         self._due_files = due_files
-        self.timer_thread: TimerThread | None = None  # publishes what is due; None: a round does
+        # Publishes due timers in its own thread. None: each round publishes them.
+        self.timer_thread: TimerThread | None = None
         self._writer = writer
         self._journal = writer.journal
         self._ledger = writer.ledger
@@ -79,36 +80,37 @@ class Chores:
         self._options: Options = writer.options
         ids = IdCarrier(writer, catalog, manager.message_ids)
         self.retention = Retention(directory, writer, catalog, burying, ids)
-        self._running = threading.RLock()  # held by the thread that does chores
+        self._running = threading.RLock()  # held by the thread that runs a round
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
         self._trouble: str | None = None
-        self._no_room: str | None = None  # what this round could not write on a full disk
-        self._full_at: int | None = None  # the spares made when the last round met a full disk
+        self._no_room: str | None = None  # the file that this round could not write on a full disk
+        # how many spares had been made when the last round met a full disk
+        self._full_at: int | None = None
 
     # --- one round --------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str | None:
-        """What the last round could not do. A full disk is none any more once a call has found
-        room for a segment: the next round will do what was left.
+        """Return what the last round could not do, or None. A full disk is no trouble any more once
+        a call has found room for a segment: the next round catches up.
         """
         has_room = self._full_at is not None and self._journal.spares.made > self._full_at
         return None if has_room else self._trouble
 
     def round(self) -> None:
-        """Do all that is due. Raises EngineFailed or Closed if the engine has stopped."""
+        """Run all chores that are due. Raises EngineFailed or Closed if the engine has stopped."""
         with self._running:
             self._round()
 
     def is_running_here(self) -> bool:
-        """Return whether this thread is in a round; then the call is a signal handler's."""
+        """Return whether this thread is in a round already: then a signal handler made the call."""
         return is_mine(self._running)
 
     def _check(self) -> None:
-        """Raise if the engine has stopped: another engine may have the directory by now."""
+        """Raise if the engine has stopped, as another engine may have the directory by now."""
         with self._commit_queue.lock:
             self._commit_queue.check()
 
@@ -140,7 +142,7 @@ class Chores:
             self._meet(_derived(error), is_full=is_full(error))
 
     def _meet(self, trouble: str | None, *, is_full: bool) -> None:
-        """Note the trouble of a round."""
+        """Remember what went wrong in a round; None: nothing did."""
         self._full_at = self._journal.spares.made if is_full else None
         self._trouble = trouble
 
@@ -151,7 +153,7 @@ class Chores:
         self._due_files.merge(all_of_them=True)
 
     def _save(self) -> str | None:
-        """Write indexes, relocations and a checkpoint. Return the trouble, if there is any."""
+        """Write indexes, relocations and a checkpoint. Return what went wrong, or None."""
         self._write_indexes()
         trouble = self._relocate()
         self._due_files.merge()
@@ -160,7 +162,9 @@ class Chores:
         return trouble
 
     def _if_there_is_room(self, work: Callable[[], str | None]) -> str | None:
-        """Do `work`. If the disk is full, note it and go on: retention may make room for it."""
+        """Do `work` and return what went wrong, or None. A full disk is only noted: retention may
+        make room.
+        """
         try:
             return work()
         except StorageFull as error:
@@ -172,7 +176,9 @@ class Chores:
         return None
 
     def _relocate(self) -> str | None:
-        """Relocate what lies too far back. Return the trouble if it cannot be read."""
+        """Relocate the undecided transactions that lie too far back. Return what is wrong if one
+        cannot be read.
+        """
         try:
             while self._manager.relocate_oldest():
                 pass
@@ -186,15 +192,16 @@ class Chores:
         Return False if the engine has stopped; the next call will raise that.
         """
         if self.is_running_here():
-            return True  # in a signal handler; the round goes on after it
+            # this call is a signal handler's, inside of a round, which goes on afterwards
+            return True
         try:
             self.round()
         except Nested:
-            return True  # in a signal handler, inside of another call
+            return True  # this call is a signal handler's, inside of another call
         except (EngineFailed, Closed):
             return False
         except BaseException as error:
-            # An error that is not foreseen: no engine is better than a wrong one.
+            # An unforeseen error ends the engine: no engine is better than a wrong one.
             with self._commit_queue.lock:
                 self._commit_queue.fail(error)
             if not isinstance(error, Exception):
@@ -218,7 +225,9 @@ class Chores:
             segment = self._journal.segment_of(index.base)
             assert segment is not None
             if self._journal.durable_to <= index.end:
-                self._commit_queue.flush()  # an index says that the next segment is there
+                # An index on disk proves that the next segment is durable. So make it durable
+                # first.
+                self._commit_queue.flush()
             index.chain = segment.chain
             self._catalog.write(index)
             with self._commit_queue.lock, self._commit_queue.changing:
@@ -254,29 +263,29 @@ class Chores:
         return self._ledger.applied_upto >= self.pressing_from() or bool(self._ledger.sealed)
 
     def pressing_from(self) -> int:
-        """Return the position from which a checkpoint is due."""
+        """Return the position at which the next checkpoint is due."""
         return self.checkpointer.upto + self._options.checkpoint_bytes
 
     def pending(self) -> bool:
-        """Return whether something waits for the next sync."""
+        """Return whether appends are written that were not synced yet."""
         return bool(self._journal.pending_bytes)
 
     def idle(self) -> bool:
         """Return whether nothing becomes due before the next append."""
         if self._journal.spares.lacks:
-            return False  # room may be made outside of fmq
+            return False  # another program may free room on the disk
         if self._broadcasts.has_unused():
-            return False  # they are kept for a moment
+            return False  # unused groups of broadcasts are kept for a moment
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
-            return False  # retention becomes due with time
+            return False  # retention becomes due by time alone
         retention = self.retention
         if retention.wanted and not retention.looked and retention.due():
-            return False  # it was due when the engine was opened
+            return False  # a limit was exceeded already when the engine was opened
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
     def next_death(self) -> float:
-        """Return when the next member of a group may be out, by the monotonic clock."""
+        """Return when the next member of a group may count as dead, by the monotonic clock."""
         return self._changes.next_death()
 
     def checkpoint(self) -> None:
@@ -304,14 +313,15 @@ class Chores:
     # --- retention --------------------------------------------------------------------------
 
     def _retain(self) -> str | None:
-        """Drop what is over the limits. Return the trouble, if there is any."""
+        """Drop segments that are over the limits. Return what went wrong, or None."""
         try:
             if self.retention.due():
                 while (dropped := self._drop_oldest()) == AT_ONCE_MAX:
-                    pass  # there may be more
+                    pass  # there may be more segments to drop
                 if dropped and self.retention.due():
-                    # The older checkpoint may have kept the next segments. Once only: each STATE
-                    # takes room, too, and if it takes much there would always be more to drop.
+                    # The checkpoint written by the first pass may let more segments go. Try once
+                    # only: each STATE takes room, and if it takes much there would always be more
+                    # to drop.
                     self._drop_oldest()
         except (Damaged, NewerFormat, Unreadable) as error:
             return f"retention cannot go on: {error}"
@@ -330,14 +340,15 @@ class Chores:
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))
         try:
             if segments:
-                # Only once: while there is no room for the checkpoint, each round comes here again.
+                # Write this checkpoint once only: while there is no room for it, each round comes
+                # to this line.
                 if self._ledger.floor < segments[-1].limit:
                     retention.carry_dead_letters(segments)
                     if self._delays.carry_forward(segments[-1].limit):
                         self._if_there_is_room(self._merge_due_files)
                     retention.carry_over(segments)
-                # Without this checkpoint recovery begins at an older one, above these segments, and
-                # meets the STATE on its way. After a crash at this point it does so, too.
+                # Without this checkpoint, recovery begins at an older one, above these segments,
+                # and meets the STATE on its way. So it also does after a crash at this point.
                 self._checkpoint_if_there_is_room()
                 retention.forget(segments)
                 retention.remove()
@@ -348,7 +359,7 @@ class Chores:
 
 
 def _derived(error: OSError) -> str:
-    """Return the trouble of a file that was not written. Nothing is lost: each of these files is
+    """Return the text for a file that could not be written. Nothing is lost: each such file is
     checked when it is read, and built again if it is not sound.
     """
     return f"a file that can be built again: {error}; trying again later"

@@ -19,7 +19,7 @@ ANY, NEVER = -1.0, float("inf")
 
 
 class ChoreThread:
-    """A thread that runs rounds of chores, as soon as one is due."""
+    """A thread that runs a round of chores as soon as one is due."""
 
     def __init__(self, chores: Chores, clock: Clock, options: Options) -> None:
         self._chores = chores
@@ -29,7 +29,7 @@ class ChoreThread:
         self._lock = threading.Lock()
         self._lock.acquire()
         self._stopping = threading.Event()
-        self.wake_at: float = NEVER  # the position at which the publisher wakes the thread
+        self.wake_at: float = NEVER  # the position at which the publisher wakes this thread
         self._thread = threading.Thread(target=self._run, name="fmq chores", daemon=True)
 
     def start(self) -> None:
@@ -37,9 +37,9 @@ class ChoreThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the thread look whether a round is due."""
+        """Wake the thread, so that it looks whether a round is due."""
         if self._lock.locked():
-            with contextlib.suppress(RuntimeError):  # another thread has just released it
+            with contextlib.suppress(RuntimeError):  # another thread has just released the lock
                 self._lock.release()
 
     def stop(self) -> None:
@@ -56,20 +56,22 @@ class ChoreThread:
                 return
 
     def _wait_for_work(self) -> None:
-        """Return when a round is due; if the last one met trouble, after a pause."""
+        """Sleep until a round is due, and return when. After trouble in a round, pause first."""
         chores, wait = self._chores, self._clock.wait
         trouble = chores.trouble is not None
         due_at = NEVER if trouble else chores.pressing_from()
         self.wake_at = due_at
         try:
             while True:
-                self._lock.acquire(blocking=False)  # what it was woken for is looked at next
+                # Use up a wake-up of before: the next lines look at what it was for.
+                self._lock.acquire(blocking=False)
                 if self._stopping.is_set() or (chores.pressing() and not trouble):
                     return
                 if chores.pending():
                     wait(self._lock, self._sync_seconds)
                     return
-                # Set before the engine is found idle, so that an append in between wakes it.
+                # Set it before asking whether the engine is idle, so that an append in between
+                # wakes the thread.
                 self.wake_at = due_at if trouble else ANY
                 idle = not trouble and chores.idle()
                 if not idle:

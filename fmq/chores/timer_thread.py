@@ -14,8 +14,8 @@ from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.store.commit_queue import CommitQueue
 from fmq.tx.delays import Delays
 
-LOOK_SECONDS = 5.0  # how late a message may be if the clock was set forward
-FULL_SECONDS = 1.0  # until the next try, on a full disk
+LOOK_SECONDS = 5.0  # seconds; how late a message may be after the clock was set forward
+FULL_SECONDS = 1.0  # seconds until the next try, on a full disk
 
 
 class TimerThread:
@@ -33,7 +33,7 @@ class TimerThread:
 
     @property
     def is_wanted(self) -> bool:
-        """True if something waits and the thread has not begun."""
+        """Return whether a timer waits and the thread has not begun."""
         return self._thread is None and self._delays.are_waiting and not self._stopping.is_set()
 
     def start(self) -> None:
@@ -47,7 +47,7 @@ class TimerThread:
     def wake(self) -> None:
         """Wake the thread, so that it looks when the next message is due."""
         if self._lock.locked():
-            with contextlib.suppress(RuntimeError):  # another thread has just released it
+            with contextlib.suppress(RuntimeError):  # another thread has just released the lock
                 self._lock.release()
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class TimerThread:
             self._clock.wait(self._lock, wait)
 
     def _seconds(self) -> float | None:
-        """Return how long to sleep. None stands for until the next delayed message is sent."""
+        """Return how long to sleep; None: until the next delayed message is sent."""
         due_us = self._delays.next_due_us()
         if due_us is None:
             return None

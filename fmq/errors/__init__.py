@@ -149,6 +149,6 @@ __all__ = [
     "WrongState",
 ]
 
-# Tracebacks and pickles name the place that programs import from.
+# Tracebacks and pickles should name the module that programs import from.
 for _name in __all__:
     globals()[_name].__module__ = __name__

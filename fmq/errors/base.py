@@ -1,4 +1,4 @@
-"""The root of the errors of fmq, which a process can hand to another."""
+"""The root of the errors of fmq. One process can pickle them for another."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class FmqError(Exception):
-    """Anything that fmq raises on purpose."""
+    """The base of all errors that fmq raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Many are made of other arguments than their text. A pool of processes that cannot build
-        # the error of a worker again breaks, or waits for ever.
+        # Many errors take other arguments than their text, which the default pickling would pass. A
+        # pool that cannot unpickle the error of a worker breaks or hangs.
         return _again, (type(self), self.args), self.__dict__
 
 

@@ -1,4 +1,4 @@
-"""Errors of calls about topics, groups, their members and what these were handed."""
+"""Errors of calls about topics, groups, their members and deliveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fmq.errors.usage import UsageError
 
 
 class UnknownDeadLetter(UsageError):
-    """The group has no dead letter of this number."""
+    """The group has no dead letter with this number."""
 
     def __init__(self, group: str, number: int) -> None:
         super().__init__(
@@ -21,7 +21,7 @@ class UnknownDeadLetter(UsageError):
 
 
 class GroupExists(UsageError):
-    """The group takes from the topic already."""
+    """The group is subscribed to the topic already."""
 
     def __init__(self, group: str, topic: str) -> None:
         super().__init__(
@@ -33,7 +33,7 @@ class GroupExists(UsageError):
 
 
 class TopicExists(UsageError):
-    """The topic was made before."""
+    """The topic exists already."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class UnknownTopic(UsageError):
 
 
 class UnknownGroup(UsageError):
-    """There is no such group, or it does not take from the topic."""
+    """There is no such group, or it is not subscribed to the topic."""
 
     def __init__(
         self, group: str, topic: str = "", topics: Sequence[str] = (), *, was_deleted: bool = False
@@ -87,7 +87,7 @@ class UnknownGroup(UsageError):
 
 
 class StillUndecided(UsageError):
-    """An undecided transaction stands in the way."""
+    """An undecided transaction still needs what the call would remove."""
 
     def __init__(self, tx_id: str, group: str, topic: str, queue: int) -> None:
         super().__init__(
@@ -111,7 +111,7 @@ class StrategyDiffers(UsageError):
 
 
 class TopicsDiffer(UsageError):
-    """A member that is strict, or joins one that is, reads other topics than the others."""
+    """A strict member and another member of its group read different topics."""
 
     def __init__(
         self, group: str, member: str, topics: Sequence[str], other: str, others: Sequence[str]
@@ -125,7 +125,7 @@ class TopicsDiffer(UsageError):
 
 
 class FilterDiffers(UsageError):
-    """The group wants other messages of the topic than this member."""
+    """The group has another filter for the topic than this member."""
 
     def __init__(self, group: str, topic: str, brings: str, has: str) -> None:
         super().__init__(
@@ -144,7 +144,7 @@ def _wanted(text: str) -> str:
 
 
 class MemberReplaced(UsageError):
-    """Another consumer has taken the name of this member."""
+    """Another consumer has joined under the name of this member."""
 
     def __init__(self, group: str, member: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Notes of fmq on exceptions that are not its own."""
+"""Notes that fmq adds to exceptions of other code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from contextlib import suppress
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception of the user's, if it takes one."""
+    """Add a note to `error`, unless its class refuses notes."""
     with suppress(Exception):
         error.add_note(f"fmq: {note}")

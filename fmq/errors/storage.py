@@ -11,7 +11,7 @@ from fmq.errors.base import FmqError
 
 
 class StorageError(FmqError):
-    """The directory, one of its files, or the machine under them is at fault."""
+    """The cause is the directory, one of its files, or the machine."""
 
 
 class NotAStore(StorageError):
@@ -35,7 +35,9 @@ def no_parent(path: str) -> NotAStore:
 
 
 class RemoteFileSystem(StorageError):
-    """The directory lies on a file system whose locks and syncs another machine promises."""
+    """The directory lies on a file system of another machine, so its locks and syncs cannot be
+    relied on.
+    """
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(
@@ -49,7 +51,7 @@ class RemoteFileSystem(StorageError):
 
 
 class UnsupportedSystem(StorageError):
-    """The operating system is not Linux, so a directory cannot be written, or not even read."""
+    """The operating system is not Linux, so fmq cannot write a directory, or not even read one."""
 
     def __init__(self, system: str, *, can_read: bool = False) -> None:
         here = "Here only `import fmq` works; run the program on Linux."
@@ -76,8 +78,8 @@ class Locked(StorageError):
         closed: bool = False,
         served: bool | None = None,
     ) -> None:
-        """`here` says that the holder is the process itself, `closed` that it had the directory
-        open while it was read, and has no longer, `served=False` that a client wants to connect.
+        """`here`: this process itself has it open. `closed`: an engine had it open while it was
+        read, and has closed it. `served=False`: the call was a client that wants to connect.
         """
         who = f"this process ({holder})" if here else holder
         if closed:
@@ -122,7 +124,7 @@ class Damaged(StorageError):
         self.reason = reason
 
     def advise(self, advice: str) -> None:
-        """Add to the text what the caller can do. Once: a second advice changes nothing."""
+        """Add to the text what the caller can do. Only the first call does so."""
         if len(self.args) == 1 and not str(self).endswith(advice):
             self.args = (f"{self} {advice}",)
 
@@ -134,7 +136,7 @@ class CheckpointLost(StorageError):
     """
 
     def __init__(self, path: str, slots: dict[str, str], proven_to: int, sound_to: int) -> None:
-        """`slots` has the names of the checkpoints, each with what is wrong with it."""
+        """`slots` maps the names of the checkpoints to what is wrong with each."""
         self.path = path
         self.slots = tuple(slots)
         self.position = proven_to
@@ -178,7 +180,8 @@ ADVICE_BY_ERRNO = {
     errno.EMFILE: TOO_MANY_FILES,
     errno.ENFILE: TOO_MANY_FILES,
 }
-ADVICE_ON_NEW = {  # for a new journal: there is nothing yet to copy or to read
+# What to do next for a new journal, which has nothing yet to copy or to read.
+ADVICE_ON_NEW = {
     BROKEN_DISK: "The disk under it fails: the system's log says more. Take another disk.",
     ONLY_READ: "It may only be read there: take another place.",
 }
@@ -191,7 +194,7 @@ class Unreadable(StorageError, OSError):
     """
 
     def __init__(self, path: str, error: OSError, *, begun: bool = False) -> None:
-        """`begun` says that a new journal was being made in `path` when it was refused."""
+        """`begun`: the refusal came while a new journal was being made in `path`."""
         file = error.filename or path
         advice = ADVICE_BY_ERRNO.get(
             error.errno or 0,
@@ -210,12 +213,13 @@ class Unreadable(StorageError, OSError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         again, args, state = super().__reduce__()
-        return again, args, {**state, "errno": self.errno}  # which an OSError keeps elsewhere
+        # OSError keeps `errno` outside of the state.
+        return again, args, {**state, "errno": self.errno}
 
 
 @contextmanager
 def unreadable_within(path: str) -> Iterator[None]:
-    """Raise Unreadable for an OSError of the block, with its own file or else with `path`."""
+    """Turn an OSError of the block into Unreadable, with the error's own file or else `path`."""
     try:
         yield
     except Unreadable:
@@ -225,29 +229,31 @@ def unreadable_within(path: str) -> Iterator[None]:
 
 
 class NotServed(StorageError):
-    """No process serves the directory, or none could be started."""
+    """No engine process serves the directory, or none could be started."""
 
 
 class OutcomeUnknown(StorageError):
-    """The engine process ended before it answered, and no other one answered in time."""
+    """The engine process ended before it answered, and no later one answered in time."""
 
 
 class NotAllowed(StorageError):
-    """An engine process may not serve this client: another user, another token, or no TLS."""
+    """The engine process may not serve this client: another user, a wrong token, or no TLS."""
 
 
 class ProtocolError(StorageError):
-    """An engine process and its client do not understand each other: another version of the
-    protocol, or bytes that break its rules.
+    """An engine process and its client do not understand each other: they speak different versions
+    of the protocol, or one has sent bytes that break its rules.
     """
 
 
 class StorageFull(StorageError):
-    """There is no room. The call was refused before a byte of it was written."""
+    """The disk has no room. The call was refused before any byte was written."""
 
 
 class IllegalRecord(StorageError):
-    """fmq made a record that no opening would take. It was refused before a byte was written."""
+    """fmq built a record that an opening would refuse. The call was refused before any byte was
+    written.
+    """
 
     def __init__(self, kind: int, reason: str) -> None:
         super().__init__(

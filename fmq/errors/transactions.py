@@ -1,4 +1,4 @@
-"""Errors of transactions: what may not follow what, and what was decided otherwise."""
+"""Errors of transactions: steps in the wrong order, and decisions that were made otherwise."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class TransactionError(FmqError):
-    """The transaction cannot do this now. Nothing was changed."""
+    """The transaction is not in a state for this call. Nothing was changed."""
 
 
 class UnknownTransaction(TransactionError):
-    """No transaction of this id is undecided or was decided within the window."""
+    """No transaction with this id is undecided, or was decided within the window."""
 
 
 class TxIdInUse(TransactionError):
-    """A transaction of this id is open, or was decided within the window."""
+    """A transaction with this id is open, or was decided within the window."""
 
 
 class WrongState(TransactionError):
-    """The step does not follow from where the transaction is."""
+    """The step is not allowed in the transaction's present state."""
 
 
 class MarkMoved(TransactionError):
@@ -49,7 +49,9 @@ class MarkMoved(TransactionError):
 
 
 class MessageIdUndecided(TransactionError):
-    """An undecided transaction holds the id of a message: whether it was sent is not known yet."""
+    """An undecided transaction holds the id of the message, so it is not known yet whether the
+    message counts as sent.
+    """
 
     def __init__(self, message_id: str, topic: str, tx_id: str) -> None:
         self.message_id, self.topic, self.tx_id = message_id, topic, tx_id
@@ -61,11 +63,13 @@ class MessageIdUndecided(TransactionError):
 
 
 class RollBack(TransactionError):
-    """For programs to raise: their own part did not happen, so the transaction is rolled back."""
+    """A program raises it when its own part did not happen, so that the transaction is rolled
+    back.
+    """
 
 
 class AlreadyDecided(TransactionError):
-    """The opposite decision is durable, and is in `outcome`."""
+    """The opposite decision is durable already, and is in `outcome`."""
 
     def __init__(self, outcome: Outcome) -> None:
         at, by = outcome.decided_at, outcome.decided_by

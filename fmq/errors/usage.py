@@ -1,4 +1,6 @@
-"""Errors of a call that cannot be served as it was made. Those about groups are in groups.py."""
+"""Errors of calls with wrong arguments, or at the wrong time. Those about groups are in
+groups.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from fmq.errors.base import FmqError
 
 
 class UsageError(FmqError):
-    """The call cannot be served as it was made. Nothing was changed."""
+    """The call cannot be carried out as it was made. Nothing was changed."""
 
 
 class Closed(UsageError):
@@ -28,7 +30,7 @@ class ReadOnly(UsageError):
 
 
 class Nested(UsageError):
-    """A signal handler made the call in the middle of another one of the same thread."""
+    """A signal handler made the call in the middle of another call of the same thread."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -39,7 +41,7 @@ class Nested(UsageError):
 
 
 class BadName(UsageError, ValueError):
-    """A name of a topic, queue, group, producer or transaction that cannot be one."""
+    """The text cannot be the name of a topic, queue, group, producer or transaction."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -47,22 +49,24 @@ class BadName(UsageError, ValueError):
 
 
 class BadOption(UsageError, ValueError):
-    """A value of Options, or of an argument, that cannot work."""
+    """A value of Options, or of an argument, is not allowed."""
 
 
 class BadAllocation(UsageError, ValueError):
-    """Queues and members that cannot be shared as asked, or a strategy that cannot share them."""
+    """The queues cannot be shared among the members as asked, or the strategy returned a wrong
+    result.
+    """
 
     def __str__(self) -> str:
         text = super().__str__()
         return text if "Nothing was" in text else f"{text} Nothing was changed."
 
 
-EXCERPT_CHARACTERS = 30  # shown on each side of the place
+EXCERPT_CHARACTERS = 30  # characters to show on each side of the error
 
 
 class BadFilter(UsageError, ValueError):
-    """The text of a filter that cannot be read; `column`, from 1, is where."""
+    """The text of a filter cannot be read. `column`, counted from 1, says where."""
 
     def __init__(self, text: str, column: int, reason: str) -> None:
         super().__init__(
@@ -75,22 +79,24 @@ class BadFilter(UsageError, ValueError):
 
 
 def _excerpt(text: str, column: int) -> str:
-    """Return the part of `text` around `column`, and a line with a caret below it."""
+    """Return the part of `text` around `column`, and a second line with a caret below the
+    column.
+    """
     start = max(0, column - 1 - EXCERPT_CHARACTERS)
     shown = text[start : column + EXCERPT_CHARACTERS]
-    # A line break would move the caret to another line's text.
+    # A line break would put the caret below another line.
     line = "".join(each if each.isprintable() else " " for each in shown)
     return f"    {line}\n    {' ' * (column - 1 - start)}^"
 
 
 class TooLarge(UsageError):
-    """A message, batch or transaction over a limit."""
+    """A message, batch or transaction is larger than a limit allows."""
 
     def __init__(
         self, what: str, size: int, limit: int, option: str, instead: str = "make it shorter"
     ) -> None:
-        """`option` names the option of the limit, or begins with "fixed" and says by what. Then
-        `instead` says what to do.
+        """`option` is the name of the option with the limit, or a text "fixed by ..."; `instead`
+        says what to do then.
         """
         if option.startswith("fixed"):
             advice = f"No option raises this limit: {instead}."
@@ -105,10 +111,10 @@ class TooLarge(UsageError):
 
 
 class TooMany(UsageError):
-    """More open transactions, or more in them, than the options allow."""
+    """There are more transactions, or more parts of one, than the options allow."""
 
     def __init__(self, what: str, count: int, limit: int, option: str, instead: str = "") -> None:
-        """`instead` says what to do where `option` is none, and names what has fixed the limit."""
+        """If no option sets the limit, `instead` says what to do, and names what does set it."""
         if instead:
             advice = f"No option raises this limit: {instead}."
         else:
@@ -139,7 +145,7 @@ class OffsetGone(UsageError):
 
 
 class OffsetBeyond(UsageError):
-    """There is no such offset yet."""
+    """No message has this offset yet."""
 
     def __init__(self, topic: str, queue: int, offset: int, after: int) -> None:
         super().__init__(

@@ -18,14 +18,16 @@ from fmq.export.shape import Shape, as_json, plain_values
 from fmq.table.read import read_split
 from fmq.table.split import Split
 
-HELD_BYTES = 128 << 20  # that many are gathered, so that few pieces go to each part
-OPEN_MAX = 256  # files at a time
+# So many bytes of rows are gathered in memory before they are written, so that a file has few
+# pieces.
+HELD_BYTES = 128 << 20
+OPEN_MAX = 256  # files that are open at the same time
 Told = Callable[[int, int], None]
 """Is told rows and bytes of the journal that were read since it was told last."""
 
 
 class FileWriter(Protocol):
-    """A file in the making."""
+    """A file that is being written."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
@@ -43,7 +45,7 @@ class ArrowEngine:
         self._permissive = permissive
 
     def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
-        """The rows of `splits` as files in folders `part=...` of `staging`."""
+        """Write the rows of `splits` to files in the folders `part=...` of `staging`."""
         parts = PartFiles(staging, self._shape)
         fill(parts, splits, self._shape, self._layout, told, permissive=self._permissive)
 
@@ -57,7 +59,7 @@ def fill(
     *,
     permissive: bool,
 ) -> None:
-    """The rows of `splits`, as they are read, in files of their parts."""
+    """Read the rows of `splits`, and write each to the file of its part."""
     for split in splits:
         for batch in read_split(split, shape.view, shape.source, permissive=permissive):
             names, numbers = layout.parts_of(batch)
@@ -68,7 +70,7 @@ def fill(
 
 
 class PartFiles:
-    """Rows on the way to the file of their part, whose name begins with `prefix`."""
+    """Collects rows and writes them to a file for each part. File names begin with `prefix`."""
 
     def __init__(self, staging: str, shape: Shape, prefix: str = "") -> None:
         self._staging = staging
@@ -82,7 +84,7 @@ class PartFiles:
         self._numbers: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch, parts: list[str], numbers: Any) -> None:
-        """Rows, and the number in `parts` of each row's part."""
+        """Add rows. `numbers` holds the index in `parts` of each row's part."""
         if len(parts) > 1:
             batch = batch.take(pa.array(np.argsort(numbers, kind="stable")))
         start = 0
@@ -113,7 +115,7 @@ class PartFiles:
         return self._open[part]
 
     def close(self) -> None:
-        """All that was added is in files."""
+        """Write what is still in memory, and close all files."""
         self._write()
         self._close_files()
 
@@ -124,7 +126,7 @@ class PartFiles:
 
 
 class JsonLines:
-    """A row a line."""
+    """Writes JSON: one line for each row."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
@@ -140,7 +142,7 @@ class JsonLines:
 
 
 class Parquet:
-    """Row groups, as they come."""
+    """Writes Parquet: one row group for each batch."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._writer = pyarrow.parquet.ParquetWriter(path, schema)

@@ -1,4 +1,5 @@
-"""The directory that is exported to: held against others, and changed a chunk at a time.
+"""The directory that is exported to. A lock keeps other exports out, and it changes one chunk at a
+time.
 
 The files of a chunk are made in `_fmq/staging`. Once all of them are durable there, it is written
 down where each belongs, and only then they are moved. So whatever is interrupted, the next run
@@ -30,7 +31,7 @@ PART = "part"
 
 
 class Destination:
-    """An export's directory, held by this process."""
+    """The directory of an export, locked by this process."""
 
     def __init__(self, out: str, state: Manifest) -> None:
         self.out = out
@@ -38,26 +39,27 @@ class Destination:
 
     @property
     def staging(self) -> str:
-        """The folder into which the files are made, in folders called `part=...`."""
+        """Return the folder in which files are made, below folders called `part=...`."""
         return os.path.join(self.out, STAGING)
 
     def clear_staging(self) -> None:
-        # A task of Spark's that does not count any more may still make files, so the directory is
-        # emptied under a name that it does not know. Nobody looks at what it makes afterwards.
+        # A Spark task that was given up may still write files. So the directory is first renamed to
+        # a name that the task does not know: no one reads what it writes there.
         aside = f"{self.staging}.gone"
         with suppress(FileNotFoundError):
-            shutil.rmtree(aside)  # which a run was killed at
+            # An earlier run may have been killed while it removed this folder.
+            shutil.rmtree(aside)
         with suppress(FileNotFoundError):
             os.replace(self.staging, aside)
             shutil.rmtree(aside)
 
     def note(self, state: Manifest) -> None:
-        """Write down what holds from now on."""
+        """Save `state` as the new manifest."""
         save(self.out, state)
         self.state = state
 
     def publish(self, chunk: Chunk, layout: FolderLayout) -> tuple[int, int]:
-        """Put what is staged in its place; how many files, and bytes, that is."""
+        """Move the staged files to their places. Return the number of files and of bytes."""
         moves = dict(self._moves(layout))
         size = sum(os.path.getsize(self._path(source)) for source in moves)
         for source in moves:
@@ -72,7 +74,7 @@ class Destination:
         return len(moves), size
 
     def finish(self) -> None:
-        """Move what was to be moved when the last run was interrupted, if it was."""
+        """Finish the moves of an earlier run, if that run was interrupted in them."""
         if self.state.publishing is None:
             return
         moves = self.state.publishing.moves
@@ -98,8 +100,8 @@ class Destination:
                 ) from None
 
     def _moves(self, layout: FolderLayout) -> Iterator[tuple[str, str]]:
-        """Yield where each staged file belongs. Names begin with the chunk, so they sort in
-        order.
+        """Yield the staged name and the final name of each file. Final names begin with the chunk,
+        so they sort in order.
         """
         with suppress(FileNotFoundError):
             for folder in sorted(os.listdir(self.staging)):
@@ -124,7 +126,9 @@ class Destination:
 
 @contextmanager
 def opened(out: str, shape: Shape) -> Iterator[Destination]:
-    """The place at `out`, begun there if it is new or empty; Locked, NotAnExport."""
+    """Return the destination at `out`, begun if it is new or empty. Raises Locked or
+    NotAnExport.
+    """
     try:
         names = set(os.listdir(out))
     except FileNotFoundError:
@@ -167,18 +171,22 @@ def _locked(out: str) -> int:
 
 
 def hidden(task: int) -> str:
-    """Return the prefix of the names of files that one attempt of a task makes."""
+    """Return the prefix for the names of files that one attempt of a Spark task makes."""
     return f".{uuid.uuid4().hex}-{task:05d}-"
 
 
 def show(staging: str, file: str) -> None:
-    """Have a hidden file among those of its part: its attempt is the one that counts."""
+    """Rename a file of the attempt that counts, so that it lies visibly in the folder of its
+    part.
+    """
     folder, name = os.path.split(os.path.join(staging, file))
     os.replace(os.path.join(folder, name), os.path.join(folder, name.partition("-")[2]))
 
 
 def _ending(file: str) -> str:
-    """`.snappy.parquet` of `part-00000-….c000.snappy.parquet`."""
+    """Return the ending of a file's name: `.snappy.parquet` of
+    `part-00000-….c000.snappy.parquet`.
+    """
     return re.sub(r"^[^.]*(\.c\d+)?", "", file)
 
 

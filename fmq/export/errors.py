@@ -1,4 +1,4 @@
-"""What can go wrong between a journal and the files that it is exported to."""
+"""The errors of an export."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from fmq.table.errors import Overtaken
 
 
 class NotAnExport(StorageError):
-    """The place to export to holds something that no export made."""
+    """The directory to export to holds files that no export made."""
 
 
 class OtherExport(UsageError):
-    """The place to export to holds an export of other things, or in another form."""
+    """The directory to export to holds an export of another view, format or journal."""
 
 
 class NotText(UsageError):
-    """A body was to be written as text and is none."""
+    """A body was to be exported as text and is not valid text."""
 
 
 class ExportFailed(StorageError):
-    """The files could not be written. What was exported before is unchanged."""
+    """The files could not be written. Files of earlier exports are unchanged."""
 
 
 class Behind(Overtaken):
-    """Retention was faster than the exports: positions are gone that none of them has."""
+    """Retention has dropped positions before they were exported."""
 
     def __init__(self, path: str, reached: int, first: int) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""A run of an export, from the directories that are named to files in their places."""
+"""One run of an export, from the names of directories to files in their places."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ON_GAP = ("fail", "skip")
 
 
 class Backend(Protocol):
-    """Who makes files."""
+    """An engine that makes the files of a chunk."""
 
     @property
     def name(self) -> str: ...
@@ -42,7 +42,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is."""
+    """How much a run has exported so far."""
 
     rows: int
     bytes: int
@@ -52,7 +52,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a run has added of one journal: what it says from position `start` up to `end`."""
+    """The part of one journal that a run has exported: from position `start` up to `end`."""
 
     path: str
     store: str
@@ -62,7 +62,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What a run of an export has added."""
+    """What one run of an export has added."""
 
     out: str
     format: str
@@ -93,7 +93,7 @@ def export(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Callable[[Progress], None] | None = None,
 ) -> ExportReport:
-    """Add to the files in `out` what the journals in `paths` have that is not there yet.
+    """Add to the files in `out` what the journals in `paths` have and the files do not.
 
     A run that was interrupted, however, has added whole chunks or nothing, and the next one goes
     on there. Without an `engine` it is Arrow, and Spark for the formats that only Spark writes. In
@@ -115,7 +115,7 @@ def export(
         journals = list(see_all(named, permissive=permissive))
         layout = shape.layout(topics_of(journals, permissive=permissive))
         for topic in layout.topics:
-            topic_folder(topic)  # refused here, before anything is made
+            topic_folder(topic)  # a bad name is refused here, before any file is made
         place = held.enter_context(opened(os.path.abspath(out), shape))
         _go_on(place, shape, journals)
         reached = dict(place.state.reached)
@@ -140,10 +140,13 @@ def export(
 
 
 def _go_on(place: Destination, shape: Shape, journals: Sequence[Snapshot]) -> None:
-    """Finish what the last run was at, if it is of the same export."""
+    """Finish what an interrupted run had begun, if that run was of an export with the same
+    arguments.
+    """
     state = place.state
     if not state.chunks and state.publishing is None:
-        place.note(replace(state, shape=shape))  # begun, and nothing came of it
+        # The earlier run stopped before it exported anything, so the new arguments replace its own.
+        place.note(replace(state, shape=shape))
     check_same(place.out, place.state, shape, _sources(journals))
     place.finish()
     place.clear_staging()
@@ -167,7 +170,7 @@ def _exported(journal: Snapshot, reached: dict[str, int]) -> Exported:
 
 
 class ExportRun:
-    """Chunks, one after the other, and what they come to."""
+    """Exports one chunk after another, and adds up the results."""
 
     def __init__(
         self,
@@ -193,7 +196,7 @@ class ExportRun:
                 if chunk.splits:
                     engine.make(chunk.splits, self._place.staging, self._told)
             except BaseException:
-                # Files that are never published must not fill the disk.
+                # Files that are never published must not fill up the disk.
                 self._place.clear_staging()
                 raise
             files, written = self._place.publish(chunk, self._layout)
@@ -208,7 +211,7 @@ class ExportRun:
 
 
 def engine_for(asked: str | None, format: str) -> str:
-    """Return the backend to use; raise ImportError, NoJava or BadOption if it cannot be used."""
+    """Return the backend to use. Raises ImportError, NoJava or BadOption if it cannot be used."""
     if asked is None:
         asked = "arrow" if format in FORMATS else "spark"
     check_choice("engine", asked, ENGINES)
@@ -236,7 +239,7 @@ def make_engine(name: str, shape: Shape, layout: FolderLayout, *, permissive: bo
 
 @contextmanager
 def _machine(out: str) -> Iterator[None]:
-    """Turn an error of the machine into an error of the export."""
+    """Turn an OSError in the block into an error of the export."""
     try:
         yield
     except FmqError:

@@ -1,4 +1,5 @@
-"""Where a row of an export lies: its part, and the folder of that, as Hive and Spark name it.
+"""The part, and the folder, of each row of an export. Folders are named as Hive and Spark name
+them.
 
 A part is all that has the topic and the day (of UTC) in common. While files are being made it has
 a plain name, `3.2026-01-31`: what a topic is called need not suit whoever makes them.
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from fmq.errors import BadName
 
 DAY_US = 86_400_000_000
-# The column that tells on which day a row belongs.
+# The column that decides to which day a row belongs, by view.
 TIME_OF = {"messages": "time", "records": "time", "transactions": "decided"}
 TIME_OF |= dict.fromkeys(("marks", "acks", "attempts", "dead_letters"), "time")
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | set(map(chr, range(1, 32)))
@@ -23,13 +24,17 @@ FOLDER_BYTES_MAX = 255
 
 
 class FolderLayout(NamedTuple):
-    """The parts of one view; `topics` are numbered in their order, if they make parts."""
+    """The parts of one view. `topics` are numbered in their order, if there is a part for each
+    topic.
+    """
 
     view: str
     topics: tuple[str, ...]
 
     def parts_of(self, batch: pa.RecordBatch) -> tuple[list[str], NDArray[np.int64]]:
-        """The parts that rows of `batch` belong to, and for each row the number of its own."""
+        """Return the parts that rows of `batch` belong to, and the index among them for each
+        row.
+        """
         times = batch.column(TIME_OF[self.view]).cast(pa.int64())
         codes = times.to_numpy() // DAY_US
         if self.topics:
@@ -63,7 +68,9 @@ def _date(day: Any) -> str:
 
 
 def topic_folder(topic: str) -> str:
-    """`topic=orders`, with what is escaped in Hive's names escaped; BadName if it is too long."""
+    """Return the folder of a topic, such as `topic=orders`, escaped as Hive does. Raises BadName if
+    it is too long.
+    """
     folder = "topic=" + "".join(f"%{ord(c):02X}" if c in ESCAPED else c for c in topic)
     if len(folder.encode()) > FOLDER_BYTES_MAX:
         raise BadName(

@@ -1,4 +1,4 @@
-"""What an export has reached, written down beside its files, in `_fmq/export.json`.
+"""The manifest, `_fmq/export.json`: it says which positions are exported, beside the files.
 
 It is replaced as a whole, and durable before anything follows from it. What readers of such
 folders leave out begins with an underscore.
@@ -23,7 +23,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """A chunk whose files are made and are being put in their places."""
+    """A chunk whose files are made, and are now being moved to their places."""
 
     moves: dict[str, str]
     reached: dict[str, int]
@@ -31,7 +31,7 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was exported, and how."""
+    """What was exported, and with which arguments."""
 
     shape: Shape
     paths: dict[str, str] = field(default_factory=dict)
@@ -43,16 +43,14 @@ class Manifest:
     publishing: Publishing | None = None
 
     def published(self) -> Manifest:
-        """Return the manifest after the files are in their places."""
+        """Return the manifest to save after all files are in their places."""
         assert self.publishing is not None
         reached = self.reached | self.publishing.reached
         return replace(self, reached=reached, chunks=self.chunks + 1, publishing=None)
 
 
 def load(out: str) -> Manifest | None:
-    """Return the manifest at `out`; None if there is none; raise NotAnExport if it is something
-    else.
-    """
+    """Return the manifest at `out`, or None. Raises NotAnExport if the file is not a manifest."""
     path = os.path.join(out, FOLDER, NAME)
     try:
         with open(path, encoding="utf-8") as file:
@@ -83,7 +81,7 @@ def _decode(says: dict[str, Any], path: str) -> Manifest:
 
 
 def save(out: str, state: Manifest) -> None:
-    """Write `state` down; durable on return."""
+    """Save `state` as the manifest; durable on return."""
     folder = os.path.join(out, FOLDER)
     new, path = os.path.join(folder, f"{NAME}.new"), os.path.join(folder, NAME)
     with open(new, "w", encoding="utf-8") as file:
@@ -104,7 +102,9 @@ def sync_folder(path: str) -> None:
 
 
 def check_same(out: str, state: Manifest, shape: Shape, stores: dict[str, str]) -> None:
-    """OtherExport unless another run with `shape`, of `stores`, goes on with what is at `out`."""
+    """Raise OtherExport unless a run with `shape`, of `stores`, can continue the export at
+    `out`.
+    """
     was, now = asdict(state.shape), asdict(shape)
     for name, value in was.items():
         if now[name] != value:

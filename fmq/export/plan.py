@@ -1,4 +1,4 @@
-"""What is to be exported: chunks of splits, each of which is written and put in place as one."""
+"""The plan of an export: chunks of splits. Each chunk is written, and then published as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC = schema_of("messages", ["topic"], fleet=False)
 
 
 class Gap(NamedTuple):
-    """Positions that retention has dropped before they were exported."""
+    """Positions that retention dropped before they were exported."""
 
     path: str
     start: int
@@ -53,14 +53,16 @@ def plan(
     skip_gaps: bool,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Plan:
-    """Return what of `journals` comes after `reached`; raise Behind if some of it is gone."""
+    """Return what to export of `journals` beyond `reached`. Raises Behind if some of it was
+    dropped.
+    """
     splits: list[Split] = []
     gaps: list[Gap] = []
     ends: dict[str, int] = {}
     for journal in journals:
         store = journal.store.hex()
         start = reached.get(store, 0)
-        # A copy may be older than what was exported.
+        # A copy of a store may end before a position that was exported from the store.
         ends[store] = max(start, journal.visible_to)
         if gap := _gap(journal, start):
             if not skip_gaps:
@@ -74,19 +76,19 @@ def plan(
     if not chunks and any(reached.get(store) != end for store, end in ends.items()):
         chunks = [Chunk((), {})]
     if chunks:
-        # After the last messages there may be other records.
+        # Records without rows may follow the last messages. Count them as exported, too.
         chunks[-1].reached.update(ends)
     return Plan(tuple(chunks), tuple(gaps))
 
 
 def _gap(journal: Snapshot, start: int) -> Gap | None:
-    """Return what was dropped after `start`, if anything was."""
+    """Return the positions from `start` on that retention has dropped, or None."""
     lost = go_on(journal, ReadPoint(start), journal.visible_to, skip=True).skipped_bytes
     return Gap(journal.path, start, start + lost) if start and lost else None
 
 
 def topics_of(journals: Iterable[Snapshot], *, permissive: bool) -> tuple[str, ...]:
-    """All topics that have messages, sorted."""
+    """Return all topics that have messages, sorted."""
     found: set[str] = set()
     for journal in journals:
         unknown = []
@@ -101,7 +103,7 @@ def topics_of(journals: Iterable[Snapshot], *, permissive: bool) -> tuple[str, .
 
 
 def _topics_in(journal: Snapshot, segment: Segment, *, permissive: bool) -> set[str]:
-    """The topics in a segment that has no index, by its records."""
+    """Return the topics in a segment without an index, by reading its records."""
     found: set[str] = set()
     for split in journal.splits(EVERYTHING, start=segment.base, end=segment.limit):
         for batch in read_split(split, "messages", TOPIC, permissive=permissive):
@@ -110,7 +112,7 @@ def _topics_in(journal: Snapshot, segment: Segment, *, permissive: bool) -> set[
 
 
 def packed(splits: Iterable[Split], bytes_min: int) -> Iterator[list[Split]]:
-    """Consecutive splits together, until they have so many bytes."""
+    """Yield runs of consecutive splits, each of at least `bytes_min` bytes except for the last."""
     part: list[Split] = []
     size = 0
     for split in splits:
@@ -124,5 +126,5 @@ def packed(splits: Iterable[Split], bytes_min: int) -> Iterator[list[Split]]:
 
 
 def size_of(split: Split) -> int:
-    """The number of bytes of the journal in it."""
+    """Return how many bytes of the journal `split` covers."""
     return split.end - split.start

@@ -1,4 +1,4 @@
-"""How the rows of a view look in each format: the same whoever writes them.
+"""The columns and values of each view in each format. All engines write them alike.
 
 Parquet and its like take a view as it is, without the topic, which is told by the folder. JSON has
 no bytes and no times, and CSV no maps and lists either: there bytes are base64, times text in ISO
@@ -30,7 +30,7 @@ BEGINS_FORMULA = r"^(['=+\-@\t\r\n＝＋－＠])"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an export is like; the same for all its runs."""
+    """The arguments of an export that all its runs share."""
 
     format: str
     view: str
@@ -43,12 +43,12 @@ class Shape:
 
     @property
     def source(self) -> pa.Schema:
-        """The columns that are read."""
+        """Return the columns that are read from the journal."""
         return schema_of(self.view, None, fleet=self.fleet)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files."""
+        """Return the columns of the exported files."""
         empty = pa.RecordBatch.from_pylist([], self.source)
         return self.shaped(empty).schema
 
@@ -56,7 +56,7 @@ class Shape:
         return FolderLayout(self.view, topics if self.view == "messages" else ())
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of `batch`, with the columns of the files; NotText."""
+        """Return the rows of `batch` with the columns of the files. Raises NotText."""
         arrays, names = [], []
         for field in batch.schema:
             if field.name == "topic" and self.view == "messages":
@@ -154,7 +154,7 @@ def _json_text(column: pa.Array) -> pa.Array:
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """The values of a column, maps as dictionaries."""
+    """Return the values of a column, with maps as dictionaries."""
     values: list[Any] = column.to_pylist()
     if pa.types.is_map(column.type):
         return [None if value is None else dict(value) for value in values]
@@ -162,7 +162,7 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as Spark writes it: without spaces, letters as they are, bytes in base64."""
+    """Return `value` as Spark's JSON: without spaces, letters not escaped, bytes in base64."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_bytes_text)
 
 

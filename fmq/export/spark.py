@@ -1,4 +1,4 @@
-"""Making the files of a chunk with Spark: a task for some splits, on whatever executors there are.
+"""Making the files of a chunk with Spark: each task makes files of some splits, on any executor.
 
 Parquet is written by the tasks themselves; rows for other formats are handed to Spark's writers.
 
@@ -32,7 +32,7 @@ from fmq.table.split import Split
 Told = Callable[[int, int], None]
 LOOK_SECONDS = 0.3
 OPTIONS = {
-    # So that other readers of CSV agree: quotes are doubled, and spaces belong to what is there.
+    # Settings for other readers of CSV: quotes are doubled, and spaces are part of a value.
     "csv": {
         "header": "true",
         "escape": '"',
@@ -46,10 +46,11 @@ OPTIONS = {
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Rows stay in their order and are not sorted by part, as long as there are not more parts.
+    # Keep rows in their order. With more files than this, Spark would sort them by part.
     "spark.sql.maxConcurrentOutputFileWriters": "256",
 }
-# Where Spark's page may say why; the first of these that it has is the nearest to the cause.
+# Patterns that find the cause in Spark's long error text. The first one that matches is the nearest
+# to it.
 REASONS = (
     re.compile(r"^(?:\w+\.)*fmq\.[\w.]+: (.+)$", re.MULTILINE),
     re.compile(r"^Caused by: java\.io\.\S+: (.+)$", re.MULTILINE),
@@ -60,7 +61,7 @@ FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 
 
 class SparkEngine:
-    """Makes the files of chunks with the session that is running, or one of its own."""
+    """Makes the files of chunks with the Spark session that is running, or with a new one."""
 
     name = "spark"
 
@@ -69,13 +70,13 @@ class SparkEngine:
         self._layout = layout
         self._permissive = permissive
         running = fmq.spark.session("fmq export", spark__ui__showConsoleProgress="false")
-        # Settings of its own, so that those of the user's session stay as they are.
+        # A session with its own settings, so that the user's session keeps its settings.
         self._session: SparkSession = running.newSession()
         for name, value in SETTINGS.items():
             self._session.conf.set(name, value)
 
     def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
-        """The rows of `splits` as files in folders `part=...` of `staging`."""
+        """Write the rows of `splits` to files in the folders `part=...` of `staging`."""
         parts = [tuple(part) for part in packed(splits, SPLIT_BYTES)]
         write = self._make_files if self._shape.format == "parquet" else self._hand_rows_on
         with Counting(self._session, told) as (rows, size):
@@ -86,12 +87,12 @@ class SparkEngine:
                 raise _failed(error) from error
 
     def _make_files(self, tasks: Tasks, staging: str) -> None:
-        """Read the rows in Spark's Python tasks, so that no row goes through Java."""
+        """Write the files in Python tasks, so that no row passes through Java."""
         for made in self._frame(tasks, tasks.files_in(staging), FILES).collect():
             show(staging, made.file)
 
     def _hand_rows_on(self, tasks: Tasks, staging: str) -> None:
-        """Spark's own writer makes the files."""
+        """Let Spark's own writer make the files, from rows that Python tasks read."""
         rows = self._frame(tasks, tasks.rows_with_parts(), tasks.rows_schema)
         writer = rows.write.format(self._shape.format)
         writer.options(**OPTIONS.get(self._shape.format, {}))
@@ -104,7 +105,7 @@ class SparkEngine:
 
 
 class Counting:
-    """Tells rows and bytes while a job runs, from what its finished tasks have counted."""
+    """Reports rows and bytes while a job runs, as counted by the tasks that have finished."""
 
     def __init__(self, session: SparkSession, told: Told) -> None:
         self._counters = tuple(session.sparkContext.accumulator(0) for _ in range(2))
@@ -135,7 +136,7 @@ class Counting:
 
 
 def _failed(error: Exception) -> StorageError:
-    """Return the part of Spark's error that says why."""
+    """Return the part of Spark's error that states the cause."""
     text = str(error)
     why = next(found[-1] for reason in REASONS if (found := reason.findall(text)))
     kind = StorageFull if any(full in text for full in FULL) else ExportFailed

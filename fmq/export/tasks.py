@@ -1,4 +1,4 @@
-"""What an executor of Spark's does with some splits: it hands on their rows, or makes their files.
+"""The work of a Spark executor on some splits: return their rows, or make their files.
 
 Spark may run a task twice, at once or one after the other, and take the results of either. So each
 attempt makes files of its own, with names that nobody looks at; the driver is told those of the
@@ -29,7 +29,7 @@ FILES = pa.schema([pa.field("file", pa.string())])
 
 
 class Tasks(NamedTuple):
-    """What there is to do, for all tasks."""
+    """The work of one Spark job, for all its tasks."""
 
     splits: Sequence[Sequence[Split]]
     """By the number of the task."""
@@ -45,11 +45,13 @@ class Tasks(NamedTuple):
         return self.shape.schema.append(pa.field(PART, pa.string()))
 
     def rows_with_parts(self) -> Work:
-        """The rows, each with its part."""
+        """Yield the rows, each with its part."""
         return self._each(self._rows_of)
 
     def files_in(self, staging: str) -> Work:
-        """The names of files with the rows, made in folders `part=...` of `staging`."""
+        """Write the rows to files in the folders `part=...` of `staging`. Yield the names of the
+        files.
+        """
         return self._each(lambda number: self._files_of(number, staging))
 
     def _each(self, work: Callable[[int], Batches]) -> Work:

@@ -1,4 +1,4 @@
-"""What the engine asks of a filter of either kind, and what a text must be to become one."""
+"""The interface of both kinds of filter, and the check of a filter's text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ TEXT_CHARACTERS_MAX = 4096
 
 
 class Filter(Protocol):
-    """Which messages of a topic a group wants. Equal filters want the same messages."""
+    """A filter: the messages of a topic that a group wants. Equal filters want the same
+    messages.
+    """
 
     @property
     def kind(self) -> str:
-        """Return "tags" or "sql"; with `text` it is all that has to be stored."""
+        """Return "tags" or "sql". A filter is stored as its kind and its text."""
 
     @property
     def text(self) -> str:
@@ -23,18 +25,20 @@ class Filter(Protocol):
 
     @property
     def normal(self) -> str:
-        """Return the text in its normal form, which is the same for all equal filters."""
+        """Return the text in normal form. Equal filters have equal normal forms."""
 
     @property
     def tags_in_bytes(self) -> tuple[bytes, ...] | None:
-        """Return the tags of which a message must have one, as UTF-8; None if that is not all."""
+        """Return, as UTF-8, the tags that a message may have to be wanted; None if the filter needs
+        more than the tag.
+        """
 
     def matches_message(self, tag: str | None, headers: Mapping[str, str] | None) -> bool:
         """Return whether the group wants a message with this tag and these headers."""
 
 
 def checked(text: str) -> str:
-    """Return `text` if it may be stored as a filter's. Raises TypeError and BadFilter."""
+    """Return `text` if it may be stored as a filter. Raises TypeError and BadFilter."""
     if not isinstance(text, str):
         raise TypeError(f"{text!r}: a filter is made of a str. Nothing was changed.")
     if len(text) > TEXT_CHARACTERS_MAX:

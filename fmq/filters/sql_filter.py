@@ -1,4 +1,6 @@
-"""Filters on the headers: a condition in a part of SQL, compiled once and called per message."""
+"""Filters on the headers: a condition in a part of SQL, compiled once and called for each
+message.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from fmq.filters.sql_match import Test, test_of
 from fmq.filters.sql_parse import parse
 from fmq.filters.sql_tree import names_in, text_of
 
-TAG = "TAGS"  # the name under which RocketMQ's messages have their tag among the properties
+TAG = "TAGS"  # the name of the tag among the properties of RocketMQ's messages
 NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Which headers a group wants, by a condition."""
+    """A condition on the headers of a message."""
 
     text: str = field(compare=False)
     normal: str
@@ -33,16 +35,18 @@ class SqlFilter:
         """
         try:
             return self._test(headers.get) is True
-        except ValueError:  # of reading a number
+        except ValueError:  # a header could not be read as a number
             return False
 
     @property
     def tags_in_bytes(self) -> tuple[bytes, ...] | None:
-        """Return None: headers decide."""
+        """Return None: the tag alone does not decide."""
         return None
 
     def matches_message(self, tag: str | None, headers: Mapping[str, str] | None) -> bool:
-        """Return whether the condition is true; the header `TAGS` of it is the message's tag."""
+        """Return whether the condition is true. In it, the header `TAGS` stands for the message's
+        tag.
+        """
         if headers is None:
             headers = NO_HEADERS
         if self._reads_tag and tag is not None:

@@ -1,4 +1,4 @@
-"""A tree becomes closures, which are called for each message.
+"""Compiles a condition's tree to closures, which are called for each message.
 
 Each takes `get`, which gives a header by name, or None. A test gives true, false or unknown
 (None). Where a header is compared with a constant, the common case, a closure does it at once.
@@ -43,7 +43,7 @@ IS_PART: dict[str, Callable[[str, str], bool]] = {
 
 
 def test_of(node: Node) -> Test:
-    """Return the test for a condition."""
+    """Return the function that tests whether a condition is true, false or unknown."""
     match node:
         case Literal(bool() | None as value):
             return lambda get: value
@@ -71,7 +71,7 @@ def test_of(node: Node) -> Test:
 
 
 def _read(node: Node) -> Read:
-    """Return the function that reads a value, which may be a condition's."""
+    """Return the function that computes the value of `node`, which may be a condition."""
     match node:
         case HeaderName(name):
             return lambda get: get(name)
@@ -191,7 +191,7 @@ def _one_of(name: str, values: frozenset[str], negated: bool) -> Test:
 def _part_of(node: PartOf) -> Test:
     is_part, part, negated = IS_PART[node.word], node.part, node.negated
     if not part:
-        return lambda get: False  # negated or not, in RocketMQ
+        return lambda get: False  # in RocketMQ, negated or not
     read = _read(node.operand)
 
     def part_of(get: Get) -> bool:

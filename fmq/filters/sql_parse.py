@@ -1,4 +1,4 @@
-"""From the text of a condition to its tree. Refuses what can never be compared.
+"""Parses the text of a condition to a tree. It refuses values that can never be compared.
 
     condition   = term { "and" term } { "or" term { "and" term } }
     term        = comparison { ("=" | "<>") comparison | "is" ["not"] "null" }
@@ -35,8 +35,9 @@ from fmq.filters.sql_tree import (
     text_of,
 )
 
-NESTING_MAX = 64  # of brackets, and of the tree: they bound how deep the parser and a match recurse
-INTEGER_MAX = 2**63 - 1  # of a literal, as in Java
+# How deep brackets and the tree may nest. This bounds the recursion of parsing and matching.
+NESTING_MAX = 64
+INTEGER_MAX = 2**63 - 1  # of a number in the text, as in Java
 CONSTANTS = {"true": True, "false": False, "null": None}
 ORDERS = (">", ">=", "<", "<=")
 PARTS = ("contains", "startswith", "endswith")
@@ -50,7 +51,9 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """Reads the tokens of one text from left to right. Four calls deep for each bracket."""
+    """Reads the tokens of one text from left to right. Each bracket takes four calls of
+    recursion.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -63,18 +66,20 @@ class _Parser:
         return self._tokens[self._at]
 
     def _step(self) -> Token:
-        """Return the current token and go on after it."""
+        """Return the current token and step to the next."""
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _take(self, kind: str) -> bool:
-        """Go on after the current token if it is of this kind."""
+        """Step to the next token and return True if the current one is of `kind`."""
         taken = self._token.kind == kind
         self._at += taken
         return taken
 
     def _expect(self, kind: str, what: str) -> Token:
-        """Return the current token, which must be of this kind, and go on after it."""
+        """Return the current token and step to the next. Raises BadFilter if it is not of
+        `kind`.
+        """
         if self._token.kind != kind:
             raise self._refused(self._token, f"{what} is expected")
         return self._step()
@@ -83,7 +88,7 @@ class _Parser:
         return BadFilter(self._text, token.column, reason)
 
     def _checked(self, node: Node, token: Token) -> Node:
-        """Return `node`, unless it is nested too deeply."""
+        """Return `node`. Raises BadFilter if it is nested too deeply."""
         if node.depth > NESTING_MAX:
             raise self._refused(token, f"a condition is nested {NESTING_MAX} deep at most")
         return node
@@ -97,11 +102,11 @@ class _Parser:
         return self._as_condition(node, first)
 
     def _terms(self) -> Node:
-        """Read terms with `and` and `or` between them, of which `and` binds more tightly."""
+        """Read terms joined by `and` and `or`; `and` binds more tightly."""
         first = self._token
         node = self._term()
         if self._token.kind not in ("and", "or"):
-            return node  # which may be a value, in brackets
+            return node  # the brackets may hold a value instead of a condition
         groups = [[self._as_condition(node, first)]]
         while self._token.kind in ("and", "or"):
             is_or = self._step().kind == "or"
@@ -114,7 +119,7 @@ class _Parser:
         return self._checked(_any_of([_all_of(group) for group in groups]), first)
 
     def _as_condition(self, node: Node, first: Token, advice: str = "") -> Node:
-        """Return `node`, which begins with the token `first`, if its value is a truth."""
+        """Return `node`, whose first token is `first`. Raises BadFilter if it is no condition."""
         if isinstance(node, HeaderName):
             name = node.name
             reason = f"a header alone is no condition; write {name} = TRUE or {name} is not null"
@@ -261,7 +266,7 @@ class _Parser:
 
     def _integer(self, token: Token) -> int:
         digits = token.text.rstrip("lL")
-        # The length is looked at first: to convert thousands of digits is slow.
+        # Look at the length first: converting thousands of digits is slow.
         if len(digits) > len(str(INTEGER_MAX)) or int(digits) > INTEGER_MAX:
             raise self._refused(token, f"a whole number is at most {INTEGER_MAX}")
         return int(digits)
@@ -276,7 +281,7 @@ class _Parser:
 
 
 def _shown(node: Node) -> str:
-    """Return the text of `node`, or the beginning of a long one, for an error."""
+    """Return the text of `node` for an error; of a long text, the beginning."""
     text = text_of(node)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 

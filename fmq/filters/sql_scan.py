@@ -1,4 +1,4 @@
-"""The text of a condition as tokens. Knows which words are reserved, not what may follow what."""
+"""Cuts the text of a condition into tokens. It knows the reserved words and no grammar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORDS = {
     *("between", "in", "contains", "startswith", "endswith"),
 }
 
-# `*+` never gives back what it took, so no text takes more than linear time.
+# `*+` never backtracks, so the time for any text is linear.
 TOKEN = re.compile(
     r"""
       (?P<blank>   [ \t\n\r\f]+ | --[^\n\r]* | /\*.*?\*/ )
@@ -39,7 +39,7 @@ OTHERWISE = (
 
 
 class Token(NamedTuple):
-    """A piece of the text. `kind` is a reserved word, a sign, or what group of TOKEN it is."""
+    """One token. `kind` is a reserved word, a sign, or the name of its group in TOKEN."""
 
     kind: str
     text: str

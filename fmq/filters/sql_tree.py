@@ -1,4 +1,4 @@
-"""A condition as a tree, and its normal form. Knows neither tokens nor messages.
+"""A condition as a tree, and its normal form. This module knows neither tokens nor messages.
 
 The normal form is a text: lower-case words, one blank between tokens, no bracket that is not
 needed. Parsed again, it is the same tree.
@@ -14,38 +14,38 @@ Constant = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Node:
-    """A part of a condition, with the parts below it."""
+    """A part of a condition, with its own parts."""
 
     @property
     def below(self) -> tuple[Node, ...]:
-        """Return the parts that this one is made of."""
+        """Return the parts of this node."""
         return ()
 
     @cached_property
     def depth(self) -> int:
-        """Return how many nodes follow each other on the longest way down. O(1) if asked early:
-        each node below keeps its own.
+        """Return the length of the longest path down. Each node caches its depth, so asking from
+        the leaves up takes O(1) for each.
         """
         return 1 + max((node.depth for node in self.below), default=0)
 
 
 @dataclass(frozen=True)
 class HeaderName(Node):
-    """A header's value: a string, or unknown where the message has none."""
+    """The value of a header: a string, or unknown if the message does not have the header."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Literal(Node):
-    """A value that is written in the text."""
+    """A value that is written in the condition's text."""
 
     value: Constant
 
 
 @dataclass(frozen=True)
 class AllOf(Node):
-    """Conditions with `and` between them; none of them is an AllOf."""
+    """Conditions joined by `and`; none of them is an AllOf."""
 
     terms: tuple[Node, ...]
 
@@ -56,7 +56,7 @@ class AllOf(Node):
 
 @dataclass(frozen=True)
 class AnyOf(Node):
-    """Conditions with `or` between them; none of them is an AnyOf."""
+    """Conditions joined by `or`; none of them is an AnyOf."""
 
     terms: tuple[Node, ...]
 
@@ -78,7 +78,7 @@ class Not(Node):
 
 @dataclass(frozen=True)
 class Compare(Node):
-    """Two values and one of `= <> > >= < <=`."""
+    """A comparison of two values by `= <> > >= < <=`."""
 
     sign: str
     left: Node
@@ -91,7 +91,7 @@ class Compare(Node):
 
 @dataclass(frozen=True)
 class IsNull(Node):
-    """Whether a value is unknown; `negated` asks whether it is known."""
+    """A test whether a value is unknown; if `negated`, whether it is known."""
 
     operand: Node
     negated: bool
@@ -103,7 +103,7 @@ class IsNull(Node):
 
 @dataclass(frozen=True)
 class Between(Node):
-    """Whether a number lies between two others, or is one of them."""
+    """A test whether a number is from `low` to `high`, both included."""
 
     operand: Node
     low: Node
@@ -117,7 +117,7 @@ class Between(Node):
 
 @dataclass(frozen=True)
 class OneOf(Node):
-    """Whether a header has one of some values, which are sorted."""
+    """A test whether a header has one of some values, which are sorted."""
 
     header: HeaderName
     values: tuple[str, ...]
@@ -130,7 +130,7 @@ class OneOf(Node):
 
 @dataclass(frozen=True)
 class PartOf(Node):
-    """Whether a string contains another one, or starts or ends with it; `word` says which."""
+    """A test whether a string contains another, or starts or ends with it. `word` says which."""
 
     word: str
     operand: Node
@@ -150,7 +150,7 @@ def is_condition(node: Node) -> bool:
 
 
 def names_in(node: Node) -> set[str]:
-    """Return the names of the headers that a condition looks at."""
+    """Return the names of the headers in a condition."""
     found = {node.name} if isinstance(node, HeaderName) else set()
     return found.union(*map(names_in, node.below))
 

@@ -1,4 +1,4 @@
-"""How values are read and compared: the rules of RocketMQ, for headers that are all strings.
+"""How values are read and compared: by RocketMQ's rules, for headers that are all strings.
 
 Unknown is None, as everywhere in a condition. What cannot be compared raises ValueError, which
 ends the whole match.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fmq.filters.sql_tree import Constant
 
-EXACT_BELOW = 2.0**53  # every whole number up to here is a float
+# A float holds every whole number below this exactly.
+EXACT_BELOW = 2.0**53
 
 
 def number_of(text: str) -> int | float:
@@ -23,7 +24,9 @@ def number_of(text: str) -> int | float:
 
 
 def _unusual_number(text: str, value: float) -> int | float:
-    """Return a large number. Raises ValueError for what Python reads as one and Java does not."""
+    """Return a large number. Raises ValueError for spellings that Python reads and Java does
+    not.
+    """
     if "_" in text or not text.isascii():
         raise ValueError("no plain digits")
     digits = text.strip()
@@ -37,19 +40,22 @@ def _unusual_number(text: str, value: float) -> int | float:
 def _whole_number(digits: str) -> int:
     try:
         return int(digits)
-    except ValueError:  # too many digits for Python, which takes quadratic time for them
-        from decimal import Decimal  # here: it is slow to import
+    # Python refuses so many digits, as converting them takes quadratic time.
+    except ValueError:
+        from decimal import Decimal  # imported here, because it is slow
 
         return Decimal(digits)  # type: ignore[return-value]  # it compares with ints and floats
 
 
 def truth_of(text: str) -> bool:
-    """Return whether a header says true; every other text says false, as in Java."""
+    """Return True for a header that says true in any case. Every other text counts as false, as in
+    Java.
+    """
     return text.lower() == "true"
 
 
 def equal(left: Constant, right: Constant) -> bool | None:
-    """Return whether two values are equal, None if that is unknown.
+    """Return whether two values are equal; None if that is unknown.
 
     Two unknown values are equal. A known value and an unknown one are not, but the result is
     unknown if the unknown one is the left one. RocketMQ does the same.
@@ -63,7 +69,7 @@ def equal(left: Constant, right: Constant) -> bool | None:
     if isinstance(right, str):
         return _spells(right, left)
     if isinstance(left, bool) is not isinstance(right, bool):
-        return False  # a truth and a number: True equals 1 in Python only
+        return False  # a truth is no number, though in Python True equals 1
     return left == right
 
 
@@ -74,5 +80,5 @@ def _spells(text: str, value: int | float | bool) -> bool:
 
 
 def opposite(known: bool | None) -> bool | None:
-    """Return the opposite; of unknown, unknown."""
+    """Return the opposite of a truth value; of unknown (None), unknown."""
     return None if known is None else not known

@@ -1,4 +1,4 @@
-"""Filters that were stored as a kind and a text."""
+"""Makes a filter again from the kind and the text that were stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fmq.filters.interface import Filter
 from fmq.filters.sql_filter import SqlFilter, sql
 from fmq.filters.tag_filter import TagFilter, tags
 
-# The names are stored: never change or reuse one.
+# The kinds are stored on disk: never change or reuse one.
 MADE_BY: dict[str, Callable[[str], Filter]] = {TagFilter.kind: tags, SqlFilter.kind: sql}
 
 

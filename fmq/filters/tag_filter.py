@@ -1,4 +1,4 @@
-"""Filters on the tag: one of some words, compared as strings.
+"""Filters on the tag: a message needs one of some tags, compared as strings.
 
 RocketMQ's broker compares hashes of tags, and its client compares the tags once more. Here only
 tags are compared, so a collision of hashes cannot come through.
@@ -15,31 +15,32 @@ from fmq.filters.interface import checked
 
 ALL = "*"
 OR = "||"
-BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim() removes; other spaces belong to a tag
+# The characters that Java's trim() removes. Other spaces belong to a tag.
+BLANKS = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """Which tags a group wants: all, or those of a set."""
+    """The tags that a group wants: all, or those of a set."""
 
     text: str = field(compare=False)
     normal: str
-    _wanted: frozenset[str] | None = field(compare=False, repr=False)  # None: all
+    _wanted: frozenset[str] | None = field(compare=False, repr=False)  # None: all tags
 
     kind: ClassVar[str] = "tags"
 
     @property
     def tags_in_bytes(self) -> tuple[bytes, ...] | None:
-        """Return the tags that are wanted, as UTF-8; None for all."""
+        """Return the wanted tags as UTF-8; None for all."""
         return None if self._wanted is None else tuple(tag.encode() for tag in self._wanted)
 
     def matches(self, tag: str | None) -> bool:
-        """Return whether `tag` is wanted. A message without a tag is, if all are."""
+        """Return whether `tag` is wanted. A message without a tag is wanted if all tags are."""
         wanted = self._wanted
         return wanted is None or tag in wanted
 
     def matches_message(self, tag: str | None, headers: Mapping[str, str] | None) -> bool:
-        """Return whether `tag` is wanted; the headers are not looked at."""
+        """Return whether `tag` is wanted. The headers do not matter."""
         wanted = self._wanted
         return wanted is None or tag in wanted
 

@@ -1,4 +1,4 @@
-"""Descriptors of open files: the flags to open with, the mode a file is given, closing."""
+"""File descriptors: the flags to open them with, the mode of a new file, closing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ try:
     import fcntl  # noqa: F401
 
     IS_POSIX = True
-except ImportError:  # Windows: `import fmq` works, and RealDisk refuses
+except ImportError:  # on Windows `import fmq` works, and RealDisk refuses
     IS_POSIX = False
 
-FILE_MODE = 0o600  # unless others are asked for
+FILE_MODE = 0o600  # the mode of new files, unless Options name another
 # O_NONBLOCK has no effect on a file. It avoids waiting for a named pipe.
 UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK if IS_POSIX else 0
 
@@ -27,16 +27,16 @@ def close(fd: int) -> None:
 
 
 def directory_mode(file_mode: int) -> int:
-    """Return the mode of a directory whose files have `file_mode`: a user who may read them may
+    """Return the mode of a directory whose files have `file_mode`: users who may read the files may
     enter it.
     """
     return file_mode | (file_mode & 0o444) >> 2
 
 
 def set_mode(fd: int, mode: int) -> None:
-    """Set the mode of the open file `fd`, which the umask may have narrowed, if this user
-    owns it.
+    """Set the mode of the open file `fd`, if this user owns it. The umask may have narrowed the
+    mode.
     """
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
-        with contextlib.suppress(PermissionError):  # another user made it
+        with contextlib.suppress(PermissionError):  # another user made the file
             os.fchmod(fd, mode)

@@ -16,7 +16,7 @@ from fmq.posix.locks import lock_past_looks
 from fmq.posix.page import RealPage
 from fmq.posix.writing import Writer
 
-NEW = ".new"  # the suffix of a page that is being made
+NEW = ".new"  # the suffix of a page that is being written
 
 
 class RealDirectory:
@@ -32,8 +32,8 @@ class RealDirectory:
         is_local: bool = True,
         file_mode: int = FILE_MODE,
     ) -> None:
-        """`remote` is the kind of file system if it must not be written. `is_local` is False also
-        if it is remote and may be written.
+        """`remote` names the kind of file system if fmq must not write to it, else None. `is_local`
+        is False for all remote file systems.
         """
         self.path = path
         self.file_mode = file_mode
@@ -43,7 +43,7 @@ class RealDirectory:
         self._is_local = is_local
 
     def names(self) -> list[str]:
-        if self._fd < 0:  # listdir(-1) would list another directory
+        if self._fd < 0:  # the directory is closed, and listdir(-1) would list another one
             raise OSError(errno.EBADF, f"{self.path}: closed")
         return os.listdir(self._fd)
 
@@ -61,7 +61,7 @@ class RealDirectory:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        # A spare that becomes a segment may be of an engine with another mode.
+        # A spare that becomes a segment may have been made by an engine with another mode.
         with contextlib.suppress(OSError):
             fd = os.open(new, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
             try:
@@ -118,7 +118,7 @@ class RealDirectory:
             if not lock_past_looks(fd):
                 raise OSError(errno.EAGAIN, "another program has locked the page", new)
             set_mode(fd, self.file_mode)
-            # Written, so that a full disk refuses it here and not when it is mapped.
+            # Write zeros, so that a full disk refuses the page here and not when it is mapped.
             os.pwrite(fd, bytes(PAGE_BYTES), 0)
             page = RealPage(fd, remove=remove)
             begin(page)
@@ -128,7 +128,7 @@ class RealDirectory:
             if page is None:
                 close(fd)
             else:
-                page.close(keep=True)  # the file from before may have the name
+                page.close(keep=True)  # a page of an earlier engine may have this name now
             with contextlib.suppress(OSError):
                 os.unlink(new, dir_fd=self._fd)
             raise
@@ -143,7 +143,7 @@ class RealDirectory:
             raise
 
     def _check_shares_pages(self) -> None:
-        """Raise OSError if another machine serves the files: a page that is mapped there is not
+        """Raise OSError if another machine serves the files: what it writes to a mapped page is not
         seen here.
         """
         if not self._is_local:

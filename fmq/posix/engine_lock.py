@@ -10,21 +10,22 @@ from fmq.errors import Locked
 from fmq.posix.descriptors import FILE_MODE, UNFOLLOWED, close, set_mode
 from fmq.posix.locks import has_locks, is_only_shared, lock_past_looks, share, unlock
 
-WORDS_BYTES_MAX = 200  # of LOCK
+WORDS_BYTES_MAX = 200  # the size of LOCK, at most
 
 
 class EngineLock:
-    """The lock of one directory, whether it is taken or not."""
+    """The lock of one directory, which this process may hold or not."""
 
     def __init__(self, directory: int, path: str, name: str, file_mode: int) -> None:
-        """`directory` is the descriptor of the directory at `path`; `name` that of LOCK in it."""
+        """`directory` is the descriptor of the directory at `path`; `name` is the name of LOCK."""
         self._directory = directory
         self._path = path
         self._name = name
         self._file_mode = file_mode
 
     def take(self, *, is_local: bool) -> Callable[[], None]:
-        """Lock the directory. Return what releases it; raise Locked if another engine has it.
+        """Lock the directory and return a function that releases the lock. Raises Locked if another
+        engine has it.
 
         `is_local` says that the lock of the directory itself keeps all other engines away.
         """
@@ -38,15 +39,17 @@ class EngineLock:
                 raise self._locked()
             kept.append(self._open())
             if is_local and has_locks(kept[0]) and is_only_shared(kept[1]):
-                # `fmq.check` shares it while it reads. A new file lets the engine open at once, and
-                # shows the check that an engine was here (recovery/lock_check.py).
+                # `fmq.check` shares the lock of this file while it reads. A new file lets the
+                # engine open at once, and shows the check that an engine was here
+                # (recovery/lock_check.py).
                 close(kept.pop())
                 os.unlink(self._name, dir_fd=self._directory)
                 kept.append(self._open())
             if not lock_past_looks(kept[1]):
                 raise self._locked()
             set_mode(kept[1], self._file_mode)
-            # In this order: on a full disk there may be no room for a new file.
+            # Write before truncating: on a full disk there may be no room to write to an empty
+            # file.
             os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
         except BaseException:
             while kept:
@@ -55,12 +58,14 @@ class EngineLock:
         owner = os.getpid()
 
         def release() -> None:
-            # A second call does nothing: the numbers may belong to other files by now.
+            # A second call finds nothing to close: its descriptors may belong to other files by
+            # now.
             while kept:
-                # A child that has not closed its copy, or called exec, would keep the lock. And a
-                # child that closes its copy must not unlock its parent.
+                # A forked child with a copy of the descriptor would keep the lock until it closes
+                # it or calls exec. So the parent unlocks, and a child does not.
                 if os.getpid() == owner:
-                    # If it fails: where no child has a copy, closing releases the lock, too.
+                    # An error is harmless: closing releases the lock, too, unless a child has a
+                    # copy.
                     with contextlib.suppress(OSError):
                         unlock(kept[-1])
                 close(kept.pop())
@@ -73,13 +78,13 @@ class EngineLock:
         )
 
     def holder(self) -> Locked | None:
-        """Return the error that names the engine that has the lock; None if none has it."""
+        """Return a Locked error that names the engine with the lock; None if no engine has it."""
         kept = [self._itself()]
         try:
             free = share(kept[0])
             if free:
-                # A user who may not read it looks at the directory only, which an engine locks,
-                # too.
+                # A user who may not read LOCK checks only the directory, which an engine locks as
+                # well.
                 with contextlib.suppress(FileNotFoundError, PermissionError):
                     kept.append(
                         os.open(self._name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._directory)
@@ -91,9 +96,7 @@ class EngineLock:
         return None if free else self._locked()
 
     def _itself(self) -> int:
-        """Return a new descriptor of the directory, so that a lock ends with it and with no
-        other.
-        """
+        """Return a new descriptor of the directory. A lock taken on it ends with it alone."""
         return os.open(".", os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._directory)
 
     def _locked(self) -> Locked:
@@ -101,7 +104,7 @@ class EngineLock:
             fd = os.open(self._name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._directory)
         except FileNotFoundError:
             return Locked(self._path, f"an engine whose {self._name} has been removed")
-        except OSError:  # not every user may read LOCK
+        except OSError:  # this user may not read LOCK
             return Locked(self._path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
@@ -112,12 +115,12 @@ class EngineLock:
 
 
 def _own_words() -> bytes:
-    """Return the text of LOCK while this process writes. It names the host, for a reader of a copy
-    of the directory, and because each container has a process 1.
+    """Return the text that LOCK has while this process writes. It names the host: a copy of the
+    directory may be read elsewhere, and each container has a process 1.
     """
     return f"process {os.getpid()}\nhost {host_name()}\n".encode()
 
 
 def host_name() -> str:
-    """Return the name of this machine, as LOCK files have it."""
+    """Return the name of this machine, as LOCK files state it."""
     return os.uname().nodename

@@ -13,7 +13,7 @@ from fmq.posix.locks import lock, share
 from fmq.posix.writing import Writer
 
 OPEN_FILES = "/proc/self/fd"
-IOV_MAX = 1024  # buffers that one pwritev takes on Linux
+IOV_MAX = 1024  # the number of buffers that one pwritev takes on Linux
 # The page cache keeps the zeros in folios of this size. A later synced write walks through all
 # blocks of the folios that it touches: see benchmarks/zeros.py.
 ZEROS_BYTES = 128 << 10
@@ -32,7 +32,7 @@ class RealFile:
 
     def read(self, offset: int, size: int) -> bytes:
         if size > UNCHECKED_BYTES_MAX:
-            # The kernel takes any size, but Python allocates all of it first.
+            # The kernel takes any size, but Python allocates all of it before reading.
             size = max(0, min(size, self.size() - offset))
         try:
             data = os.pread(self._fd, size, offset)
@@ -64,7 +64,9 @@ class RealFile:
             raise
 
     def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
-        """Go on after a short write. The next call says why it was short."""
+        """Write the rest after a short write. The next system call tells why the first was
+        short.
+        """
         while written < len(data):
             more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, flags)
             if not more:
@@ -87,8 +89,8 @@ class RealFile:
             raise
 
     def _name(self, error: OSError) -> None:
-        """Put the name of the file into `error`: the system call knows only a number. It is the
-        present name, as spares become segments.
+        """Add the present name of the file to `error`. The system call knows only a number, and a
+        file changes its name when a spare becomes a segment.
         """
         error.filename = self._path
         with contextlib.suppress(OSError):

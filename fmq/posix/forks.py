@@ -1,4 +1,4 @@
-"""What is called around the forks of this process."""
+"""Functions to call before and after each fork of this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fmq.posix.descriptors import IS_POSIX
 
 
 def after_fork_in_child(call: Callable[[], None]) -> None:
-    """Have `call` run first of all in each forked child."""
+    """Call `call` in each forked child, before any other such function."""
     if IS_POSIX:
         os.register_at_fork(after_in_child=call)
 
@@ -17,6 +17,6 @@ def after_fork_in_child(call: Callable[[], None]) -> None:
 def around_forks(
     before: Callable[[], None], in_parent: Callable[[], None], in_child: Callable[[], None]
 ) -> None:
-    """Have these called before each fork, and after it in the parent and in the child."""
+    """Call `before` ahead of each fork, and after it `in_parent` and `in_child`."""
     if IS_POSIX:
         os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)

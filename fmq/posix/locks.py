@@ -1,4 +1,4 @@
-"""Locks on open files, as flock knows them: alone, or shared with others. No call waits.
+"""Locks on open files by flock: exclusive, or shared with other processes. No call waits.
 
 It is flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
 """
@@ -15,20 +15,25 @@ from fmq.posix.descriptors import IS_POSIX
 if IS_POSIX:
     import fcntl
 
-# How often to try a lock that another program looks at: longer than any look takes.
+# How often to try a lock that another program holds for a short look, more often than any look
+# takes.
 LOOKS_MAX = 100
 LOOK_SECONDS = 0.005
-# The errors of remote file systems for a lock on a directory.
+# Errors with which remote file systems refuse a lock on a directory.
 NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 
 
 def lock(fd: int) -> bool:
-    """Lock the open file `fd` alone; return False if another program has it or shares it."""
+    """Take the exclusive lock of the file `fd`. Return False if another program has or shares the
+    lock.
+    """
     return _flock(fd, fcntl.LOCK_EX)
 
 
 def share(fd: int) -> bool:
-    """Share the lock of the open file `fd`; return False if another program has it alone."""
+    """Take a shared lock of the file `fd`. Return False if another program has the exclusive
+    lock.
+    """
     return _flock(fd, fcntl.LOCK_SH)
 
 
@@ -43,14 +48,15 @@ def _flock(fd: int, how: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # A directory whose file system has no such locks counts as locked.
+        # If the file system has no locks on directories, the directory counts as locked.
         if error.errno not in NO_LOCKS or not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise
     return True
 
 
 def lock_past_looks(fd: int) -> bool:
-    """Lock the open file `fd` for an engine; return False if another engine has the lock.
+    """Take the exclusive lock of the file `fd` for an engine. Return False if another engine has
+    it.
 
     An engine never shares its lock. If the lock can be shared, another program is only looking
     whether there is an engine (`locked_by`): wait for it.
@@ -66,7 +72,9 @@ def lock_past_looks(fd: int) -> bool:
 
 
 def has_locks(fd: int) -> bool:
-    """Lock the directory `fd` alone; return False if its file system has no such locks."""
+    """Take the exclusive lock of the directory `fd`. Return False if its file system has no such
+    locks.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -75,7 +83,7 @@ def has_locks(fd: int) -> bool:
 
 
 def is_only_shared(fd: int) -> bool:
-    """Take the lock of the file `fd`, or share it; return whether it could only be shared. Then
-    other programs share it, and no engine has it.
+    """Take the exclusive or else the shared lock of the file `fd`. Return whether only the shared
+    one could be had: then other programs share it, and no engine has it.
     """
     return not lock(fd) and share(fd)

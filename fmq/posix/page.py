@@ -1,4 +1,4 @@
-"""A page of a file that the processes of one machine map, and share."""
+"""A file of one page that processes of one machine share by mapping it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class RealPage:
-    """A file of this machine that is mapped."""
+    """A mapped file of this machine."""
 
     def __init__(self, fd: int, *, remove: Callable[[], None] | None = None) -> None:
-        """Take over `fd`. The maker passes `remove`, which removes the name."""
+        """Take over `fd`. The process that made the page passes `remove`, which removes its
+        file.
+        """
         self.boot = _boot()
         access = mmap.ACCESS_READ if remove is None else mmap.ACCESS_WRITE
         try:
             self._mapped = mmap.mmap(fd, PAGE_BYTES, access=access)
-        except ValueError as error:  # the file is shorter
+        except ValueError as error:  # the file is shorter than a page
             raise OSError(errno.EINVAL, str(error)) from None
         self.words = memoryview(self._mapped).cast("Q")
         self._fd = fd
@@ -45,7 +47,7 @@ class RealPage:
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
-        # The child of a fork has a copy: closing that changes nothing for its parent.
+        # A forked child only has a copy: closing the copy must not remove the parent's file.
         if self._remove is not None and os.getpid() == self._maker:
             if not keep:
                 with contextlib.suppress(OSError):
@@ -58,7 +60,7 @@ class RealPage:
 
 
 def _boot() -> bytes:
-    """Return the id of this start of the kernel, as 16 bytes; raise OSError if it has none."""
+    """Return the kernel's boot id as 16 bytes. Raises OSError if there is none."""
     fd = os.open(BOOT, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return bytes.fromhex(os.read(fd, 36).decode("ascii").replace("-", ""))

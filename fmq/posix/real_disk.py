@@ -1,4 +1,4 @@
-"""The disk of this machine: which directories it opens and makes, and which it refuses."""
+"""The disk of this machine: the directories that it opens or makes, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RealDisk:
         )
 
     def _make(self, path: str) -> bool:
-        """Make the directory at `path`; return False if it existed."""
+        """Make the directory at `path`. Return False if it existed."""
         made = True
         try:
             os.mkdir(path, 0o700)
@@ -64,13 +64,15 @@ class RealDisk:
             made = False
         except (FileNotFoundError, NotADirectoryError) as error:
             raise no_parent(path) from error
-        # Also if it existed: the process that made it may have died before it synced the parent.
+        # Sync the parent even if the directory existed: the process that made it may have died
+        # before its sync.
         try:
             parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
         except PermissionError:
-            # It may be entered and not read, as other users' directories.
+            # The user may be allowed to enter the parent directory and not to read it.
             if not made:
-                return False  # the user who made it may sync it, this user may not
+                # this user may not sync the parent; the user who made the directory may
+                return False
             with contextlib.suppress(OSError):
                 os.rmdir(path)
             raise
@@ -90,7 +92,7 @@ def _remote_kind(path: str) -> str | None:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             return remote_kind(os.path.realpath(path), mounts.read())
     except OSError:
-        return None  # a kernel without this list: then no file system is refused
+        return None  # this kernel has no such list, so no file system is refused
 
 
 def absolute(path: str) -> str:

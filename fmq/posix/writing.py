@@ -1,4 +1,4 @@
-"""The system call that a file is written with."""
+"""The system call with which files are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from fmq.disk import Buffer
 
-# As os.pwritev: file, buffers, position, flags; returns how many bytes it wrote.
+# The signature of os.pwritev: file, buffers, position, flags; returns how many bytes it wrote.
 Writer = Callable[[int, Sequence[Buffer], int, int], int]
 
 
@@ -19,7 +19,7 @@ def gil_holding_writer() -> Writer:
     Keeping it makes a send many times faster there. The price: all other Python threads stand still
     while the disk syncs.
     """
-    import ctypes  # imported here, because few programs need it and it is slow to import
+    import ctypes  # imported here, because it is slow and few programs need it
 
     libc = ctypes.PyDLL(None, use_errno=True)
     pwritev2 = libc.pwritev2

@@ -34,12 +34,15 @@ FORMAT = 1
 HEAD = Struct("<4sIIIQ")
 CRC_END = 8
 SLOTS = ("checkpoint.0", "checkpoint.1")
-PART = ".part"  # the index of the segment being written, up to the checkpoint
+# the suffix of a part file: the index of the segment being written, as of the checkpoint
+PART = ".part"
 TORN = "its checksum does not match"
 
 
 class Checkpoint(NamedTuple):
-    """What had been applied, and was durable, at one instant."""
+    """The state of the journal at one moment. All of it was durable when the checkpoint was
+    written.
+    """
 
     store: str
     applied_upto: int
@@ -65,9 +68,12 @@ def encode(checkpoint: Checkpoint) -> bytes:
     return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
 
 
-@lru_cache(maxsize=4)  # a follower of a live engine reads the same slots again and again
+# a follower of a running engine reads the slots again and again, mostly unchanged
+@lru_cache(maxsize=4)
 def decode(data: bytes) -> Checkpoint | None:
-    """Return the checkpoint that `data` begins with; None if it is not sound. Never change it."""
+    """Return the checkpoint at the start of `data`; None if it is not sound. It is cached: do not
+    change it.
+    """
     if len(data) < HEAD.size:
         return None
     magic, crc, size, version, generation = HEAD.unpack_from(data)
@@ -85,7 +91,7 @@ def decode(data: bytes) -> Checkpoint | None:
 
 
 def _check(checkpoint: Checkpoint, generation: int) -> None:
-    """Raise ValueError or TypeError for a value that no engine writes."""
+    """Raise ValueError or TypeError for a value that an engine never writes."""
     check_text("the store", checkpoint.store)
     check_number("applied_upto", checkpoint.applied_upto)
     check_number("scan_from", checkpoint.scan_from, 0, checkpoint.applied_upto + 1)
@@ -112,7 +118,8 @@ def _last_base(checkpoint: Checkpoint) -> int:
         check_number("chain", chain, 0, 1 << 32)
         for each in check_list("an epoch", epoch, len(epoch[:1])):
             check_number("epoch", each, 0, 1 << 32)
-    # A crash may have left the last one empty. Then what is applied ends in the one before it.
+    # A crash may have left the last segment empty. Then `applied_upto` is the end of the one
+    # before.
     nothing_in_it = before != -1 and checkpoint.applied_upto == before
     low = before if nothing_in_it else base + HEADER_BYTES
     if limit == -1 or not low <= checkpoint.applied_upto <= limit:
@@ -121,7 +128,7 @@ def _last_base(checkpoint: Checkpoint) -> int:
 
 
 class Slots(NamedTuple):
-    """What the two slots say."""
+    """The newest checkpoint of the two slots, and what is wrong with unusable ones."""
 
     newest: Checkpoint | None
     """The newest sound checkpoint of this store, if there is one."""
@@ -145,13 +152,15 @@ def read_slots(directory: Directory, store: bytes) -> Slots:
             break
         unusable[name] = "it is no checkpoint of this store"
     if newest is not None:
-        both = newest.generation > 1  # the first checkpoint is alone
+        both = newest.generation > 1  # the first checkpoint fills one slot only
     else:
         with_part = has_part(directory)
         if not with_part and unusable == {SLOTS[1]: TORN}:
-            # The first checkpoint writes its slot before its part, so it never became durable.
+            # The first checkpoint writes its slot before its part. Without a part it never became
+            # durable.
             unusable = {}
-        # A journal that was killed before its first checkpoint has neither slots nor a part.
+        # A journal whose engine was killed before its first checkpoint has neither slots nor a
+        # part.
         both = bool(unusable) or with_part
     if both:
         unusable |= dict.fromkeys(missing, "it is missing")
@@ -159,12 +168,12 @@ def read_slots(directory: Directory, store: bytes) -> Slots:
 
 
 def has_part(directory: Directory) -> bool:
-    """Return whether there is a part of an index, which only a checkpoint writes."""
+    """Return whether there is a part file, which only a checkpoint writes."""
     return any(name.endswith(PART) for name in directory.names())
 
 
 def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
-    """Raise Damaged if all sound checkpoints are of another store than the segment at `base`.
+    """Raise Damaged if all sound checkpoints belong to another store than the segment at `base`.
 
     The segment is of `store`. No engine leaves that, so a file was replaced.
     """
@@ -209,7 +218,7 @@ def _by_generation(sound: dict[str, bytes]) -> list[str]:
 
 
 def _slot(directory: Directory, name: str) -> bytes | None:
-    """Return what a slot holds; None if it is not sound. Raises OSError."""
+    """Return the bytes of a slot; None if they are not sound. Raises OSError."""
     file = directory.open(name)
     try:
         head = file.read(0, HEAD.size)
@@ -217,7 +226,8 @@ def _slot(directory: Directory, name: str) -> bytes | None:
             return None
         magic, crc, size, *_ = HEAD.unpack(head)
         if magic != MAGIC:
-            return None  # the checksum does not cover it
+            # The checksum does not cover the magic bytes, so they are compared.
+            return None
         checked = read_checked(file, CRC_END, HEAD.size - CRC_END + size, crc)
     finally:
         file.close()
@@ -229,15 +239,15 @@ def _generation(data: bytes) -> int:
 
 
 class CheckpointWriter:
-    """Writes the two slots in turn."""
+    """Writes checkpoints to the two slots in turn."""
 
     def __init__(self, directory: Directory, generation: int) -> None:
-        """`generation` is the largest that there is."""
+        """Go on after `generation`, the largest one in the slots."""
         self._directory = directory
         self.generation = generation
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Make `checkpoint`, of the next generation, durable."""
+        """Write `checkpoint` to the next slot; durable on return."""
         assert checkpoint.generation == self.generation + 1
         assert checkpoint.scan_from <= checkpoint.applied_upto
         data = encode(checkpoint)

@@ -32,7 +32,7 @@ ATTEMPTS = 5
 
 
 class _Begun(NamedTuple):
-    """A replay that has run, with the damage that stopped it, and the damage that will stay."""
+    """A replay after its first run, the damage that ended it, and damage that it has passed."""
 
     replay: Replay
     damage: Damaged | None
@@ -40,27 +40,28 @@ class _Begun(NamedTuple):
 
 
 def _listen(replay: Replay, told: Told) -> None:
-    """Let `replay` take as durable what a page says, and read no further if its engine is open."""
+    """Take as durable what the page says. If its engine is open, let `replay` read no further."""
     replay.prove(told.durable_to)
     replay.told = told.durable_to if told.is_open else 0
 
 
 class Follower:
-    """The state of a journal, as far as it is proven durable."""
+    """The state of a journal that another process writes, as far as it is proven durable."""
 
     ledger: Ledger
     catalog: Catalog
     segments: list[Segment]
 
     def __init__(self, directory: Directory, lock: RLock, *, undecided: bool = True) -> None:
-        """Without `undecided`, read only what comes after the checkpoint, however far back the
-        oldest undecided transaction was prepared. The undecided ones are not known then.
+        """Without `undecided`, read only what comes after the checkpoint, even if undecided
+        transactions were prepared before it. Those transactions are then not known.
         """
         self._directory = directory
         self._knows_undecided = undecided
         self._lock = lock
-        self.damage: Damaged | None = None  # what stopped it
-        self._lasting: Damaged | None = None  # damage before the place where a refresh reads on
+        self.damage: Damaged | None = None  # damage that ended the last replay
+        # Damage before the place from which a refresh reads on, so a refresh does not see it again.
+        self._lasting: Damaged | None = None
         self.gone: NotAStore | None = None  # why the journal cannot be followed any more
         self._interrupted_by: BaseException | None = None
         self._changing = Section(self._note_interrupt)
@@ -76,8 +77,8 @@ class Follower:
             raise
 
     def _look(self) -> Layout:
-        """Return the names. Raises NotAStore if there is no journal any more."""
-        for _ in range(ATTEMPTS):  # one look may miss a name that is just being replaced
+        """Return the names in the directory. Raises NotAStore if there is no journal any more."""
+        for _ in range(ATTEMPTS):  # one look may miss a name that is being replaced
             try:
                 layout = look(self._directory)
             except FileNotFoundError:
@@ -97,7 +98,7 @@ class Follower:
         return read_header(self._directory, self._look().bases[-1]).store
 
     def _check_store(self, store: bytes) -> None:
-        """Raise NotAStore if the journal is not the one that was opened."""
+        """Raise NotAStore if another journal has taken the place of the one that was opened."""
         if store != self.store:
             raise self._no_longer(
                 f"the journal has been replaced by another one, of the store {store.hex()}"
@@ -111,7 +112,7 @@ class Follower:
         )
 
     def _start_over(self) -> None:
-        """Begin anew at the newest checkpoint. An error leaves what was known as it is.
+        """Begin anew at the newest checkpoint. After an error the old state stays.
 
         Raises CheckpointLost if more may be durable than can be seen, and no engine has the
         directory open.
@@ -139,11 +140,14 @@ class Follower:
             self.files.refused = {}
             self._refuse_others(begun.damage)
             self.ledger, self.segments, self.catalog = ledger, segments, catalog
-            self.files.close()  # files opened from now on are as new as what was replayed
+            self.files.close()  # open files again, so that none is older than what was replayed
 
     def _begin(self, *, believe: bool) -> _Begun:
-        """Replay the journal. Raise damage or, with `believe`, return it with what comes before."""
-        told = self._page.look()  # before the names: each segment below it has its name
+        """Replay the journal. Raise damage or, with `believe`, return it with what comes
+        before it.
+        """
+        # read the page before the names: then each segment below its position has a name
+        told = self._page.look()
         layout = self._look()
         replay = begin(self._directory, layout)
         self._check_store(replay.store)
@@ -173,7 +177,7 @@ class Follower:
             raise error
 
     def hidden(self) -> Damaged | None:
-        """Return the error if it is not known what came before the first segment; else None.
+        """Return the error if the journal before the first segment is unknown; else None.
 
         Neither a checkpoint nor a STATE has said it then. Under the lock.
         """
@@ -203,14 +207,14 @@ class Follower:
                     self._replay.resume(self._replay.segments)
 
     def _refuse_others(self, damage: Damaged | None) -> None:
-        """Let nothing be read of a segment whose records turn out at its end not to be ours. They
-        were applied before.
+        """Refuse all reads of a segment that turns out, at its end, to hold records of another
+        journal. They were applied before that was known.
         """
         if damage is not None and damage.reason == OTHER_RECORDS:
             self.files.refused[damage.position] = damage
 
     def _run_once(self) -> None:
-        """Run the replay, and close the files that it has read. Under the lock."""
+        """Run the replay, and close the files that it has read. The caller holds the lock."""
         try:
             self._replay.run(durable_only=True)
         finally:
@@ -253,17 +257,18 @@ class Follower:
         self._interrupted_by = error
 
     def has_more(self) -> bool:
-        """Return whether the engine has told of more than is shown. This takes no system call."""
+        """Return whether the page promises more than is visible. This makes no system call."""
         return self._page.glance() > self._replay.durable_to
 
     def _refresh(self) -> None:
-        told = self._page.look()  # before the names: each segment below it has its name
+        # read the page before the names: then each segment below its position has a name
+        told = self._page.look()
         layout = self._look()
         here = self._replay.ledger.index.base
         if here not in layout.bases:
             self._start_over()
             return
-        # An open engine that tells of itself knows more than any checkpoint.
+        # An open engine's page is newer than any checkpoint.
         slots = None if told.is_open else checkpoints.read_slots(self._directory, self.store)
         ahead = layout._replace(bases=tuple(base for base in layout.bases if base >= here))
         try:
@@ -276,7 +281,8 @@ class Follower:
             if slots is not None and slots.newest is not None:
                 self._replay.prove(slots.newest.applied_upto)
             with self._lock:
-                # Before the run: what it applies lies in these, even if it ends in an error.
+                # Before the run, which may apply appends from these segments even if it then
+                # raises.
                 self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
             if self.damage is None and slots is not None:
@@ -287,11 +293,15 @@ class Follower:
         self._take_over(set(layout.names))
 
     def _take_over(self, names: set[str]) -> None:
-        """Drop from memory the indexes that are on disk by now, and what retention has dropped."""
+        """Drop from memory the indexes that are on disk by now, and the segments that retention
+        dropped.
+        """
         with self._lock, self._changing:
             sealed = self.ledger.sealed
             while sealed and sealed[0].base < self.ledger.floor:
-                sealed.pop(0)  # dropped before its index was written or seen
+                # Retention dropped the segment before its index was written, or before this
+                # follower saw the index.
+                sealed.pop(0)
             while sealed and segment_name(sealed[0].base, SUFFIX) in names:
                 base = sealed.pop(0).base
                 segment = self.segment_of(base)
@@ -303,7 +313,7 @@ class Follower:
                     self.catalog.drop(base)
 
     def all_on_the_disk(self) -> Ledger:
-        """Return what the journal says up to its last sound append, proven durable or not.
+        """Return the state up to the last sound append in the journal, proven durable or not.
 
         An engine may write meanwhile. So what is missing or damaged counts only if it is still so
         when all is read again.
@@ -320,7 +330,7 @@ class Follower:
 
     @contextmanager
     def with_timers(self) -> Iterator[Ledger]:
-        """Give what is proven durable with what waits for its time, which is not followed.
+        """Return the proven state including timers, which a follower does not keep otherwise.
 
         An engine may drop segments and files meanwhile. So what is missing or damaged counts only
         if it is still so when all is read again.
@@ -356,8 +366,6 @@ class Follower:
         self.files.close()
 
     def forked(self) -> None:
-        """Make new locks in the child of a fork: the threads that held the old ones are not
-        there.
-        """
+        """Replace the locks in a forked child, where the threads that held them do not exist."""
         self._page.forked()
         self.files.forked()

@@ -24,25 +24,25 @@ from fmq.store.segment import (
 from fmq.store.spares import is_spare, is_unproven
 
 LOCK = "LOCK"
-LOCK_BYTES = 200  # more than is ever written in it
+LOCK_BYTES = 200  # more bytes than are ever written to LOCK
 LOCK_BEGINS = b"process "
 QUARANTINE = "quarantine"
-SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # where the process that serves the directory listens
-STARTING = "STARTING"  # locked while a client starts that process
-SERVER_LOG = "SERVER.log"  # what that process has to say
-HANDED_OUT = "HANDED_OUT"  # what its clients have in work
-HANDED_OUT_NEW = HANDED_OUT + ".new"  # while it is made
+SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # the socket on which the engine process listens
+STARTING = "STARTING"  # locked while a client starts the engine process
+SERVER_LOG = "SERVER.log"  # the log of the engine process
+HANDED_OUT = "HANDED_OUT"  # the messages that clients of the engine process hold
+HANDED_OUT_NEW = HANDED_OUT + ".new"  # its name while it is written
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
 FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
-# The only names before the first segment.
-# PAGE says nothing of a journal without its engine, so it is no sign that there was one.
-PAGE_NEW = PAGE + ".new"  # while it is made
+# All names that may exist before the first segment does. PAGE says nothing of a journal without its
+# engine, so it is no sign that there was one.
+PAGE_NEW = PAGE + ".new"  # its name while it is written
 BEFORE_THE_FIRST = {LOCK, PAGE, PAGE_NEW, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
 
 
 class Layout(NamedTuple):
-    """The names in a directory, sorted by what they are."""
+    """The names in a directory, sorted by kind."""
 
     path: str
     names: frozenset[str]
@@ -55,10 +55,11 @@ class Layout(NamedTuple):
 
 
 def look(directory: Directory) -> Layout:
-    """Return the layout of `directory`. Raises NotAStore if it is not a directory of fmq's."""
+    """Return the layout of `directory`. Raises NotAStore if fmq did not make the directory."""
     layout = _look(directory)
     if layout.fresh and not layout.names <= BEFORE_THE_FIRST:
-        # Names are not read at one instant: an engine may have named a segment meanwhile.
+        # Names are not read all at one moment: an engine may have named a segment meanwhile. Look
+        # again.
         layout = _look(directory)
     if layout.fresh:
         foreign = sorted(name for name in layout.names if not _ours(name))
@@ -67,7 +68,7 @@ def look(directory: Directory) -> Layout:
                 f"{directory.path}: not a directory of fmq's, it holds {[*foreign, LOCK][0]!r}. "
                 "Nothing was changed. Name a new or empty directory."
             )
-        # Other files of fmq are made only after the first segment has its name.
+        # fmq makes all other files only after the first segment has its name.
         if not layout.names <= BEFORE_THE_FIRST:
             raise Damaged(segment_name(0), 0, "all segments are missing")
     return layout
@@ -80,7 +81,7 @@ def _look(directory: Directory) -> Layout:
 
 
 def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
-    """Return whether another program made LOCK. Then it must not be written over."""
+    """Return whether another program made LOCK. Then fmq must not write to it."""
     if LOCK not in layout.names:
         return False
     try:
@@ -90,8 +91,9 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
         finally:
             file.close()
     except OSError:
-        return False  # locking it raises the error
-    return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))  # a power cut may leave zeros
+        return False  # the next step locks the file and raises the error
+    # a power cut may leave zeros behind the text
+    return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))
 
 
 def _ours(name: str) -> bool:
@@ -112,7 +114,7 @@ class Holder(NamedTuple):
 
 
 def lock_says(data: bytes) -> Holder:
-    """Return what the bytes of LOCK say: `process 4711`, and the host."""
+    """Return what LOCK says about its owner: `process 4711`, and the host."""
     holder, *more = data.decode("utf-8", "replace").split("\n")
     hosts = [line.removeprefix("host ") for line in more if line.startswith("host ")]
     return Holder(holder, hosts[0] if hosts else None)
@@ -131,7 +133,7 @@ def store_of(directory: Directory, layout: Layout) -> bytes:
 
 
 def read_header(directory: Directory, base: int) -> Header:
-    """Return the header of the segment at `base`, checked."""
+    """Return the header of the segment at `base`. Raises Damaged if it is not sound."""
     name = segment_name(base)
     file = directory.open(name)
     try:
@@ -146,7 +148,7 @@ def known_segments(
     checkpoint: Checkpoint | None,
     newest: Header | None = None,
 ) -> list[Segment]:
-    """Return the segments of the journal, oldest first. All but the last have their ends.
+    """Return the segments of the journal, oldest first, each but the last with its end.
 
     Those that a checkpoint knows as sealed are not opened. Of the others, each header says where
     the segment before it ended. Raises Damaged for a gap. `newest` is the newest header, if it was
@@ -178,7 +180,9 @@ def known_segments(
 def known_segment(
     directory: Directory, layout: Layout, base: int, behind: int | None
 ) -> tuple[Segment, FmqError | OSError | None]:
-    """Return the segment at `base`, and the error of `behind`, the next one, if it has one."""
+    """Return the segment at `base`, and what is wrong with the header of `behind`, the next
+    segment, if anything.
+    """
     bases = (base,) if behind is None else (base, behind)
     try:
         return known_segments(directory, layout._replace(bases=bases), None)[0], None
@@ -189,7 +193,7 @@ def known_segment(
 
 
 def _follow_on(previous: Segment, header: Header, *, known: bool) -> None:
-    """Give the segment before `header` the end that the header names.
+    """Set the end of `previous` to the one that `header`, of the next segment, names.
 
     If the end is `known` from a checkpoint, both must be the same. Raises Damaged.
     """
@@ -218,6 +222,7 @@ def _check_no_gap(
             raise Damaged(segment_name(before.limit), before.limit, "the segment is missing")
     if checkpoint is not None:
         base = checkpoint.segments[-1][0]
-        # A checkpoint at the end of a full segment also names the next one, which may not exist.
+        # A checkpoint at the end of a full segment also names the next segment, which may not
+        # exist.
         if base not in layout.bases and checkpoint.applied_upto not in layout.bases:
             raise Damaged(segment_name(base), base, "the segment is missing")

@@ -1,4 +1,4 @@
-"""Finding out whether an engine had a directory open while it was read.
+"""Finding out whether an engine had a directory open while it was being read.
 
 The reader shares the lock of LOCK while it reads. An engine needs that lock alone, and waits for no
 reader: it replaces a LOCK that is shared. The reader keeps the old file open, so it sees that the
@@ -45,7 +45,9 @@ def at_rest(directory: Directory) -> Iterator[None]:
 
 
 def _locked_since(directory: Directory, before: File | None) -> Locked | None:
-    """Return the error if an engine has `directory` open, or had since LOCK was `before`."""
+    """Return the error if an engine has `directory` open, or has opened it since LOCK was
+    `before`.
+    """
     locked = directory.locked_by(LOCK)
     if locked is not None:
         return locked
@@ -60,7 +62,9 @@ def _locked_since(directory: Directory, before: File | None) -> Locked | None:
 
 
 def _was_open(directory: Directory) -> Locked:
-    """Return the error for an engine that has closed, with what it left in LOCK."""
+    """Return the error for an engine that had the directory open and has closed, as LOCK names
+    it.
+    """
     file = _open_lock(directory)
     if file is None:
         return Locked(directory.path, "an engine", closed=True)

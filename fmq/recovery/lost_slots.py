@@ -1,4 +1,4 @@
-"""Finding out whether a lost slot makes a reader hide durable appends.
+"""Finding out whether a reader may miss durable appends because a slot is lost.
 
 A reader shows what is proven durable. A newer checkpoint than those that it can read may have
 proven more. Beside a writer the next checkpoint will prove it. In a directory that no engine has
@@ -16,7 +16,7 @@ from fmq.recovery.layout import LOCK
 def doubt(
     directory: Directory, slots: Slots, proven_to: int, sound_to: int
 ) -> CheckpointLost | None:
-    """Return the error if a reader that shows appends up to `proven_to` may hide durable ones.
+    """Return the error if a reader that shows appends up to `proven_to` may miss durable ones.
 
     Sound appends end at `sound_to`. Return None if no checkpoint can have proven more.
     """
@@ -26,8 +26,9 @@ def doubt(
 
 
 def _has_writer(directory: Directory) -> bool:
-    """Return whether an engine has the directory open. Write nothing, and do not wait."""
+    """Return whether an engine has the directory open. This neither writes nor waits."""
     try:
         return directory.locked_by(LOCK) is not None
     except OSError:
-        return False  # not known; an error is better than missing messages
+        # That cannot be found out here. An error is better than missing messages.
+        return False

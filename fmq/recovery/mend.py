@@ -1,4 +1,4 @@
-"""The only code that cuts: it copies the last segment into a new file, without what is cut.
+"""The only code that cuts. It copies the last segment, without what is cut, into a new file.
 
 After an unclean end, bytes after the last proven position may be in the page cache and not on the
 disk. After a failed sync, on common file systems, neither syncing again nor writing them again in
@@ -23,7 +23,7 @@ COPY = ".copy"
 
 
 def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
-    """Put a proven copy of `segment`, up to its end, in its place. Return how many bytes are cut.
+    """Replace `segment` by a proven copy of its bytes up to its end. Return how many bytes are cut.
 
     The copy goes into `spare`, an unused file of zeros of the same size, if there is one.
     StorageFull leaves the journal as it was.
@@ -67,7 +67,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
 
 
 def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tuple[str, File]:
-    """Return the name of the file for the copy, and the file."""
+    """Return the name of a file for the copy, and the open file."""
     temporary = segment_name(segment.base, COPY)
     if temporary in directory.names():
         free(directory, temporary)
@@ -79,13 +79,16 @@ def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tu
         if not is_full(error):
             raise
         temporary = (
-            spare  # the directory has no room for a name; the segment's name is there already
+            # The directory has no room for another name, so the copy uses the spare's.
+            spare
         )
     return temporary, directory.open(temporary, write=True)
 
 
 def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
-    """Keep what will be cut, without the zeros at its end. Return how many bytes it is."""
+    """Copy what will be cut to the quarantine, without the zeros at its end. Return its size in
+    bytes.
+    """
     start = segment.end - segment.base
     end = last_byte(source, start, segment.capacity)
     if end == start:
@@ -96,7 +99,8 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
         names = folder.names()
         number = 0
         while name in names:
-            # An interrupted recovery may have kept it. Another tail at this place is kept, too.
+            # An interrupted recovery may have kept these bytes already. If it kept others, both are
+            # kept.
             if _same(folder, name, source, start, end):
                 return end - start
             number += 1
@@ -108,7 +112,7 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
             file.sync()
         except BaseException:
             with contextlib.suppress(OSError):
-                folder.remove(name)  # a part of it would look like the whole
+                folder.remove(name)  # a partial copy would look like a complete one
             raise
         finally:
             file.close()
@@ -120,7 +124,7 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
 
 
 def _same(folder: Directory, name: str, source: File, start: int, end: int) -> bool:
-    """Return whether the file `name` holds what `source` holds from `start` to `end`."""
+    """Return whether the file `name` holds the bytes of `source` from `start` to `end`."""
     file = folder.open(name)
     try:
         return file.size() == end - start and all(
@@ -131,7 +135,7 @@ def _same(folder: Directory, name: str, source: File, start: int, end: int) -> b
 
 
 def tail_bytes(directory: Directory, segment: Segment) -> int:
-    """Return how many bytes after the segment's end would be cut."""
+    """Return how many bytes would be cut after the segment's end."""
     file = directory.open(segment.name)
     try:
         end = segment.end - segment.base

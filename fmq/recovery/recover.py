@@ -32,7 +32,7 @@ LEFTOVER = (".new", ".copy", INDEX_SUFFIX, KEYS_SUFFIX, PART)
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening found and did."""
+    """What an opening found, and what it changed."""
 
     clean: bool
     """Whether the engine before had been closed, so that nothing had to be proven."""
@@ -45,7 +45,7 @@ class RecoveryReport:
 
 
 class Recovered(NamedTuple):
-    """What an engine starts with."""
+    """All that an engine starts with."""
 
     store: bytes
     segments: list[Segment]
@@ -58,7 +58,7 @@ class Recovered(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A directory that no other engine writes to, until `unlock` is called."""
+    """A directory that is locked by this engine until `unlock` is called."""
 
     found: Recovered
     unlock: Callable[[], None]
@@ -69,7 +69,8 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
 
     Raises Damaged or NewerFormat, and leaves the directory as it was.
     """
-    look(directory)  # before the lock: nothing is made in a directory that is not fmq's
+    # Look before locking: nothing may be written in a directory that is not fmq's.
+    look(directory)
     unlock = directory.lock(LOCK)
     try:
         layout = look(directory)
@@ -82,7 +83,7 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
 
 
 def recover(directory: Directory, layout: Layout) -> Recovered:
-    """Return the state of the journal, made durable. The caller holds the lock."""
+    """Return the state of the journal, after making it durable. The caller holds the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
     replay = begin(directory, layout, with_timers=True)
     try:
@@ -103,10 +104,10 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     if replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end:
         proven = True
     cut = 0
-    # After a failed write the cache may show bytes that the disk lacks: take a copy.
+    # After a failed write the cache may hold bytes that the disk lacks, so copy the segment.
     failed = FAILED in layout.names
     copied = failed or not proven or not tail_is_zeros(directory, last)
-    _remove_unproven(directory, layout)  # on a full disk the copy needs their room
+    _remove_unproven(directory, layout)  # on a full disk the copy needs this room
     if copied:
         cut = _copy_giving_up_spares(directory, last)
         if replay.ledger.undecided:
@@ -114,7 +115,7 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         if failed:
             directory.remove(FAILED)
     else:
-        # A segment may have got its name just before a kill: make the name durable.
+        # A segment may have got its name just before a kill. Make that name durable.
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
@@ -127,8 +128,8 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         cut_bytes=cut,
         copied=copied,
     )
-    # The larger generation counts, so the next must be larger than that of any slot, even of one
-    # that is not used because its segments were dropped.
+    # The slot with the larger generation counts, so the next one must be larger than both, even
+    # than that of a slot which is unused because its segments were dropped.
     newest = replay.checkpoint or checkpoints.read(directory, store)
     if newest is None:
         _remove_slots(directory)
@@ -161,15 +162,15 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
 
 
 def begin(directory: Directory, layout: Layout, *, with_timers: bool = False) -> Replay:
-    """Return a replay that has not run yet. Only `with_timers` it keeps account of them."""
+    """Return a replay that has not run yet. Without `with_timers` it does not keep timers."""
     newest = read_header(directory, layout.bases[-1])
     store = newest.store
     checkpoint = checkpoints.read(directory, store)
     if checkpoint is None:
         checkpoints.refuse_other_store(directory, store, newest.base)
     elif checkpoint.scan_from < layout.bases[0]:
-        # An older slot, from before a retention. Its segments were dropped if a STATE record says
-        # so; the replay finds out.
+        # This checkpoint is older than a retention. A STATE record says whether its segments were
+        # dropped, and the replay will find it.
         checkpoint = None
     segments = known_segments(directory, layout, checkpoint, newest)
     if checkpoint is not None:
@@ -179,7 +180,7 @@ def begin(directory: Directory, layout: Layout, *, with_timers: bool = False) ->
 
 
 def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
-    """Raise Damaged if segments are missing that a sound checkpoint knows."""
+    """Raise Damaged if a segment is missing that a sound checkpoint names."""
     last = segments[-1]
     if checkpoint.applied_upto > last.limit:
         reason = f"shorter than promised: the checkpoint knows data up to {checkpoint.applied_upto}"
@@ -187,7 +188,7 @@ def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
 
 
 def check_ends(replay: Replay, layout: Layout) -> None:
-    """Raise Damaged if segments are missing at either end.
+    """Raise Damaged if the oldest or the newest segments are missing.
 
     Retention drops the oldest ones, after a STATE says so. Any other missing segment is damage.
     """
@@ -196,19 +197,20 @@ def check_ends(replay: Replay, layout: Layout) -> None:
         raise begins_late(first)
     last = replay.segments[-1]
     if segment_name(last.base, INDEX_SUFFIX) in layout.names:
-        # A segment gets an index only when the next one is durable and in use.
+        # A segment gets an index only after the next segment is durable and in use.
         reason = f"the segment is missing: the one before it, {last.name}, was sealed"
         raise Damaged(segment_name(last.limit), last.limit, reason)
 
 
 def begins_late(first: int) -> Damaged:
-    """Return the error for a journal that begins at `first` without a STATE that says why."""
+    """Return the error for a journal that begins at `first` although no STATE says why."""
     reason = "the segments before it are missing, and no STATE record says they were dropped"
     return Damaged(segment_name(first), first, reason)
 
 
 def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
-    """Put a copy of the last segment in its place. Return how many bytes were cut.
+    """Replace the last segment by a copy. On a full disk, give up spares for it. Return how many
+    bytes were cut.
 
     If there is no room for the copy, or to keep what is cut, spares are removed. The old file
     leaves as much room as they took.
@@ -225,10 +227,10 @@ def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
 
 
 def _spare(directory: Directory, capacity: int) -> str | None:
-    """Return a spare that can take the copy: of the right size, and all zeros."""
+    """Return the name of a spare for the copy: of the right size, and all zeros."""
     for name in sorted(directory.names()):
         if is_spare(name):
-            with contextlib.suppress(OSError):  # an unreadable spare is skipped
+            with contextlib.suppress(OSError):  # skip a spare that cannot be read
                 file = directory.open(name)
                 try:
                     if file.size() == capacity and all_zeros(file, capacity):
@@ -239,14 +241,14 @@ def _spare(directory: Directory, capacity: int) -> str | None:
 
 
 def _remove_unproven(directory: Directory, layout: Layout) -> None:
-    """Remove unfinished spares, whose bytes are not known."""
+    """Remove unfinished spares, which may hold any bytes."""
     unproven = sorted(filter(is_unproven, layout.names))
     if unproven:
         free(directory, *unproven)
 
 
 def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:
-    """Make the spares again that the copy took, and one that was never finished.
+    """Make new spares for one that the copy took and for one that was never finished.
 
     They were reserved for decisions, which no full disk may refuse. The file that was replaced has
     just left as much room; another program may take it soon.
@@ -273,7 +275,8 @@ def _drop_below_floor(
         for suffix in (INDEX_SUFFIX, KEYS_SUFFIX):
             with contextlib.suppress(FileNotFoundError):
                 directory.remove(segment_name(segment.base, suffix))
-        # A sync after each: nothing else orders two removals.
+        # Sync after each removal: without it, a crash may keep the older file and lose the newer
+        # one.
         directory.sync()
     if len(kept) < len(segments):
         ledger.sealed = [index for index in ledger.sealed if index.base >= kept[0].base]
@@ -281,14 +284,14 @@ def _drop_below_floor(
 
 
 def _remove_slots(directory: Directory) -> None:
-    """Remove unusable slots. A reader would think that they had proven more than it can see."""
+    """Remove unusable slots. A reader would believe that they had proven more than it can see."""
     for name in checkpoints.SLOTS:
         with contextlib.suppress(OSError):
             directory.remove(name)
 
 
 def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
-    """Remove unfinished files, and parts and indexes of segments that are gone."""
+    """Remove unfinished files, and the parts and indexes of segments that were dropped."""
     bases = {segment.base for segment in segments}
     for name in directory.names():
         if name.endswith(LEFTOVER) and belongs(name):

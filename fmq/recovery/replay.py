@@ -1,4 +1,4 @@
-"""Applying what the journal says, from a checkpoint or from its first segment on.
+"""Applying the journal to a ledger, from a checkpoint or from the first segment on.
 
 A replay can be continued: a read-only engine calls `run` again and again to follow a live one. Each
 run begins where the one before has ended.
@@ -32,7 +32,7 @@ from fmq.tx.transitions import show
 
 
 class Replay:
-    """The way from a checkpoint to the end of the journal."""
+    """A replay, from a checkpoint to the end of the journal."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Replay:
         *,
         with_timers: bool = False,
     ) -> None:
-        """Without `with_timers`, what waits for its time is not known."""
+        """Without `with_timers`, leave out messages that wait for their time."""
         self._directory = directory
         self._with_timers = with_timers
         self.store = store
@@ -52,15 +52,18 @@ class Replay:
         self.segments = segments
         self.checkpoint = checkpoint
         self.durable_to = 0
-        self.told = 0  # where an open engine says that what is durable ends; 0: none says it
-        self.sound_to = 0  # the end of the sound appends, also of those that were left out
+        self.told = 0  # the durable end, as the page of an open engine says; 0: none is open
+        # The end of the sound appends, including those that are not applied because nothing proves
+        # them.
+        self.sound_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
-        self.interrupted_by: BaseException | None = None  # what ended an append in the middle
+        # an exception that stopped the replay in the middle of an append
+        self.interrupted_by: BaseException | None = None
         self._zeros_in: tuple[int, int] | None = (
-            None  # the identity of the file whose rest was zeros
+            None  # the identity of a file in which only zeros follow the last append
         )
-        self.first = segments[0].base  # the oldest segment in the directory
+        self.first = segments[0].base  # the base of the oldest segment in the directory
         if checkpoint is None:
             self._begin_at_first_segment()
         else:
@@ -74,7 +77,7 @@ class Replay:
         self._index_from = self._timers_from = self.applied_from
         ledger.applied_upto = ledger.end = self.applied_from
         ledger.known_from = first
-        # Segments have been dropped. A STATE later in the journal says what was in them.
+        # Segments were dropped. A later STATE in the journal says what was in them.
         ledger.unsettled = first > 0
 
     def _begin_at(self, checkpoint: Checkpoint) -> None:
@@ -87,7 +90,7 @@ class Replay:
         if self._with_timers:
             self.ledger.timers = timers = Timers()
             if not carry_timers(timers, checkpoint.timers, self._directory, self.store):
-                # Each timer has a record in the segments that are left.
+                # Each timer still has its record in the segments that are left.
                 timers.known_from = self.segments[0].base
                 self._timers_from = timers.known_from + HEADER_BYTES
         index = self._read_part(base, checkpoint.part_size)
@@ -100,7 +103,8 @@ class Replay:
         self.ledger.index = index
 
     def forgo_undecided(self) -> None:
-        """Read nothing before the checkpoint. Transactions undecided there will not be known.
+        """Read nothing before the checkpoint. Transactions that were undecided at it will not be
+        known.
 
         Their decisions are applied all the same, as if each PREPARE had been dropped.
         """
@@ -114,8 +118,8 @@ class Replay:
         raise Damaged(segment_name(position), position, "the segment is missing")
 
     def _read_part(self, base: int, size: int) -> SegmentIndex | None:
-        """Return the part that the checkpoint names; None if it must be built again. Raises Damaged
-        if it is that of another segment.
+        """Return the part file that the checkpoint names; None if the index must be built again.
+        Raises Damaged if the part is of another segment.
         """
         if not size:
             return None if self.applied_from > base + HEADER_BYTES else SegmentIndex(base)
@@ -136,15 +140,16 @@ class Replay:
         return index
 
     def resume(self, segments: list[Segment]) -> None:
-        """Let the next run go on after what is applied, in `segments` as they are now."""
+        """Let the next run continue after what is applied. `segments` are the present ones."""
         self.segments = segments
-        # The segment of the index may be empty yet. Then all before it is applied.
+        # The segment that the index belongs to may still be empty. Then all segments before it are
+        # applied.
         applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
         self.scan_from = self.applied_from = self._index_from = self._timers_from = applied
         self.checkpoint = None
 
     def prove(self, position: int) -> None:
-        """Take all below `position` as durable, if the known segments reach so far."""
+        """Take everything below `position` as durable, or what the known segments have of it."""
         if position <= self.segments[-1].limit:
             self.durable_to = max(self.durable_to, position)
 
@@ -169,14 +174,14 @@ class Replay:
         try:
             growing = durable_only and not sealed
             if growing and max(position, self.applied_from) <= self.told <= limit:
-                limit = self.told  # what comes after it need not be read
+                limit = self.told  # nothing beyond it is durable yet
             scan = self._scan(file, segment, position, limit, growing=growing)
             waiting = self._apply_all(scan, segment, hold=growing)
             ending = scan.ending
             assert ending is not None
             if growing and ending.finding is Finding.ZEROS:
                 self._zeros_in = file.identity()
-            # A sealed segment was synced to its end before the next one got its name.
+            # A sealed segment was synced to its end before the next segment got its name.
             vouched = limit + 1 if sealed else max(self.durable_to, scan.durable_to)
             if ending.finding is Finding.BAD and not sealed:
                 beyond = durable_beyond(file, segment.base, limit, ending.position, self._seed)
@@ -184,7 +189,7 @@ class Replay:
             vouched = max(vouched, self._proven_by_what_is_missing(waiting))
         finally:
             file.close()
-        # A checkpoint may already have proven more than the segments before it.
+        # A checkpoint may have proven more than the end of this segment.
         self.durable_to = max(self.durable_to, segment.end if sealed else vouched)
         for append in waiting:
             if end_of(append) <= vouched:
@@ -216,7 +221,7 @@ class Replay:
     def _scan(
         self, file: File, segment: Segment, position: int, limit: int, *, growing: bool
     ) -> Scan:
-        """Return a scan that knows the chain, from the segment's start or from the checkpoint.
+        """Return a scan from `position`, with the checksum of the segment up to that place.
 
         The rest of a `growing` file is read to its end until it was zeros once. From then on the
         file is written front to back. So a hole after that is damage, and the next checkpoint or
@@ -237,10 +242,10 @@ class Replay:
         )
 
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
-        """Apply the appends of `scan`. With `hold`, return the new ones instead."""
+        """Apply the appends of `scan`. With `hold`, return the new ones unapplied."""
         if segment.base > self.ledger.index.base:
             self.ledger.enter_segment(segment.base)
-            self.part_size = 0  # the part that the checkpoint names is that of the segment before
+            self.part_size = 0  # the checkpoint's part file belongs to the segment before
         waiting = []
         for append in scan:
             if hold and append[0].position >= self.applied_from:
@@ -279,7 +284,7 @@ class Replay:
 
 
 def rebuild_index(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:
-    """Return the index of a sealed segment, built from the segment alone.
+    """Return the index of a sealed segment, built from its records alone.
 
     Raises FileNotFoundError if the segment is gone, Unreadable, Damaged or NewerFormat.
     """

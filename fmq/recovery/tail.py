@@ -1,4 +1,4 @@
-"""What to do where the sound records end. One table decides it, and nothing else does.
+"""What recovery does where the sound records end. One table decides it, and no other code.
 
 Bytes are "known durable" before the checkpoint's position, in a sealed segment, and below the
 durable_to of a later sound record. Only there are wrong bytes damage. After that they may be what a
@@ -28,7 +28,7 @@ class Verdict(Enum):
 
 
 TAIL = {
-    # what was found, and whether it was known durable
+    # The key: how the sound records end, and whether that place was known to be durable.
     (Finding.END, False): Verdict.ENDS,
     (Finding.END, True): Verdict.GOES_ON,
     (Finding.SHORT, False): Verdict.SHORTER,
@@ -48,7 +48,7 @@ def judge(ending: ScanEnd, durable_to: int) -> Verdict:
     """Return what to do about `ending` if the journal is known durable up to `durable_to`."""
     verdict = TAIL[ending.finding, ending.append_start < durable_to]
     if verdict is Verdict.ENDS and ending.append_start != ending.position:
-        # The end is inside an append, which is cut as a whole.
+        # The sound records end inside an append, which is cut as a whole.
         return Verdict.CUT
     if verdict is Verdict.GOES_ON and ending.append_start != ending.position:
         return Verdict.DAMAGED
@@ -59,7 +59,7 @@ SOUND = (Verdict.GOES_ON, Verdict.ENDS, Verdict.CUT)
 
 
 def refusal(file: str, ending: ScanEnd, verdict: Verdict, durable_to: int) -> FmqError:
-    """Return the error for a verdict that is not one of SOUND."""
+    """Return the error to raise for a verdict that is not in SOUND."""
     if verdict is Verdict.NEWER:
         return NewerFormat(file, ending.position, ending.reason)
     reason = ending.reason or "an append is cut short"

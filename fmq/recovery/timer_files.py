@@ -39,9 +39,9 @@ def is_due_file(name: str) -> bool:
 def carry_timers(
     timers: Timers, noted: dict[str, Any] | None, directory: Directory, store: bytes
 ) -> bool:
-    """Let `timers` take over what a checkpoint says; return False if a file is not sound."""
+    """Restore `timers` from a checkpoint. Return False if a file of timers is not sound."""
     if noted is None:
-        return True  # of an fmq that had none
+        return True  # the fmq that wrote it had no timers
     runs: list[DueRun] = []
     try:
         for name, at, crc in noted["runs"]:
@@ -55,14 +55,14 @@ def carry_timers(
 
 
 def number_files(timers: Timers, directory: Directory) -> None:
-    """Make new files of timers get names that are free."""
+    """Let new timer files get names that are not in use."""
     names = [name for name in directory.names() if is_due_file(name)]
     timers.next_name = max([timers.next_name, *(base_of(name) + 1 for name in names)])
 
 
 def remove_unnamed(timers: Timers, directory: Directory) -> None:
-    """Remove the files of timers that no run uses: those of engines that ended before a checkpoint
-    named them, and those that an older checkpoint named.
+    """Remove the timer files that no run uses. An engine ended before a checkpoint named them, or
+    only an older checkpoint named them.
     """
     used = {run.name for run in (*timers.view().runs, *timers.obsolete)}
     for name in directory.names():
