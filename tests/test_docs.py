@@ -101,7 +101,7 @@ def test_the_fields_of_the_dump_are_those_that_decode_reads() -> None:
     """A field that the dump calls `seal` is what the decoder gives as `seal`, and so for all."""
     data = hexdump.journal()
     at = 64
-    same = {"messages": ("count", "messages"), "topic": ("topic",), "name": ("name",)}
+    same = {"messages": ("count", "messages"), "topic": ("topic",), "name": ("topic",)}
     while at < len(data):
         record = decode(data, at, at, crc32(hexdump.STORE))
         for field in hexdump.fields_of_record(data, at):

@@ -23,23 +23,18 @@ from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
 from fmq.store.change_words import change_said
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.forms import ACK, FORMS
 from fmq.store.id_table import decode_ids
 from fmq.store.internal import shown
 from fmq.store.kinds import (
-    Acks,
-    Carryover,
     Changed,
     ChangeKind,
     Decided,
     IdsKept,
     Kind,
-    MarkChange,
-    Marks,
     Prepare,
     Record,
     Run,
-    TopicMade,
-    Tried,
 )
 from fmq.store.record import BOUND, EXTENDED, FIRST, LAST
 from fmq.store.timing import timing_in
@@ -162,7 +157,7 @@ def _wanted(args: argparse.Namespace, rows: Iterator[Row]) -> Iterator[Row]:
 def _topics(row: Row) -> set[str]:
     return (
         {row["topic"]}
-        if "topic" in row
+        if row.get("topic")
         else {ack["topic"] for ack in (*row.get("acks", ()), *row.get("tries", ()))}
     )
 
@@ -207,44 +202,18 @@ def _own(record: Record) -> dict[str, Any]:
         own = {"count": record.messages, "bytes": record.bytes, "producer": record.producer or None}
         own |= {"records": record.records, "seal": record.seal.hex()}
         own |= {"replaces": record.replaces or None, "prepared": as_datetime(record.prepared_us)}
-        return own | {"acks": [_ack(ack) for ack in record.acks]}
+        return own | {"acks": [ACK.say(ack) for ack in record.acks]}
     if isinstance(record, Decided):
         own = {"count": record.messages, "bytes": record.bytes, "producer": record.producer or None}
         own |= {"records": record.records, "seal": record.seal.hex()}
         own |= {"decided_by": record.decided_by or None, "reason": record.reason or None}
         return own | {"prepared": as_datetime(record.prepared_us)}
-    if isinstance(record, Acks):
-        return {"acks": [_ack(ack) for ack in record.ranges]}
-    if isinstance(record, Tried):
-        tries = [each._asdict() for each in record.ranges]
-        for each in tries:
-            each["topic"] = shown(each["topic"])
-            each["due"] = as_datetime(due) if (due := each.pop("due_us")) else None
-        return {"tries": tries}
-    if isinstance(record, Marks):
-        return {"marks": [_mark(change) for change in record.changes]}
+    own = FORMS[record.kind].say(record)
     if isinstance(record, Changed):
-        own = {"topic": shown(record.topic)} if record.topic else {}
-        own |= {"asked": ChangeKind(record.asked).name, "group": record.group or None}
-        places = [place._asdict() for place in record.places]
-        own |= {"places": places, "value": record.value, "text": record.text}
-        return own | {"says": change_said(record)}
-    if isinstance(record, TopicMade):
-        return {"topic": shown(record.name), "queues": record.queues}
-    if isinstance(record, IdsKept):
-        return {"count": len(decode_ids(0, record.table)), "bytes": len(record.table)}
-    assert isinstance(record, Carryover)
-    return {"bytes": len(record.json)}
-
-
-def _mark(change: MarkChange) -> dict[str, Any]:
-    data = None if change.data is None else change.data.hex()
-    return {"name": change.name, "value": change.value, "data": data}
-
-
-def _ack(ack: Any) -> dict[str, Any]:
-    names = ("group", "topic", "queue", "first", "end")
-    return {name: getattr(ack, name) for name in names} | {"topic": shown(ack.topic)}
+        own |= {"asked": ChangeKind(record.asked).name, "says": change_said(record)}
+    elif isinstance(record, IdsKept):
+        own["count"] = len(decode_ids(0, record.table))
+    return own
 
 
 # --- as people read it ---------------------------------------------------------------------------
@@ -254,7 +223,7 @@ def _place(row: Row) -> str:
     """`topic/queue/offset`, as far as it is known."""
     if row.get("offset") is not None:
         return place(row, row["offset"], row["offset"] + row["count"])
-    if "topic" in row:
+    if row.get("topic"):
         return printable(row["topic"]) + (f"/{row['queue']}" if "queue" in row else "")
     for what in ("acks", "tries"):
         ranges = row.get(what, ())

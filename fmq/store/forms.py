@@ -1,4 +1,4 @@
-"""The kinds of which a row says all: what they have, their size, how they are written and read.
+"""The kinds of which a row says all: their fields, their size, how they are written and shown.
 
     common | numbers | counts | parts          | bodies
     head of all kinds,         each in its turn  if the row names one
@@ -29,7 +29,9 @@ from struct import error as StructError
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from fmq.clock import as_datetime
 from fmq.errors import IllegalRecord
+from fmq.store.internal import shown
 from fmq.store.kinds import (
     AckRange,
     Acks,
@@ -58,10 +60,13 @@ COMMON_FORMAT = COMMON.format.removesuffix("H") + "2x"  # without a queue
 
 
 class Value(NamedTuple):
-    """How one value of a list is written, and read: `decode` returns where it ends, too."""
+    """How one value of a list is written, read and shown. `decode` returns where it ends, too."""
 
+    name: str
+    """What people call the list."""
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes, int], tuple[Any, int]]
+    say: Callable[[Any], dict[str, Any]]
 
 
 class Form:
@@ -138,6 +143,18 @@ class Form:
             said[self.bodies] = b""
         return self._make(**said)
 
+    def say(self, record: Any) -> dict[str, Any]:
+        """Return for people what `record` says, without its time and its transaction."""
+        said: dict[str, Any] = {}
+        for name in self._names:
+            if name not in ("tx", "time_us"):
+                value = getattr(record, name)
+                said[name] = shown(value) or None if isinstance(value, str) else value
+        for name, value in self._parts:
+            if value is not None:
+                said[value.name] = [value.say(each) for each in said.pop(name)]
+        return said | {"bytes": len(getattr(record, self.bodies))} if self.bodies else said
+
 
 def values_in(data: bytes, at: int, end: int, count: int, value: Value) -> tuple[list[Any], int]:
     """Return `count` values from `data[at]` on, and where they end: not beyond `end`."""
@@ -185,6 +202,12 @@ def _decode_ack(data: bytes, at: int) -> tuple[AckRange, int]:
     return AckRange(group, topic, queue, *ACK_RANGE.unpack_from(data, at)), at + ACK_RANGE.size
 
 
+def _say_ack(ack: AckRange) -> dict[str, Any]:
+    group, topic, queue, first, end = ack.key()
+    names = {"group": shown(group), "topic": shown(topic)}
+    return names | {"queue": queue, "first": first, "end": end}
+
+
 def _encode_try(tried: TriedRange) -> bytes:
     return ack_names_of(*tried[:3]) + TRIED_RANGE.pack(*tried[3:])
 
@@ -193,6 +216,12 @@ def _decode_try(data: bytes, at: int) -> tuple[TriedRange, int]:
     group, topic, queue, at = _names_at(data, at)
     found = TriedRange(group, topic, queue, *TRIED_RANGE.unpack_from(data, at))
     return found, at + TRIED_RANGE.size
+
+
+def _say_try(tried: TriedRange) -> dict[str, Any]:
+    said = tried._asdict() | {"group": shown(tried.group), "topic": shown(tried.topic)}
+    due_us = said.pop("due_us")
+    return said | {"due": as_datetime(due_us) if due_us else None}
 
 
 def encode_mark(change: MarkChange) -> bytes:
@@ -211,6 +240,11 @@ def _decode_mark(data: bytes, at: int) -> tuple[MarkChange, int]:
     return MarkChange(text_of(data[at:middle]), value, data[middle:end] if is_set else None), end
 
 
+def _say_mark(change: MarkChange) -> dict[str, Any]:
+    data = None if change.data is None else change.data.hex()
+    return {"name": shown(change.name), "value": change.value, "data": data}
+
+
 def _encode_place(place: QueuePlace) -> bytes:
     return CHANGE_PLACE.pack(*place)
 
@@ -219,10 +253,10 @@ def _decode_place(data: bytes, at: int) -> tuple[QueuePlace, int]:
     return QueuePlace(*CHANGE_PLACE.unpack_from(data, at)), at + CHANGE_PLACE.size
 
 
-ACK = Value(encode_ack, _decode_ack)
-TRY = Value(_encode_try, _decode_try)
-MARK = Value(encode_mark, _decode_mark)
-PLACE = Value(_encode_place, _decode_place)
+ACK = Value("acks", encode_ack, _decode_ack, _say_ack)
+TRY = Value("tries", _encode_try, _decode_try, _say_try)
+MARK = Value("marks", encode_mark, _decode_mark, _say_mark)
+PLACE = Value("places", _encode_place, _decode_place, QueuePlace._asdict)
 NAME = "B", None
 LONG_TEXT = "I", None
 
@@ -236,7 +270,7 @@ FORMS = {
             Changed, "8x time_us:q asked:B value:Q",
             group=NAME, topic=NAME, places=("H", PLACE), text=LONG_TEXT,
         ),
-        Form(TopicMade, "8x time_us:q queues:H", name=NAME),
+        Form(TopicMade, "8x time_us:q queues:H", topic=NAME),
         Form(Carryover, "8x time_us:q", bodies="json"),
         Form(IdsKept, "8x time_us:q", bodies="table"),
     )

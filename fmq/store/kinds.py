@@ -428,10 +428,10 @@ class TopicMade:
     """TOPIC: a topic was made, with its number of queues."""
 
     kind = Kind.TOPIC
-    __slots__ = ("extension", "flags", "name", "position", "queues", "size", "tail", "time_us")
+    __slots__ = ("extension", "flags", "position", "queues", "size", "tail", "time_us", "topic")
 
-    def __init__(self, name: str, queues: int, time_us: int) -> None:
-        self.name = name
+    def __init__(self, topic: str, queues: int, time_us: int) -> None:
+        self.topic = topic
         self.queues = queues
         self.time_us = time_us
         self.position = 0

@@ -18,6 +18,7 @@ from fmq.store.change_words import change_said
 from fmq.store.dead_column import Failure, failures_in
 from fmq.store.decoding import columns_of
 from fmq.store.extension import EXPIRED_ACKS
+from fmq.store.forms import ACK, FORMS, MARK, TRY
 from fmq.store.id_table import BadIds, decode_ids
 from fmq.store.internal import shown
 from fmq.store.kinds import (
@@ -33,7 +34,6 @@ from fmq.store.kinds import (
     Prepare,
     Record,
     Run,
-    TopicMade,
     Tried,
 )
 from fmq.store.record import BadRecord
@@ -97,7 +97,7 @@ def row_of(record: Record, append: int, segment: str) -> dict[str, Any]:
         "time": record.time_us,
         "segment": segment,
     }
-    row |= SAYS[type(record)](record)
+    row |= SAYS.get(type(record), _of_row)(record)
     return row
 
 
@@ -159,19 +159,11 @@ def _of_acks(acks: Acks) -> dict[str, Any]:
 
 
 def _of_tried(tried: Tried) -> dict[str, Any]:
-    said = [each._asdict() for each in tried.ranges]
-    for each in said:
-        due_us = each.pop("due_us")
-        each |= {"group": shown(each["group"]), "topic": shown(each["topic"])}
-        each["due"] = as_text(as_datetime(due_us)) if due_us else None
-    return {"attempts": json.dumps(said)}
+    return {"attempts": json.dumps([TRY.say(each) for each in tried.ranges], default=as_text)}
 
 
 def _of_marks(marks: Marks) -> dict[str, Any]:
-    said = [
-        {"name": shown(name), "value": value, "data": None if data is None else data.hex()}
-        for name, value, data in marks.changes
-    ]
+    said = [MARK.say(each) for each in marks.changes]
     return {"tx": marks.tx or None, "marks": json.dumps(said)}
 
 
@@ -195,8 +187,10 @@ def _of_ids(kept: IdsKept) -> dict[str, Any]:
     return {"bytes": len(kept.table), "ids": len(decode_ids(0, kept.table))}
 
 
-def _of_topic(made: TopicMade) -> dict[str, Any]:
-    return {"topic": shown(made.name), "queues": made.queues}
+def _of_row(record: Record) -> dict[str, Any]:
+    """Return what the row of a kind says. The view has columns for some of it."""
+    said: dict[str, Any] = FORMS[record.kind].say(record)
+    return said
 
 
 SAYS: dict[type, Any] = {
@@ -209,7 +203,6 @@ SAYS: dict[type, Any] = {
     Changed: _of_change,
     Carryover: _of_state,
     IdsKept: _of_ids,
-    TopicMade: _of_topic,
 }
 
 
@@ -231,13 +224,7 @@ def _failure(failure: Failure) -> dict[str, Any]:
 
 
 def _acks(ranges: tuple[AckRange, ...]) -> str | None:
-    names = "group", "topic", "queue", "first", "end"
-    said = [
-        dict(zip(names, ack.key(), strict=True))
-        | {"group": shown(ack.group), "topic": shown(ack.topic)}
-        for ack in ranges
-    ]
-    return json.dumps(said) if said else None
+    return json.dumps([ACK.say(ack) for ack in ranges]) if ranges else None
 
 
 def _bodies(source: OpenSplit, run: Run) -> list[bytes]:

@@ -263,10 +263,10 @@ def _ids(ledger: Ledger, kept: IdsKept) -> None:
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     """Apply a TOPIC record."""
     if not 1 <= made.queues <= QUEUES_MAX:
-        raise IllegalStep(f"the topic {made.name!r} is made with {made.queues} queues")
-    topic = ledger.topic(made.name, made.queues)
+        raise IllegalStep(f"the topic {made.topic!r} is made with {made.queues} queues")
+    topic = ledger.topic(made.topic, made.queues)
     if topic.made or len(topic.queues) != made.queues:
-        raise IllegalStep(f"the topic {made.name!r} is made a second time")
+        raise IllegalStep(f"the topic {made.topic!r} is made a second time")
     topic.made = True
     ledger.changed_at = ledger.end
     for queue in topic.queues:

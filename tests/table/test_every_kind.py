@@ -119,7 +119,14 @@ def test_records_of_every_kind_say_what_they_are_about(told: CrashDisk) -> None:
 
 
 OTHERWISE = {
-    *("flags", "content", "tail", "id_keys", "extension"),  # how it is written; see columns of it
+    *(
+        "flags",
+        "content",
+        "tail",
+        "id_keys",
+        "extension",
+        "target",
+    ),  # how it is written; see columns of it
     *("bodies_crc", "columns_crc", "append_start"),  # checked; `append` says the last
     *("kept_bytes", "reserved"),  # in memory only
     *("records", "replaces"),  # implied by others in the append; `refers_to`
