@@ -385,7 +385,9 @@ class Engine:
         """
         self._enter()
         topic, key, limit = check_find(topic, key, limit)
-        return read_places(self.read_batch, topic, self._parts.finder.places(topic, key, limit))
+        return read_places(
+            self.read_batch, topic, key, self._parts.finder.places(topic, key, limit)
+        )
 
     def consumer(
         self,

@@ -170,7 +170,7 @@ class ReadOnlyEngine:
         def find() -> list[Message]:
             self._check_whole()
             places = self._finder.places(topic, key, limit)
-            return read_places(self._messages.batch, topic, places)
+            return read_places(self._messages.batch, topic, key, places)
 
         return self._refreshed(find)
 

@@ -302,6 +302,8 @@ class Groups:
             room = self.rooms.pop(group, None)
             for member in () if room is None else room.members.values():
                 member.refusal = UnknownGroup(group, was_deleted=True)
+                member.stir()  # its polls wait for nothing
+                self._ledger.arrived.update(member.topics)
             # A group that is made again looks at queues that this one had found idle.
             self._ready = {key: ready for key, ready in self._ready.items() if key[0] != group}
         self._ledger.arrived.add(name)

@@ -90,8 +90,7 @@ class Settler:
         self._writer.release_dropped()
         self._member.seen = self._clock.monotonic()
         for claim, first, end in held:
-            if not claim.holds.is_held_by(first, end, claim):
-                self._refuse(claim, first)
+            self._check_held(claim, first, end, claim)
         self._writer.send(append)
 
     def _extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
@@ -100,8 +99,7 @@ class Settler:
         def extend() -> None:
             now = self._clock.monotonic()
             self._member.seen = now
-            if not claim.holds.is_held_by(first, end, claim):
-                self._refuse(claim, first)
+            self._check_held(claim, first, end, claim)
             claim.holds.extend(first, end, now + seconds)
 
         self._writer.change(extend)
@@ -109,16 +107,14 @@ class Settler:
     def _reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
         """Move a range to the dead letters of the group, in one append with its ack."""
         self._check()
-        if not claim.holds.is_held_by(first, end, claim):
-            self._refuse(claim, first)
+        self._check_held(claim, first, end, claim)
         what = self._group, claim.queue, first, end, reason, self._attempts_of(claim)
         try:
             for at, stop, append in self._burying.appends_of(*what):
                 acking = Acking(claim, at, stop, append)
                 self._writer.commit_queue.run(self._plan_ack, acking, True)
         except OffsetGone:
-            if not claim.holds.is_held_by(first, end, claim):
-                self._refuse(claim, first)  # its topic was deleted meanwhile
+            self._check_held(claim, first, end, claim)  # its topic was deleted meanwhile
             raise
         self._draining.changed()
         self._after()
@@ -142,8 +138,7 @@ class Settler:
         if self._writer.dropped:
             self._writer.release_dropped()
         self._member.seen = self._clock.monotonic()
-        if not claim.holds.is_held_by(first, end, claim):
-            self._refuse(claim, first)
+        self._check_held(claim, first, end, claim)
         self._writer.send(append)
 
     def _range(self, claim: Claim, first: int, end: int) -> AckRange:
@@ -180,8 +175,11 @@ class Settler:
             self._refuse(claim, first)
 
     def _check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        if not claim.holds.is_held_by(first, end, holder):
-            self._refuse(claim, first)
+        """Raise LeaseLost, for the first message that `holder` does not hold."""
+        is_held = claim.holds.is_held_by
+        if not is_held(first, end, holder):
+            lost = (at for at in range(first, end) if not is_held(at, at + 1, holder))
+            self._refuse(claim, next(lost, first))
 
     def _take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
         """Pass the range from `holder`, which does not ack it, back to `claim`.

@@ -324,7 +324,7 @@ class RemoteEngine:
         """Return up to `limit` messages of `topic` with this key, the newest first."""
         topic, key, limit = check_find(topic, key, limit)
         places: list[list[int]] = self._link.call("places_of", topic, key, limit)
-        return read_places(self.read_batch, topic, [KeyPlace(*each) for each in places])
+        return read_places(self.read_batch, topic, key, [KeyPlace(*each) for each in places])
 
     def consumer(
         self,

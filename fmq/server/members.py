@@ -209,9 +209,12 @@ class ServedMember:
             self._writer.change(part.end_hold)
 
     def _claim(self, number: int, first: int, end: int) -> Claim:
-        for claim in self._claims.get(number, ()):
+        claims = self._claims.get(number, ())
+        for claim in claims:
             if claim.first <= first < end <= claim.end:
                 return claim
+            if claim.first <= first < claim.end:
+                first = claim.end  # the message that is not in it
         raise LeaseLost(
             f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
             "Nothing was changed."

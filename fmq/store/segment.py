@@ -42,6 +42,7 @@ CAPACITY_MAX = 1 << 30
 POSITION_MAX = 1 << 62
 REQUIRED_KNOWN = 0
 OTHER_RECORDS = "its records are not those that the next segment names"
+SEGMENT_MISSING = "the segment is missing"
 OTHER_COPY = "it comes from another copy of this journal, to which an engine has written"
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from fmq.errors import OffsetGone
+from fmq.errors import Damaged, OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
@@ -19,6 +19,7 @@ from fmq.store.content import text_bytes
 from fmq.store.index import Lane, LaneKey, SegmentIndex
 from fmq.store.key_marks import KeyMarks, hash_of
 from fmq.store.reader import Entries, Reader, entries_of
+from fmq.store.segment import SEGMENT_MISSING, segment_name
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_text
 
@@ -64,8 +65,11 @@ class Finder:
             for queue, run in sorted(runs, key=_place_of, reverse=True):
                 try:
                     found += self._in_run(queue, run, key, topic)
-                except (FileNotFoundError, OffsetGone):
+                except OffsetGone:
                     return found[:limit]  # retention has dropped it and all older segments
+                except FileNotFoundError:
+                    self._check_dropped(run.base)
+                    return found[:limit]
                 if len(found) >= limit:
                     return found[:limit]
         return found
@@ -102,7 +106,13 @@ class Finder:
                 keys = [key for key in self._catalog.summary(base) if key[0] == topic]
                 yield [*self._sealed(base, keys, hash)]
             except FileNotFoundError:
-                return  # retention has dropped it
+                self._check_dropped(base)
+                return
+
+    def _check_dropped(self, base: int) -> None:
+        """Raise Damaged if retention has not dropped the segment, whose file is missing."""
+        if base in self._catalog.bases():
+            raise Damaged(segment_name(base), base, SEGMENT_MISSING) from None
 
     def _in_memory(
         self, index: SegmentIndex, topic: str, hash: int
@@ -178,9 +188,11 @@ def _place_of(run: tuple[int, Entries]) -> int:
 
 
 def read_places(
-    read_batch: Callable[..., Batch | None], topic: str, places: list[KeyPlace]
+    read_batch: Callable[..., Batch | None], topic: str, key: str, places: list[KeyPlace]
 ) -> list[Message]:
-    """Return the messages at `places`, without those that retention has dropped meanwhile."""
+    """Return the messages at `places`, without those that are gone: retention has dropped them
+    meanwhile, or the topic was deleted, and another message of a new one has the place.
+    """
     found: list[Message] = []
     for queue, offset in places:
         try:
@@ -188,5 +200,5 @@ def read_places(
         except OffsetGone:
             continue
         if batch is not None:
-            found += batch.messages
+            found += [each for each in batch.messages if each.key == key]
     return found

@@ -19,9 +19,10 @@ from fmq.store.catalog import Catalog
 from fmq.store.dead_column import Failure, failures_in
 from fmq.store.index import SegmentIndex
 from fmq.store.internal import is_internal
+from fmq.store.kinds import Run
 from fmq.store.reader import Carried, Entries, Reader, entries_of
 from fmq.store.record import BadRecord
-from fmq.store.segment import segment_name
+from fmq.store.segment import SEGMENT_MISSING, segment_name
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Ledger, Queue, Topic
 from fmq.tx.names import check_place, check_seconds, no_queue
@@ -98,9 +99,7 @@ class Messages:
         try:
             return self._reader.batch(name, number, entries, offset, limit, visible)
         except FileNotFoundError:
-            self._raise_gone(queue, offset)
-            reason = "the segment is missing"
-            raise Damaged(segment_name(entries.base), entries.base, reason) from None
+            raise self._missing(queue, offset, entries) from None
 
     def carried(
         self, queue: Queue, offset: int, limit: int, tags: Sequence[bytes] | None = None
@@ -114,21 +113,20 @@ class Messages:
         try:
             yield from self._reader.carried(entries, offset, limit, keep_to, tags)
         except FileNotFoundError:
-            self._raise_gone(queue, offset)
-            reason = "the segment is missing"
-            raise Damaged(segment_name(entries.base), entries.base, reason) from None
+            raise self._missing(queue, offset, entries) from None
 
     def failures(self, topic: str, first: int, end: int) -> Iterator[Failure | None]:
         """Yield where each message of an internal topic failed. Raises what reading would raise,
         and OffsetGone if the topic was deleted.
         """
         while first < end:
-            entries = self._entries(topic, 0, first, end - first)
-            if entries is None:
+            queue = self._queue_with(topic, 0, first)
+            if queue is None:
                 raise OffsetGone(topic, 0, first, end)
+            entries = self._entries_of(queue, first, end - first)
             at = entries.first
-            for count, place in zip(entries.counts, entries.records, strict=True):
-                run, _ = self._reader.head(entries.base, place)
+            for number, count in enumerate(entries.counts):
+                run, place = self._head(queue, first, entries, number), entries.records[number]
                 try:
                     said = failures_in(run.extension, count)
                 except BadRecord as error:
@@ -143,19 +141,18 @@ class Messages:
         """Return the first offset of the record that holds `offset`, and the end of its messages.
         It is not read. Raises OffsetGone.
         """
-        entries = self._entries(topic, queue, offset, 1)
-        if entries is None:
+        found = self._queue_with(topic, queue, offset)
+        if found is None:
             raise OffsetGone(topic, queue, offset, offset + 1)
+        entries = self._entries_of(found, offset, 1)
         return entries.first, entries.first + entries.counts[0]
 
     def time_us_of(self, topic: str, queue: int, offset: int) -> int | None:
         """Return when the message at `offset` was written; None if there is no such message."""
-        entries = self._entries(topic, queue, offset, 1)
-        return (
-            None
-            if entries is None
-            else self._reader.head(entries.base, entries.records[0])[0].time_us
-        )
+        found = self._queue_with(topic, queue, offset)
+        if found is None:
+            return None
+        return self._head(found, offset, self._entries_of(found, offset, 1)).time_us
 
     def offset_at(self, topic: str, queue: int, time_us: int) -> int:
         """Return the offset of the first message that was written at `time_us` or later; the next
@@ -170,7 +167,7 @@ class Messages:
             middle = (low + high) // 2
             try:
                 entries = self._entries_of(found, middle, 1)
-                run, _ = self._reader.head(entries.base, entries.records[0])
+                run = self._head(found, middle, entries)
             except OffsetGone as gone:
                 low = max(low, gone.first)  # retention was here meanwhile
                 continue
@@ -180,19 +177,18 @@ class Messages:
                 high = min(middle, max(low, entries.first))
         return low
 
-    def _entries(self, topic: str, queue: int, offset: int, limit: int) -> Entries | None:
-        """Return where up to `limit` messages from `offset` on are; None if there are none yet.
+    def _queue_with(self, topic: str, number: int, offset: int) -> Queue | None:
+        """Return the queue if it has, or had, a message at `offset`; None if there is none yet.
 
-        Raises OffsetGone, or BadName if the topic has no such queue.
+        Raises BadName if the topic has no such queue.
         """
         with self.lock:
-            found = self._known(topic, queue)
-        if found is None or offset >= found.next:
-            return None
-        return self._entries_of(found, offset, limit)
+            found = self._known(topic, number)
+        return None if found is None or offset >= found.next else found
 
     def _entries_of(self, queue: Queue, offset: int, limit: int) -> Entries:
-        """Return the same of a queue that has, or had, a message at `offset`.
+        """Return where up to `limit` messages of the queue from `offset` on are. It has, or had,
+        one there.
 
         Raises OffsetGone if retention has dropped it, or the topic was deleted.
         """
@@ -245,6 +241,20 @@ class Messages:
             )
             raise Damaged(segment_name(first), first, reason)
         return entries_of(index.base, index.lanes[key], offset, limit)
+
+    def _head(self, queue: Queue, offset: int, entries: Entries, number: int = 0) -> Run:
+        """Return the run of an entry, without its bodies. Raises what reading it would raise."""
+        try:
+            return self._reader.head(entries.base, entries.records[number])[0]
+        except FileNotFoundError:
+            raise self._missing(queue, offset, entries) from None
+
+    def _missing(self, queue: Queue, offset: int, entries: Entries) -> Damaged:
+        """Return the error of a segment without a file; raise OffsetGone if retention has dropped
+        it.
+        """
+        self._raise_gone(queue, offset)
+        return Damaged(segment_name(entries.base), entries.base, SEGMENT_MISSING)
 
     def _raise_gone(self, queue: Queue, offset: int) -> None:
         with self.lock:

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from fmq import Engine, FmqError, Message, errors, filters
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from tests.small import check, opened
+from fmq.testing.inside import inside
+from fmq.testing.transport import MemoryServer
+from fmq.tx.find import read_places
+from tests.small import check, opened, remove, segments
 
 LATE = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -196,3 +200,54 @@ def test_a_group_that_is_deleted_while_a_consumer_joins_is_refused_to_it(clock: 
         with pytest.raises(errors.UnknownGroup):
             consumer.poll()
     check(disk)
+
+
+def test_a_segment_that_is_missing_is_damage_to_each_look(clock: FakeClock) -> None:
+    """Retention has not dropped it, so no look passes over it in silence, or with a bare error."""
+    disk = CrashDisk()
+    with opened(disk, clock) as engine:
+        engine.create_group("g", "t")
+        for number in range(30):
+            engine.send("t", b"x" * 500, key="k" if number == 9 else None)
+    missing = segments(disk)[1]
+    with opened(disk, clock) as engine:
+        remove(disk, missing)
+        with engine.consumer("t", group="g") as consumer:
+            for delivery in consumer.poll(limit=6):
+                delivery.ack()
+        assert [info.acked_below for info in engine.groups("g")] == [6]
+        for look in (
+            lambda: engine.find("t", key="k"),
+            lambda: engine.read("t", offset=8),
+            lambda: engine.offset_at("t", 0, LATE),
+        ):
+            with pytest.raises(errors.Damaged, match=f"{missing}.*is missing"):
+                look()
+
+
+def test_a_message_of_a_topic_that_is_made_again_is_not_found_by_the_key_of_an_older_one(
+    clock: FakeClock,
+) -> None:
+    """It has the place at which the other one was found."""
+    with opened(CrashDisk(), clock) as engine:
+        engine.send("t", b"old", key="k")
+        places = inside(engine).finder.places("t", "k", 9)
+        assert places
+        engine.topic("t").delete()
+        engine.send("t", b"new", key="other")
+        assert read_places(engine.read_batch, "t", "k", places) == []
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_an_ack_of_many_that_is_refused_names_the_message(clock: FakeClock, remote: bool) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        server = MemoryServer(engine, clock)
+        face: Any = server.connect() if remote else engine
+        face.send_many("t", [b"1", b"2", b"3", b"4", b"5"])
+        with face.consumer("t", group="g") as consumer:
+            (batch,) = islice(consumer.batches(5, 20), 1)
+            engine.group("g").skip("t", 0, 3)
+            batch[:] = [each for each in batch if each.offset != 1]
+            with pytest.raises(errors.LeaseLost, match="offset 3"):
+                batch.ack()
+        server.close()

@@ -168,3 +168,15 @@ def test_a_member_whose_queues_are_its_own_still_learns_of_everything_else() -> 
         crowd.clients[0].send(frame(Op.DRAIN, 1, handle=0))
         loop.run()
         assert [each.op for each in crowd.clients[0].answers] == [Op.DRAIN, Op.POLL]
+
+
+@pytest.mark.parametrize("strategy", [None, "average"])
+def test_the_polls_of_a_group_that_is_deleted_end(strategy: str | None) -> None:
+    """At once: there is nothing that they could wait for."""
+    with served(topic_queues={"t": 4}) as (server, loop):
+        client, crowd = server.connect(), Crowd(server, strategy)
+        crowd.wait(4)
+        client.group("g").delete()
+        loop.run()
+        answers = [each for each in crowd.clients[0].answers if each.op == Op.POLL]
+        assert [each.flags & FAILED for each in answers] == [FAILED] * 4
