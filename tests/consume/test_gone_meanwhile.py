@@ -18,7 +18,7 @@ from fmq.testing.transport import MemoryServer
 from fmq.tx.find import read_places
 from tests.small import check, opened, remove, segments
 
-LATE = datetime(2030, 1, 1, tzinfo=UTC)
+EARLY, LATE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def delete_topic(engine: Engine) -> None:
@@ -115,7 +115,7 @@ CALLS: dict[str, Callable[[Engine], Callable[[], object]]] = {
     "read": lambda engine: lambda: engine.read("t"),
     "unread": lambda engine: lambda: engine.unread("g", "t"),
     "find": lambda engine: lambda: engine.find("t", key="k"),
-    "offset_at": lambda engine: lambda: engine.offset_at("t", 0, LATE),
+    "offset_at": lambda engine: lambda: engine.offset_at("t", 0, EARLY),
 }
 # What may be said; all else would be false.
 MAY_SAY = errors.UnknownGroup, errors.LeaseLost, errors.UnknownDeadLetter
@@ -219,7 +219,7 @@ def test_a_segment_that_is_missing_is_damage_to_each_look(clock: FakeClock) -> N
         for look in (
             lambda: engine.find("t", key="k"),
             lambda: engine.read("t", offset=8),
-            lambda: engine.offset_at("t", 0, LATE),
+            lambda: engine.offset_at("t", 0, EARLY),
         ):
             with pytest.raises(errors.Damaged, match=f"{missing}.*is missing"):
                 look()
