@@ -27,7 +27,9 @@ def begin_bound(
     *,
     strict: bool,
 ) -> BoundTransaction:
-    """Return a transaction that commits with that of `connection`. Neither has begun yet."""
+    """Return a transaction that commits with the transaction of `connection`. Neither has begun
+    yet.
+    """
     check_producer(producer)
     names = tx_id, producer or None, check_after
     on_commit = partial(databases.block_ended, producer)
@@ -35,7 +37,8 @@ def begin_bound(
         binding, place = _introduce(feedback, checkers, databases, producer, connection)
         tx = manager.begin(*names, make=BoundTransaction)
         return tx.bind(binding, feedback, place, on_commit, strict=strict)
-    from fmq.bind.on_loop import AsyncBoundTransaction  # here: asyncio is slow to import
+    # imported here, because asyncio is slow to import
+    from fmq.bind.on_loop import AsyncBoundTransaction
 
     later = manager.begin(*names, make=AsyncBoundTransaction)
 
@@ -54,13 +57,15 @@ def _introduce(
     connection: Any,
     bridge: Any = None,
 ) -> tuple[Binding, str]:
-    """Return the binding of `connection`, and where in its database the producer's markers lie.
+    """Register `producer` in the database. Return the binding of `connection`, and the place of the
+    producer's markers.
 
     The first time, the database and the checkers learn of each other.
     """
     binding = binding_of(connection, bridge)
     if checkers.is_unbound(producer, binding.path):
-        # First the database: until it knows the producer, a checker gets WrongDatabase.
+        # Register in the database before adding a checker: in the other order the checker gets
+        # WrongDatabase.
         new = not checkers.has_bound(producer)
         place = binding.register(feedback.store, producer, new=new)
         checkers.add_bound(producer, binding.path, place, databases.add_bound(producer, binding))

@@ -23,7 +23,7 @@ def checker_of(address: object) -> Callable[[Question], Answer]:
 
 
 def for_bound_only(checker: Checker) -> Checker:
-    """Return a checker that asks `checker` about bound transactions alone.
+    """Return a checker that asks `checker` about bound transactions only.
 
     Others have no marker, so the absence of one proves nothing. The answer is "unknown" for them,
     and while the database cannot be reached.

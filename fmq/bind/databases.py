@@ -27,14 +27,14 @@ from fmq.feedback.question import Question
 from fmq.tx.names import check_producer
 
 DAY_SECONDS = 86400.0
-RETRY_SECONDS = 5.0  # after something failed
+RETRY_SECONDS = 5.0  # seconds to wait after an error
 BLOCKS_BETWEEN_PURGES = 1000
 JOIN_SECONDS = 5.0
 LOG = logging.getLogger("fmq.bind")
 
 
 def check_resolve(resolve: object) -> None:
-    """Raise unless `resolve` names a database for each of some producers."""
+    """Raise unless `resolve` is a mapping of producers to databases."""
     if not isinstance(resolve, Mapping):
         raise TypeError(
             f"resolve={resolve!r}: is a mapping of producers to their databases, as in "
@@ -45,19 +45,19 @@ def check_resolve(resolve: object) -> None:
 
 
 class ProducerDatabase:
-    """The database of one producer: when it is purged next, and what is wrong with it."""
+    """The database of one producer: when to purge it next, and what went wrong with it."""
 
     def __init__(self, producer: str, database: Database, purge_every: float, due: float) -> None:
         self.producer = producer
         self.database = database
         self.purge_every = purge_every
-        self.due = due  # when to purge it next, by `Clock.monotonic`
-        self.blocks = 0  # that have ended since the last purge
-        # The error by what was tried, "asked" or "reached": one may fail while the other works.
+        self.due = due  # when to purge next, by `Clock.monotonic`
+        self.blocks = 0  # bound blocks that have ended since the last purge
+        # The last error of each step, "asked" or "reached": one may fail while the other works.
         self.troubles: dict[str, str] = {}
 
     def note(self, tried: str, trouble: str | None) -> None:
-        """Keep the error of `tried`, or None, and log a change."""
+        """Remember how the step `tried` went (None: well), and log it if that is new."""
         if trouble == self.troubles.get(tried):
             return
         if trouble is None:
@@ -72,7 +72,7 @@ class ProducerDatabase:
 
 
 class Databases:
-    """All databases that an engine asks and purges. Safe for threads."""
+    """All databases that an engine asks and purges. Any thread may call it."""
 
     def __init__(self, engine: DecisionSource, clock: Clock, *, background: bool) -> None:
         self._engine = engine
@@ -94,17 +94,19 @@ class Databases:
         self.start()
 
     def add_configured(self, producer: str, database: Database) -> Checker:
-        """Return a checker that asks a database of `resolve=`, and purge that each day."""
+        """Return a checker that asks a database of `resolve=`. Purge that database each day."""
         return self._add(ProducerDatabase(producer, database, DAY_SECONDS, self._clock.monotonic()))
 
     def add_bound(self, producer: str, database: Database) -> Checker:
-        """Return a checker that asks a bound database, and purge that after each 1,000 blocks."""
+        """Return a checker that asks a bound database. Purge that database after each 1,000
+        blocks.
+        """
         if producer in self._all:
             return self._checker(self._all[producer])
         return self._add(ProducerDatabase(producer, database, math.inf, math.inf))
 
     def _add(self, database: ProducerDatabase) -> Checker:
-        # A new dict, because the thread may be iterating over the old one.
+        # Make a new dict, because the thread may be iterating over the old one.
         self._all = {**self._all, database.producer: database}
         return self._checker(database)
 
@@ -113,7 +115,8 @@ class Databases:
 
     def _answer(self, database: ProducerDatabase, question: Question) -> Answer:
         if not question.bound:
-            return "unknown"  # it never has a marker, so the absence of one proves nothing
+            # A transaction that is not bound never has a marker, so the lack of one proves nothing.
+            return "unknown"
         try:
             with GUARD.using():
                 answer = database.database.check(question)
@@ -128,7 +131,7 @@ class Databases:
 
     @property
     def trouble(self) -> str | None:
-        """The error of the first database that does not answer, or None."""
+        """Return the error of the first database that does not answer, or None."""
         for each in self._all.values():
             for tried, why in list(each.troubles.items()):
                 return f"the database of producer {each.producer!r} cannot be {tried}: {why}"
@@ -149,12 +152,12 @@ class Databases:
             self.attempt()
 
     def _purge_by(self, database: ProducerDatabase, due: float) -> None:
-        # Purging is also how a database that did not answer is tried again.
+        # A purge also finds out whether a database answers again.
         database.due = min(database.due, due)
         self._kick()
 
     def _kick(self) -> None:
-        with suppress(RuntimeError):  # another thread has just released it
+        with suppress(RuntimeError):  # another thread has just released the lock
             self._wake.release()
 
     def start(self) -> None:
@@ -193,9 +196,9 @@ class Databases:
             with GUARD.using():
                 purge_markers(self._engine, database.database.purge, RETENTION_SECONDS)
         except (UsageError, EngineFailed):
-            return False  # closed, or a copy in a forked child
+            return False  # the engine is closed, or this is a forked child
         except NoMarkerTable:
-            database.note("reached", None)  # nothing was bound yet
+            database.note("reached", None)  # no producer was bound yet
         except Exception as error:
             database.note("reached", driver_message(error))
             database.due = now + RETRY_SECONDS
@@ -204,7 +207,7 @@ class Databases:
         return True
 
     def stop(self) -> None:
-        """End the thread. Waits some seconds for a purge that is running."""
+        """End the thread. Wait some seconds for a running purge."""
         self._stopped = True
         self._kick()
         if self._thread is not None and self._thread is not threading.current_thread():

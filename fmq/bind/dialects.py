@@ -36,7 +36,7 @@ class Statements:
         unless_there: str = "ON CONFLICT DO NOTHING",
         returning: str = "",
     ) -> None:
-        """Write the statements with the given pieces of SQL.
+        """Write the statements with these pieces of SQL.
 
         `time` converts seconds since 1970, `seconds` a number of seconds, `text` a column of text.
         `source` selects from no table. `returning` makes the insertion return when its transaction
@@ -66,7 +66,7 @@ class Statements:
         )
 
     def in_percent_format(self) -> Statements:
-        """Return the same statements with parameters as in %(tx_id)s."""
+        """Return these statements with parameters in the form %(tx_id)s."""
         other = copy.copy(self)
         for name, text in vars(self).items():
             setattr(other, name, re.sub(r":(\w+)", r"%(\1)s", text))
@@ -74,7 +74,7 @@ class Statements:
 
 
 class Cursor(Protocol):
-    """A cursor of Python's DB-API, as far as purging needs it."""
+    """The part of a DB-API cursor that purging needs."""
 
     def execute(self, statement: str, values: dict[str, Any], /) -> Any: ...
 
@@ -82,12 +82,12 @@ class Cursor(Protocol):
 
 
 def key_of(store: str, tx_id: str) -> dict[str, Any]:
-    """Return the parameters that name a row."""
+    """Return the parameters for the key of a row."""
     return {"store": store, "tx_id": tx_id}
 
 
 PURGED_AT_ONCE = (
-    1000  # rows in one transaction, so that the user's program waits for no more than these
+    1000  # rows in one transaction, so that the user's program waits for no more than that
 )
 
 
@@ -117,23 +117,24 @@ def purge(
 
 
 class Beginning(NamedTuple):
-    """What a bound transaction notes when it begins."""
+    """What a bound transaction reads when it begins."""
 
-    deadline: int  # no marker may be inserted later
-    began: str  # PostgreSQL's time of beginning, which identifies the transaction; else ""
-    loss: str  # how the database may lose commits as it is set, or ""
+    deadline: int  # the last time at which a marker may be inserted
+    # When PostgreSQL's transaction began, which identifies the transaction; "" for other databases.
+    began: str
+    loss: str  # why the database may lose commits, in its present configuration; else ""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is different in one kind of database."""
+    """The differences between the kinds of database."""
 
-    ddl: str  # the key of its table in marker.DDL
+    ddl: str  # the key of the table's statement in marker.DDL
     statements: Statements
-    setup: tuple[str, ...]  # for a checker's connection: short waits, durable commits
+    setup: tuple[str, ...]  # for a checker's connection: short waits for locks, and durable commits
     begin: Callable[
         [Execute, str], Beginning
-    ]  # its second argument is the name of the database, for errors
+    ]  # the second argument is the name of the database, for errors
 
 
 # --- SQLite ------------------------------------------------------------------------------------
@@ -152,14 +153,14 @@ def sqlite_path(execute: Execute) -> str:
     )
 
 
-# A savepoint at the beginning of the block. If the database's transaction ends inside of the block,
-# the savepoint is gone, even if another transaction has begun since. SQLite itself may end it, too
-# (ON CONFLICT ROLLBACK).
+# A savepoint at the start of the block. If the database's transaction ends inside of the block, the
+# savepoint is gone, even if another transaction has begun. SQLite itself may end it, too (ON
+# CONFLICT ROLLBACK).
 BLOCK_SAVEPOINT = "fmq_block"
 
 
 def is_gone(error: BaseException | None) -> bool:
-    """Return whether releasing a savepoint failed because there is none."""
+    """Return whether releasing a savepoint failed because the savepoint is gone."""
     return "no such savepoint" in str(error)
 
 
@@ -169,7 +170,8 @@ LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 def _begin_sqlite(execute: Execute, path: str) -> Beginning:
     [(mode, level, deadline)] = execute(SQLITE_BEGINNING)
     mode = str(mode, "utf-8")
-    # With journal_mode=DELETE, removing the file commits. Only EXTRA syncs the directory after it.
+    # With journal_mode=DELETE, removing the journal file commits, and only EXTRA syncs the
+    # directory after that.
     least = 2 if mode in ("wal", "truncate", "persist") else 3
     if mode not in ("off", "memory") and level >= least:
         return Beginning(int(deadline), "", "")
@@ -189,7 +191,7 @@ SQLITE_BEGINNING = (
 )
 SQLITE = Dialect(
     "sqlite",
-    # Only the main file: an attached file or a temporary table commits by itself.
+    # Only the main file, because an attached file or a temporary table commits by itself.
     Statements(SQLITE_NOW, table=f"main.{TABLE}", text="CAST({} AS BLOB)"),
     (f"PRAGMA busy_timeout = {BUSY_MS}", "PRAGMA synchronous = EXTRA"),
     _begin_sqlite,
@@ -221,7 +223,8 @@ def _begin_postgres(execute: Execute, path: str) -> Beginning:
 
 def rolled_back_by_server(sqlstate: str | None) -> bool:
     """Return whether an error of COMMIT proves that PostgreSQL has rolled back."""
-    # 23: a constraint. 25: an aborted transaction. 40: serialization, but 40003: outcome unknown.
+    # 23: a constraint. 25: an aborted transaction. 40: serialization, except for 40003: outcome
+    # unknown.
     return sqlstate is not None and sqlstate[:2] in ("23", "25", "40") and sqlstate != "40003"
 
 
@@ -262,6 +265,6 @@ MYSQL = Dialect(
         source=" FROM dual",
         unless_there="ON DUPLICATE KEY UPDATE state = 'C'",
     ),
-    ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds; the least that MySQL accepts
+    ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds; MySQL accepts no fewer
     _begin_mysql,
 )

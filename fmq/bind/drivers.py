@@ -1,4 +1,4 @@
-"""Find the module that serves a connection, and the database at an address.
+"""Finds the module that serves a connection, and the database at an address.
 
 A driver's module imports its driver. So it is imported only when the program has a connection of
 that driver, or an address of it.
@@ -14,8 +14,8 @@ from fmq.bind.errors import BindError
 from fmq.bind.interface import Binding, Database
 from fmq.errors import BadOption
 
-# Classes, each with its package, that have a transaction to bind. Other classes of the same
-# packages, such as a cursor or a maker of sessions, have none.
+# Classes that have a transaction to bind, each with its package. Other classes of the packages,
+# such as cursors, have none.
 OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
 OF_PSYCOPG = {"psycopg.Connection", "psycopg.AsyncConnection"}
 OF_DJANGO = {"django.BaseDatabaseWrapper", "django.ConnectionProxy"}
@@ -23,7 +23,7 @@ OF_SQLALCHEMY = {
     *("sqlalchemy.Session", "sqlalchemy.scoped_session", "sqlalchemy.Connection"),
     *("sqlalchemy.AsyncSession", "sqlalchemy.AsyncConnection"),
 }
-# Classes that reach a database, and have no transaction themselves.
+# Classes that reach a database and have no transaction of their own.
 ENGINES = {"sqlalchemy.Engine", "sqlalchemy.AsyncEngine"}
 
 
@@ -33,7 +33,7 @@ def binding_of(connection: Any, bridge: Any = None) -> Binding:
     A connection of asyncio is used through its `bridge`.
     """
     if "fmq" in _packages_of(connection) and not is_django(connection):
-        made: Binding = connection  # an outbox hands in the binding of its session
+        made: Binding = connection  # an outbox passes the binding of its session
         return made
     binding: Binding = module_of(connection).binding(bridge or connection)
     return binding
@@ -45,17 +45,19 @@ def is_async(connection: Any) -> bool:
 
 
 def is_django(connection: Any) -> bool:
-    """Return whether it is a connection of Django's, or the proxy `django.db.connection`."""
+    """Return whether `connection` is one of Django's, or the proxy `django.db.connection`."""
     return bool(_names_of(connection) & OF_DJANGO)
 
 
 def is_of_django_outbox(bound: Any) -> bool:
-    """Return whether it is the binding of an outbox of Django's."""
+    """Return whether `bound` is the binding of a Django outbox."""
     return "fmq.OutboxBinding" in _names_of(bound)
 
 
 def module_of(connection: Any) -> Any:
-    """Return the module that serves connections of this class. Raises BindError if none does."""
+    """Return the module that serves connections of this class. Raises BindError if there is
+    none.
+    """
     names = _names_of(connection)
     if names & OF_SQLITE:
         from fmq.bind import sqlite
@@ -83,7 +85,7 @@ def module_of(connection: Any) -> Any:
 
 
 def module_with_engines(connection: Any) -> Any:
-    """Return the module that serves this connection, or this engine of SQLAlchemy."""
+    """Return the module that serves this connection or SQLAlchemy engine."""
     if _names_of(connection) & ENGINES:
         from fmq.bind.sqlalchemy import binding as sqlalchemy
 
@@ -92,9 +94,9 @@ def module_with_engines(connection: Any) -> Any:
 
 
 class _Class(NamedTuple):
-    """What is known of a class of connections, without importing any driver."""
+    """The names of a connection's class, known without importing any driver."""
 
-    names: frozenset[str]  # of itself and its bases, each after its package
+    names: frozenset[str]  # of the class and its bases, each after its package
     packages: frozenset[str]
     is_async: bool
 
@@ -124,7 +126,7 @@ def _packages_of(connection: Any) -> frozenset[str]:
 
 
 def database_at(address: object) -> Database:
-    """Return the database at `address`. Raises BadOption if that is not an address of one, or if
+    """Return the database at `address`. Raises BadOption if the address is none of a database, or
     its driver is not installed.
     """
     try:
@@ -137,7 +139,7 @@ def database_at(address: object) -> Database:
 
 
 def _install(scheme: str) -> str:
-    """Return how to install what an address of this scheme needs."""
+    """Return how to install the driver for an address of this scheme."""
     if scheme in ("postgresql", "postgres"):
         return "pip install 'fmq[postgres]'"
     if scheme == "django":

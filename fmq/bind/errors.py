@@ -11,11 +11,11 @@ from fmq.results import Outcome
 
 
 class BindError(TransactionError):
-    """The connection cannot be bound to a transaction as it is. Nothing was changed."""
+    """The connection cannot be bound in its present state. Nothing was changed."""
 
 
 class NoMarkerTable(BindError):
-    """The database has no marker table. The message has the statement that makes it."""
+    """The database has no marker table. The message contains the statement that makes it."""
 
     def __init__(self, database: str, ddl: str) -> None:
         super().__init__(
@@ -48,16 +48,16 @@ class NotDurable(BindError):
 
 
 class Unreachable(BindError):
-    """The database cannot be reached now. The message is the driver's."""
+    """The database cannot be reached now. The message is the driver's own."""
 
 
 def unusable_connection(why: object) -> BindError:
-    """Return the error of a connection that does not work."""
+    """Return the error for a connection that does not work."""
     return BindError(f"this connection cannot be used here: {why} Nothing was changed.")
 
 
 def transaction_open(database: str) -> BindError:
-    """Return the error of a connection that has a transaction open already."""
+    """Return the error for a connection with a transaction already open."""
     return BindError(
         f"{database}: this connection has a transaction open already, which may hold work "
         "that is not to be part of this one. Commit it or roll it back first."
@@ -65,7 +65,7 @@ def transaction_open(database: str) -> BindError:
 
 
 def unknown_producer(database: str, producer: str) -> BindError:
-    """Return the error of a database that does not know a producer with undecided transactions."""
+    """Return the error for a database that does not know a producer with undecided transactions."""
     return BindError(
         f"{database}: transactions of producer {producer!r} are undecided, and this database has "
         "no row that says they were bound to it: it is another one, or its rows of fmq_tx were "
@@ -75,7 +75,7 @@ def unknown_producer(database: str, producer: str) -> BindError:
 
 
 def wrong_with_statement(block: str, kind: str) -> BindError:
-    """Return the error of `with` in the place of `async with`, or the reverse."""
+    """Return the error for `with` instead of `async with`, or the reverse."""
     return BindError(
         f"the connection is {kind}, so write `{block} engine.transaction(bind=connection) as tx`. "
         "Nothing was begun or changed."
@@ -83,7 +83,7 @@ def wrong_with_statement(block: str, kind: str) -> BindError:
 
 
 def transaction_ended(database: str, tx_id: str) -> BindError:
-    """Return the error of a block in which the program ended the database's transaction."""
+    """Return the error for a block in which the program itself ended the database's transaction."""
     return BindError(
         f"{database}: the database's transaction was ended inside of the block, so what it wrote "
         f"is committed or rolled back without transaction {tx_id!r}, whose messages were not "
@@ -92,7 +92,7 @@ def transaction_ended(database: str, tx_id: str) -> BindError:
 
 
 def in_autocommit(database: str) -> BindError:
-    """Return the error of a connection in autocommit, which has no transaction to bind."""
+    """Return the error for a connection in autocommit, which has no transaction to bind."""
     return BindError(
         f"{database}: this connection commits each statement by itself, so there is "
         "nothing to bind. Nothing was changed; use one without autocommit."
@@ -100,7 +100,7 @@ def in_autocommit(database: str) -> BindError:
 
 
 def made_with_autocommit(database: str, autocommit: bool) -> BindError:
-    """Return the error of a connection of sqlite3 that was made with `autocommit` (Python 3.12)."""
+    """Return the error for a sqlite3 connection that was made with `autocommit` (Python 3.12)."""
     return BindError(
         f"{database}: this connection was made with autocommit={autocommit}, with which sqlite3 "
         "does not let a block begin and commit. Nothing was changed; leave autocommit out, or set "
@@ -109,7 +109,7 @@ def made_with_autocommit(database: str, autocommit: bool) -> BindError:
 
 
 def in_pipeline(database: str) -> BindError:
-    """Return the error of a connection in a pipeline, where the marker could fail only later."""
+    """Return the error for a connection in a pipeline, where the marker would fail too late."""
     return BindError(
         f"{database}: this connection is in a pipeline, which holds back what each statement did. "
         "Nothing was begun; begin the pipeline inside of the block, and end it there."
@@ -117,7 +117,7 @@ def in_pipeline(database: str) -> BindError:
 
 
 def mark_in_other_schema(database: str, producer: str) -> BindError:
-    """Return the error of a marker that went into the marker table of another schema."""
+    """Return the error for a marker that went into the marker table of another schema."""
     return BindError(
         f"{database}: the search_path leads to the fmq_tx of another schema than that in which "
         f"producer {producer!r} is known, where the checkers look for its markers. The database's "
@@ -131,7 +131,7 @@ TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 
 
 class Fenced(TransactionError):
-    """The transaction cannot commit any more: a checker ruled it out, or its deadline is over."""
+    """The transaction cannot commit any more: a checker ruled that out, or the deadline is over."""
 
     def __init__(self, tx_id: str, why: str) -> None:
         super().__init__(
@@ -141,7 +141,7 @@ class Fenced(TransactionError):
 
 
 class InDoubt(TransactionError):
-    """The database's commit failed, and may have happened all the same.
+    """The database's commit raised, and may have happened nevertheless.
 
     `outcome` is what a check on a new connection has found since. None means that it is not known
     yet, and that the checkers go on asking.
@@ -165,4 +165,4 @@ class InDoubt(TransactionError):
 
 
 class DurabilityWarning(UserWarning):
-    """The database may lose what it has committed when the power fails."""
+    """The database may lose commits at a power failure."""

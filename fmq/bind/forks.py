@@ -1,4 +1,4 @@
-"""No fork while a thread of fmq's has a connection to a database.
+"""Keeps the program from forking while a thread of fmq uses a connection to a database.
 
 SQLite counts its locks in the process. A child that inherits an open connection believes that it
 holds them, and another process may then remove what the child has committed. The threads that ask
@@ -14,14 +14,14 @@ from contextlib import contextmanager
 
 from fmq.posix import around_forks
 
-# A database that does not answer does not keep a program from forking for ever. But SQLite may wait
-# for another process's lock longer than a few seconds, and a fork then may lose what is committed.
+# A database that does not answer must not block forks for ever. But SQLite may wait for the lock of
+# another process for more than a few seconds, and forking then may lose what is committed.
 PATIENCE_SECONDS = 60.0
 logger = logging.getLogger("fmq.bind")
 
 
 class ForkGuard:
-    """Keeps forks and the use of connections apart."""
+    """Keeps forks and the use of connections apart in time."""
 
     def __init__(self) -> None:
         self.patience = PATIENCE_SECONDS
@@ -30,7 +30,7 @@ class ForkGuard:
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """Use a connection of one's own in the block."""
+        """Run the block while no fork happens. The block uses a connection of its own."""
         with self._changed:
             self._users += 1
         try:
@@ -41,7 +41,7 @@ class ForkGuard:
                 self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Wait until no connection is used, and let none begin."""
+        """Wait until no connection is in use, and let no use begin."""
         self._changed.acquire()
         if not self._changed.wait_for(lambda: not self._users, self.patience):
             logger.warning(
@@ -51,11 +51,11 @@ class ForkGuard:
             )
 
     def after_in_parent(self) -> None:
-        """Let the threads go on."""
+        """Let threads use connections again."""
         self._changed.release()
 
     def after_in_child(self) -> None:
-        """Begin anew: the threads are missing here."""
+        """Begin anew, because those threads do not exist in the child."""
         self.__init__()  # type: ignore[misc]
 
 

@@ -21,32 +21,36 @@ transactions. Returns how many it has removed."""
 
 
 class Database(Protocol):
-    """A database that is reached on a new connection for each call."""
+    """A database. Each call uses a new connection."""
 
     def check(self, question: Question) -> Answer:
-        """Return what the database did. Raises Unreachable if it cannot be asked now."""
+        """Ask what the database did. Raises Unreachable if that is not possible now."""
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove markers that no checker can ask about any more, and return how many."""
 
 
 class Binding(Database, Protocol):
-    """One connection of the user's, for one bound transaction, which calls it in this order."""
+    """One connection of the user, for one bound transaction, which calls the methods in this
+    order.
+    """
 
-    path: str  # names the database in errors, and tells it from others
+    path: str  # the name of the database, in errors and to compare databases
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Write durably that `producer` binds this database, and return where its markers lie.
+        """Write durably that `producer` binds this database. Return the place of its markers.
 
         That is the schema in PostgreSQL, and "" elsewhere. Raises BindError if the database does
         not know `producer` although that one is not `new`.
         """
 
     def begin(self) -> str:
-        """Begin the database's transaction. Return a warning if its commits may be lost, or ""."""
+        """Begin the database's transaction. Return a warning if its commits may be lost; else
+        "".
+        """
 
     def insert_marker(self, store: str, tx_id: str) -> str:
-        """Insert the marker as the last statement, and return where it lies, as `register` does.
+        """Insert the marker as the last statement. Return its place, as `register` does.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
@@ -55,23 +59,25 @@ class Binding(Database, Protocol):
         """Commit the database's transaction."""
 
     def rolled_back_for_sure(self) -> bool:
-        """Return whether it is certain that a commit that raised did not happen."""
+        """Return whether a commit that raised certainly did not happen."""
 
     def rollback(self) -> None:
         """Roll back the database's transaction, if it is still open."""
 
     def leave(self) -> None:
-        """Undo what `begin` has set up around the transaction. Called last, however it ended."""
+        """Undo what `begin` set up around the transaction. This is the last call, whatever the
+        outcome.
+        """
 
 
 class AsyncConnection(Protocol):
-    """A connection or session of asyncio."""
+    """A connection or session for asyncio."""
 
     def commit(self) -> Coroutine[Any, Any, None]: ...
 
 
 class TransactionFactory(Protocol):
-    """An engine, as far as a block or an outbox needs one."""
+    """The part of an engine that a block or an outbox uses."""
 
     def transaction(
         self,
@@ -87,7 +93,7 @@ class TransactionFactory(Protocol):
 
 
 class DecisionSource(Protocol):
-    """An engine, as far as its databases need one."""
+    """The part of an engine that its databases use."""
 
     @property
     def feedback(self) -> Feedback: ...

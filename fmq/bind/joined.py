@@ -1,4 +1,4 @@
-"""What the bindings of an outbox have in common: they join a transaction that others end."""
+"""The common part of an outbox's bindings: they join a transaction that other code ends."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from fmq.bind.errors import BindError
 
 
 class JoinedBinding:
-    """A binding to a transaction of the database that the program's own code begins and commits."""
+    """A binding to a database transaction that the program's own code begins and commits."""
 
     path: str
-    ended_by: str  # names in errors what begins and ends the database's transaction
+    ended_by: str  # the code that begins and ends the transaction, for errors
 
     def begin(self) -> NoReturn:
-        """Raise BindError: there is no block."""
+        """Raise BindError, because there is no block."""
         self._refuse()
 
     def commit(self) -> NoReturn:
-        """Raise BindError: there is no block."""
+        """Raise BindError, because there is no block."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
@@ -34,4 +34,4 @@ class JoinedBinding:
         return False
 
     def leave(self) -> None:
-        """Do nothing: `begin` has set up nothing around the transaction."""
+        """Do nothing, because `begin` set nothing up."""

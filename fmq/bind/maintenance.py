@@ -19,7 +19,7 @@ def create_table(connection: AsyncConnection) -> Awaitable[None]: ...
 @overload
 def create_table(connection: Any) -> None: ...
 def create_table(connection: Any) -> Awaitable[None] | None:
-    """Make the marker table in the connection's database, if it is not there.
+    """Make the marker table in the connection's database, if it does not exist.
 
     Await the result if the connection is one of asyncio.
     """
@@ -50,16 +50,19 @@ def purge(
 
 
 def _call_blocking(connection: Any, work: Callable[[Any], T]) -> Awaitable[T] | T:
-    """Return what `work` returns for a blocking connection, or an awaitable of it for asyncio's."""
+    """Return the result of `work` for a blocking connection; an awaitable of it for an asyncio
+    one.
+    """
     if not is_async(connection):
         return work(connection)
-    from fmq.bind.on_loop import through  # here: asyncio is slow to import
+    from fmq.bind.on_loop import through  # imported here, because asyncio is slow to import
 
     return through(connection, work)
 
 
 def purge_markers(engine: DecisionSource, purge: Purge, older_seconds: float) -> int:
-    """Call `purge` for what `engine` has decided durably, and return how many rows it removed."""
-    engine.sync()  # after a crash, a decision that is not durable could still be asked about
+    """Call `purge` with what `engine` has decided durably. Return the number of removed rows."""
+    # Until a decision is durable, a crash could make checkers ask for its marker again.
+    engine.sync()
     undecided = frozenset(tx.tx_id for tx in engine.undecided())
     return purge(engine.feedback.store, undecided, older_seconds)

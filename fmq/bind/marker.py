@@ -10,11 +10,11 @@ from __future__ import annotations
 from fmq.errors import BadOption
 
 TABLE = "fmq_tx"
-DEADLINE_SECONDS = 3600  # no marker may be inserted later than this after its transaction began
-GRACE_SECONDS = 3600  # how long a tombstone stays after the last moment at which a marker can come
+DEADLINE_SECONDS = 3600  # seconds after a transaction's begin in which its marker may be inserted
+GRACE_SECONDS = 3600  # seconds that a tombstone stays after the deadline of its marker
 RETENTION_SECONDS = 7 * 86400.0
-REGISTERED = "§"  # begins the keys of producers' own rows; no tx_id begins with it
-BUSY_SECONDS = 0.5  # how long a checker waits for the producer's open transaction
+REGISTERED = "§"  # the first character of producers' own rows; no tx_id begins with it
+BUSY_SECONDS = 0.5  # seconds that a checker waits for the producer's open transaction
 
 DDL = {
     "sqlite": f"""\
@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 
 
 def registered_as(producer: str) -> str:
-    """Return the key of a producer's own row, which says that it binds this database."""
+    """Return the key of a producer's own row, which says that the producer binds this database."""
     return REGISTERED + producer
 
 

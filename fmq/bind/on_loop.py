@@ -1,4 +1,5 @@
-"""Run the steps of a bound transaction for a loop, and its calls of the connection on the loop.
+"""Runs the steps of a bound transaction for an event loop. Its calls of the connection run on the
+loop.
 
 This serves the connections of psycopg's AsyncConnection, aiosqlite and SQLAlchemy's asyncio. The
 steps are those of fmq/bind/transaction.py, which block. With aiosqlite they run in the thread of
@@ -31,15 +32,17 @@ T = TypeVar("T")
 
 
 class AsyncBoundTransaction(BoundTransaction):
-    """An `async with` block that begins the database's transaction, and ends both."""
+    """An `async with` block that begins the database's transaction, and ends both transactions."""
 
     _connection: Any
     _meet: Callable[[Any], object]
     _loop: asyncio.AbstractEventLoop
-    _suspending: Suspending | None = None  # the step that runs on the loop
+    _suspending: Suspending | None = None  # the step that is running on the loop
 
     def bind_on_loop(self, connection: Any, meet: Callable[[Any], object]) -> AsyncBoundTransaction:
-        """Keep `meet`, which binds this transaction once the block begins, and return this one."""
+        """Keep `meet`, which will bind this transaction when the block begins. Return this
+        transaction.
+        """
         self._connection, self._meet = connection, meet
         return self
 
@@ -55,12 +58,13 @@ class AsyncBoundTransaction(BoundTransaction):
             if self.phase is Phase.OPEN:  # the database has begun, and the block will not run
                 await self._take(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
-        enter(self)  # the step has noted it in its own context
+        # The step has set the running transaction in its own context, and not in this one.
+        enter(self)
         return self
 
     async def _take(self, step: Callable[[], T]) -> T:
-        """Run a step to its end: in the connection's thread if it has one, on the loop if it can be
-        suspended there, else in a thread.
+        """Run a step to its end: in the connection's thread if it has one, on the loop if the step
+        can be suspended there, else in a thread.
         """
         if has_thread(self._connection):
             return await in_thread(step, partial(run_in_its_thread, self._connection))
@@ -77,7 +81,7 @@ class AsyncBoundTransaction(BoundTransaction):
             except asyncio.CancelledError as error:
                 if suspending.has_begun:
                     raise
-                cancelled = error  # with all tasks, before this one began
+                cancelled = error  # the loop cancelled all tasks before this one began
                 drive.close()
             finally:
                 if suspending.has_begun:
@@ -87,7 +91,9 @@ class AsyncBoundTransaction(BoundTransaction):
         return result
 
     def _call(self, call: Callable[[], Any]) -> Any:
-        """Call a method of the connection, and return what it returns, awaited. For its steps."""
+        """Call a method of the connection on the loop, await its result and return that. Steps use
+        it.
+        """
         if self._suspending is None:
             return on_loop(self._loop, call)
         found = call()
@@ -108,7 +114,7 @@ class AsyncBoundTransaction(BoundTransaction):
         super().__enter__()
 
     def _blocking(self) -> Any:
-        """Return what its steps call: the connection of sqlite3 in its thread, or a bridge."""
+        """Return the connection that steps call: that of sqlite3 in its thread, or a bridge."""
         if not has_thread(self._connection):
             return Bridge(self._connection, self._call)
         try:
@@ -136,10 +142,10 @@ class AsyncBoundTransaction(BoundTransaction):
 
 
 class Bridge:
-    """A connection or cursor of asyncio with methods that block, for use by a step."""
+    """An asyncio connection or cursor with blocking methods, which a step can call."""
 
     def __init__(self, of: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
-        """`call` calls a function on the loop, and returns what it returns, awaited."""
+        """`call` runs a function on the loop, awaits its result and returns that."""
         self.__dict__.update(_of=of, _call=call)
 
     def __getattr__(self, name: str) -> Any:
@@ -154,18 +160,18 @@ class Bridge:
 
     @property
     def in_transaction(self) -> bool:
-        """Return whether aiosqlite is in a transaction after the statements that it has queued."""
-        self.cursor()  # runs after what is queued
+        """Return whether aiosqlite is in a transaction after the statements in its queue."""
+        self.cursor()  # the cursor is made after the queued statements
         return bool(self._of.in_transaction)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call `function` on the loop, await its result, and return that."""
+        """Call `function` on the loop, await its result and return that."""
         result = self._call(partial(function, *arguments, **named))
         return Bridge(result, self._call) if hasattr(result, "fetchall") else result
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> Any:
-    """Call `call` on the loop from a thread, and return what it returns, awaited."""
+    """Call `call` on the loop from a thread, await its result and return that."""
     return asyncio.run_coroutine_threadsafe(_awaited(call), loop).result()
 
 
@@ -175,26 +181,26 @@ async def _awaited(call: Callable[[], Any]) -> Any:
 
 
 async def through(connection: Any, work: Callable[[Any], T]) -> T:
-    """Call `work` in a thread with a blocking bridge to `connection`, and return its result."""
+    """Call `work` in a thread, with a blocking bridge to `connection`. Return its result."""
     call = partial(on_loop, asyncio.get_running_loop())
     return await in_thread(partial(work, Bridge(connection, call)))
 
 
 class StepEnd(asyncio.Future[T]):
-    """What a step that runs elsewhere returns or raises. It cannot be cancelled: a task that waits
-    for it and is cancelled gets its CancelledError once the step has ended.
+    """The result of a step that runs elsewhere. It cannot be cancelled: a cancelled task that waits
+    for it gets its CancelledError after the step has ended.
     """
 
     def cancel(self, msg: Any = None) -> bool:
-        """Return False: the step goes on."""
+        """Return False, because the step goes on."""
         return False
 
 
 async def in_thread(
     step: Callable[[], T], start: Callable[[Callable[[], None]], None] | None = None
 ) -> T:
-    """Run `step` in a thread, and return or raise what it does. `start` has a thread run it; a new
-    one does without.
+    """Run `step` in a thread, and return or raise its result. `start` chooses the thread; without
+    it a new one runs.
 
     A cancellation is raised only after the step has ended.
     """
@@ -208,12 +214,13 @@ async def in_thread(
 
 
 def _start_thread(run: Callable[[], None]) -> None:
-    # A new one: all threads of the loop's pool may wait for a lock that this step releases.
+    # Use a new thread: all threads of the loop's pool may be waiting for a lock that this step
+    # releases.
     Thread(target=run, name="fmq bound transaction", daemon=True).start()
 
 
 def has_thread(connection: Any) -> bool:
-    """Return whether it is a connection of aiosqlite, whose thread takes any function.
+    """Return whether `connection` is one of aiosqlite, whose thread runs any function.
 
     Of a class that is derived from it only the methods are called: it may have replaced them.
     """
@@ -223,17 +230,18 @@ def has_thread(connection: Any) -> bool:
 
 
 def run_in_its_thread(connection: Any, run: Callable[[], None]) -> None:
-    """Have the thread of an aiosqlite connection call `run`; a new one if it is closed."""
+    """Have the thread of an aiosqlite connection call `run`. If it is closed, use a new thread."""
     call = connection._execute(run)
     try:
-        call.send(None)  # up to where it would wait for an answer: `run` is queued then
+        call.send(None)  # run until the first wait: by then `run` is in the queue
     except ValueError:
-        _start_thread(run)  # the step finds that it is closed, and undoes what it can
+        # The step will find the connection closed, and undo what it can.
+        _start_thread(run)
     call.close()
 
 
 async def in_task(step: Coroutine[Any, Any, T]) -> T:
-    """Run `step` in a task of its own, and return or raise what it does, as `in_thread` does."""
+    """Run `step` in its own task, and return or raise its result, as `in_thread` does."""
     task = asyncio.ensure_future(step)
     end: StepEnd[T] = StepEnd(loop=asyncio.get_running_loop())
     task.add_done_callback(partial(_end_with, end))
@@ -241,7 +249,7 @@ async def in_task(step: Coroutine[Any, Any, T]) -> T:
 
 
 async def to_its_end(end: StepEnd[T]) -> T:
-    """Return or raise what the step does. A cancellation is raised only after its end."""
+    """Return or raise the step's result. A cancellation is raised only after the step's end."""
     try:
         return await end
     except asyncio.CancelledError as cancelled:
@@ -263,5 +271,5 @@ def _run(step: Callable[[], T], end: StepEnd[T]) -> None:
         tell: Callable[[], None] = partial(end.set_result, step())
     except BaseException as error:
         tell = partial(end.set_exception, error)
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed, so no task waits any more
         end.get_loop().call_soon_threadsafe(tell)

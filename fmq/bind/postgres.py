@@ -40,20 +40,20 @@ FENCE = (
     "RETURNING state"
 )
 SCHEMA = POSTGRES_SCHEMA + "to_regclass(%(table)s)"
-# Another transaction is in the way: a lock not granted in time, a deadlock and the like.
+# Errors for another transaction in the way: a lock not granted in time, a deadlock and the like.
 BUSY_ERRORS = (
     errors.LockNotAvailable,
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.QueryCanceled,
 )
-# No server, a lost connection, or a replica that cannot write.
+# Errors for no server, a lost connection, or a replica that cannot write.
 UNREACHABLE_ERRORS = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
-CONNECT_SECONDS = 5  # to connect, unless the address has a timeout
+CONNECT_SECONDS = 5  # seconds to connect, unless the address has its own timeout
 
 
 class PostgresBinding:
-    """One connection of the user's, for one transaction."""
+    """One connection of the user, for one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         if connection.closed:
@@ -71,7 +71,7 @@ class PostgresBinding:
         Raises BindError if the database did not know that, and `producer` is not `new`.
         """
         self._refuse_open_transaction()
-        # The checkers keep this binding, and the connection may be closed when they ask.
+        # The checkers keep this binding after the connection may have been closed.
         self._address = address_of(self._connection)
         try:
             with self._checking_table():
@@ -137,7 +137,7 @@ class PostgresBinding:
             raise
 
     def proves_rollback(self, failed: BaseException) -> bool:
-        """Return whether an error of the commit proves that it did not happen."""
+        """Return whether an error of the commit proves that nothing was committed."""
         return isinstance(failed, psycopg.Error) and rolled_back_by_server(failed.sqlstate)
 
     def rolled_back_for_sure(self) -> bool:
@@ -150,10 +150,10 @@ class PostgresBinding:
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Do nothing: `begin` has set up nothing around the transaction."""
+        """Do nothing, because `begin` set nothing up."""
 
     def check(self, question: Question) -> Answer:
-        """Return what became of the transaction, asked on a new connection."""
+        """Ask on a new connection what the database did with the transaction."""
         return self._database().check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
@@ -173,13 +173,13 @@ class PostgresBinding:
 
 
 def address_of(connection: Connection) -> str:
-    """Return the address that makes another connection like this one, which must be open."""
+    """Return the address for another connection like `connection`, which must be open."""
     info = connection.info
     return make_conninfo(info.dsn, password=info.password)
 
 
 class PostgresDatabase:
-    """A database by its address, reached on a new connection for each call."""
+    """A database by its address. Each call uses a new connection."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -191,7 +191,7 @@ class PostgresDatabase:
             with self._checking_table(), self._connect(autocommit=True) as connection:
                 return _fence(connection, address, question)
         except BUSY_ERRORS:
-            return "unknown"  # perhaps the producer's transaction is still open
+            return "unknown"  # the producer's transaction may still be open
         except UNREACHABLE_ERRORS as error:
             raise Unreachable(str(error)) from error
 
@@ -220,7 +220,7 @@ def _fence(connection: Connection, address: str, question: Question) -> Answer:
     registered = key_of(question.store, registered_as(question.producer))
     if connection.execute(STATEMENTS.look, registered).fetchone() is None:
         raise WrongDatabase(without_password(address), question.producer)
-    # Waits for the row of a transaction that is still open, and returns the state after it.
+    # Waits for the row of a transaction that is still open. Returns the state after its end.
     row = connection.execute(FENCE, key_of(question.store, question.tx_id)).fetchone()
     assert row is not None
     return "commit" if row[0] == "C" else "rollback"
@@ -233,7 +233,7 @@ def without_password(address: str) -> str:
 
 
 def create_table(connection: Connection) -> None:
-    """Make the marker table if it is not there."""
+    """Make the marker table if it does not exist."""
     found = _tuple_cursor(connection).execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
     if found is None or found[0] is None:
         connection.execute(DDL["postgres"])
@@ -251,7 +251,7 @@ def purge(
 
 
 def _tuple_cursor(connection: Connection) -> psycopg.Cursor[Any]:
-    """Return a cursor whose rows are tuples, whatever those of the connection are."""
+    """Return a cursor whose rows are tuples, even if the connection has another row type."""
     return connection.cursor(row_factory=tuple_row)
 
 

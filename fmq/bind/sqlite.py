@@ -31,7 +31,7 @@ STATEMENTS = SQLITE.statements
 
 
 class SqliteBinding:
-    """One connection of the user's, for one transaction."""
+    """One connection of the user, for one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -39,7 +39,8 @@ class SqliteBinding:
         self.path = path_of(connection)
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Write durably that `producer` binds this database. Return "", as it has no schemas.
+        """Write durably that `producer` binds this database. Return "", because SQLite has no
+        schemas.
 
         Raises BindError if the database did not know that, and `producer` is not `new`.
         """
@@ -55,7 +56,7 @@ class SqliteBinding:
         return ""
 
     def knows(self, store: str, producer: str) -> bool:
-        """Return whether the database knows that `producer` binds it."""
+        """Return whether the database has a row for `producer`."""
         key = key_of(store, registered_as(producer))
         with self._checking_table():
             return self._connection.execute(STATEMENTS.look, key).fetchone() is not None
@@ -83,7 +84,7 @@ class SqliteBinding:
         return beginning.loss
 
     def insert_marker(self, store: str, tx_id: str) -> str:
-        """Insert the marker as the last statement. Return "", as there are no schemas.
+        """Insert the marker as the last statement. Return "", because SQLite has no schemas.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
@@ -127,15 +128,15 @@ class SqliteBinding:
         self._connection.commit()
 
     def rolled_back_for_sure(self) -> bool:
-        """Return whether it is certain that a commit that raised did not happen."""
+        """Return whether a commit that raised certainly did not happen."""
         if not self._connection.in_transaction:
             return False
-        self._connection.rollback()  # it is still open, so it has not committed
+        self._connection.rollback()  # a transaction that is still open has not committed
         return True
 
     def proves_rollback(self, failed: BaseException) -> bool:
-        """Return whether it is certain that a commit that raised `failed` did not happen."""
-        return self._connection.in_transaction  # it is still open
+        """Return whether a commit that raised `failed` certainly did not happen."""
+        return self._connection.in_transaction  # still open, so not committed
 
     def rollback(self) -> None:
         """Roll back the database's transaction. A closed connection has done so itself."""
@@ -147,10 +148,10 @@ class SqliteBinding:
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Do nothing: `begin` has set up nothing around the transaction."""
+        """Do nothing, because `begin` set nothing up."""
 
     def check(self, question: Question) -> Answer:
-        """Return what became of the transaction, asked on a new connection."""
+        """Ask on a new connection what the database did with the transaction."""
         return SqliteDatabase(self.path).check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
@@ -159,7 +160,7 @@ class SqliteBinding:
 
 
 class SqliteDatabase:
-    """A database file, reached on a new connection for each call."""
+    """A database file. Each call uses a new connection."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -171,7 +172,7 @@ class SqliteDatabase:
         except sqlite3.OperationalError as error:
             self._refuse_without_table(error)
             if is_locked(error):
-                return "unknown"  # perhaps by the producer, whose transaction is still open
+                return "unknown"  # the lock may be the producer's, whose transaction is still open
             raise Unreachable(f"{self._path}: {error}") from error
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
@@ -189,7 +190,7 @@ class SqliteDatabase:
 
 
 def is_locked(error: BaseException | None) -> bool:
-    """Return whether an error says that another connection has locked the database."""
+    """Return whether an error says that another connection holds the database's lock."""
     return "locked" in str(error)
 
 
@@ -216,21 +217,21 @@ def _fence(path: str, question: Question) -> Answer:
         if connection.execute(STATEMENTS.look, registered).fetchone() is None:
             raise WrongDatabase(path, question.producer)
         found = connection.execute(STATEMENTS.look, key).fetchone()
-        # Writes in both cases: the sync of this commit covers the producer's commit, too.
+        # Write in both cases, because this commit's sync then covers the producer's commit, too.
         connection.execute(STATEMENTS.tombstone if found is None else STATEMENTS.seen, key)
         connection.execute("COMMIT")
     return "commit" if found is not None and found[0] == "C" else "rollback"
 
 
 def _tuple_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """Return a cursor whose rows are tuples, whatever those of the connection are."""
+    """Return a cursor whose rows are tuples, even if the connection has another row type."""
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Make the marker table if it is not there."""
+    """Make the marker table if it does not exist."""
     found = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)
     ).fetchone()
@@ -250,10 +251,11 @@ def purge(
 
 
 def path_of(connection: sqlite3.Connection) -> str:
-    """Return the file of the connection's main database. Raises BindError if it cannot."""
+    """Return the file of the connection's main database. Raises BindError if it has none."""
     try:
         return sqlite_path(_tuple_cursor(connection).execute)
-    except sqlite3.ProgrammingError as error:  # it is closed, or belongs to another thread
+    # the connection is closed, or belongs to another thread
+    except sqlite3.ProgrammingError as error:
         raise unusable_connection(error) from None
 
 

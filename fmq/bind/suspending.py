@@ -1,4 +1,4 @@
-"""Running a blocking step on the loop itself: where it would wait, its greenlet is suspended.
+"""Runs a blocking step on the event loop: where the step would wait, its greenlet is suspended.
 
 The steps of a bound transaction are written once, for connections that block. With asyncio a step
 runs in a greenlet, as SQLAlchemy's does. The task that drives the greenlet awaits what a call of
@@ -22,7 +22,7 @@ from fmq.store.commit_queue import CommitQueue
 
 try:
     from greenlet import greenlet  # type: ignore[import-untyped]
-except ImportError:  # SQLAlchemy's extra for asyncio installs it
+except ImportError:  # installed by SQLAlchemy's extra for asyncio
     CAN_SUSPEND = False
 else:
     CAN_SUSPEND = True
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Suspending:
-    """One step that runs on a loop."""
+    """One step that runs on an event loop."""
 
     def __init__(self, step: Callable[[], Any]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,7 +41,7 @@ class Suspending:
         self.has_begun = False
 
     async def drive(self, queue: CommitQueue) -> Any:
-        """Run the step to its end, and return or raise what it does. Its waits for `queue` are
+        """Run the step to its end, and return or raise its result. Its waits for `queue` are
         awaited, too.
         """
         self.has_begun = True
@@ -59,15 +59,15 @@ class Suspending:
             try:
                 go_on, arguments = runner.switch, (await found,)
             except asyncio.CancelledError:
-                # Of this task, as at the end of a program: a call of the database has failed.
+                # As at the end of a program, cancel the step: a call of the database has failed.
                 go_on, arguments = runner.throw, (CancelledError(),)
             except BaseException as error:
-                # If the loop has ended nothing can be awaited any more.
+                # The loop has ended, so nothing can be awaited any more.
                 self._is_over = isinstance(error, GeneratorExit)
                 go_on, arguments = runner.throw, (error,)
 
     def wait(self, awaited: Awaitable[T]) -> T:
-        """Return what `awaited` returns. Called by the step."""
+        """Await `awaited` and return its result. The step calls this."""
         if self._is_over:
             raise CancelledError("the loop has ended")
         result: T = self._runner.parent.switch(awaited)
@@ -76,8 +76,8 @@ class Suspending:
     def until_called(
         self, begin: Callable[[Callable[[BaseException | None], None]], T]
     ) -> tuple[T, BaseException | None]:
-        """Call `begin` with a callback, and wait for the callback. Return what `begin` has
-        returned, and what the callback got. Called by the step.
+        """Call `begin` with a callback, and wait until the callback is called. Return the result of
+        `begin`, and the callback's argument. The step calls this.
         """
         answer = _Answer(self._loop)
 
@@ -89,7 +89,7 @@ class Suspending:
 
 
 class _Answer:
-    """The answer that the commit queue gives to a suspended step."""
+    """The commit queue's answer to a suspended step."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -102,7 +102,7 @@ class _Answer:
             self._waiter.set_result(None)
 
     async def wait(self) -> BaseException | None:
-        """Return the answer, even while the task is cancelled: what was planned is written."""
+        """Return the answer, even if the task is cancelled: what was planned will be written."""
         while not self._given:
             self._waiter = self._loop.create_future()
             with suppress(asyncio.CancelledError):

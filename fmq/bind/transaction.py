@@ -35,14 +35,14 @@ from fmq.tx.transaction import Transaction
 
 
 class BoundTransaction(Transaction):
-    """A `with` block that begins the database's transaction, and ends both."""
+    """A `with` block that begins the database's transaction, and ends both transactions."""
 
     _binding: Binding
     _feedback: Feedback
     _strict: bool
     _place: str
     _on_commit: Callable[[], None]
-    _ends = False  # the block is over, and its end is on its way
+    _ends = False  # whether the block is over and its end is running
 
     def bind(
         self,
@@ -97,7 +97,7 @@ class BoundTransaction(Transaction):
                 self._ends = True
                 self._commit_both()
             else:
-                leave(self)  # what is sent while it rolls back would be lost
+                leave(self)  # messages sent during the rollback would be lost
                 self.give_up()
         finally:
             leave(self)
@@ -132,14 +132,16 @@ class BoundTransaction(Transaction):
     # --- the steps, which an outbox calls from the events of its session -------------------------
 
     def warn_of_loss(self, loss: str) -> None:
-        """Warn that the database may lose commits, or refuse it. `loss` says how, or is ""."""
+        """Warn that the database may lose commits, or raise, as the options say. `loss` says why;
+        "" means it will not.
+        """
         if loss and self._strict:
             raise NotDurable(loss)
         if loss:
             warnings.warn(loss, DurabilityWarning, stacklevel=3)
 
     def seal(self) -> None:
-        """Insert the marker, and prepare. Rolls both back if that fails."""
+        """Insert the marker, and prepare. If that fails, roll both back."""
         self._buffer.require(Phase.OPEN, "prepare")
         try:
             if self._binding.insert_marker(self._feedback.store, self.tx_id) != self._place:
@@ -150,7 +152,9 @@ class BoundTransaction(Transaction):
             raise
 
     def confirm(self) -> None:
-        """Post the commit, after that of the database: the messages become visible in a moment."""
+        """Post the commit, after the database has committed. The messages become visible in a
+        moment.
+        """
         try:
             self._commit_posted()
         except BaseException as error:
@@ -165,7 +169,7 @@ class BoundTransaction(Transaction):
         self._on_commit()
 
     def in_doubt(self, failed: BaseException) -> InDoubt | None:
-        """Return the error of a database's commit that failed and may have happened all the same.
+        """Return the error for a database commit that raised and may have happened nevertheless.
 
         It holds what a check finds at once. For an interrupt, return None, add a note to `failed`
         and leave the check to the checkers.
@@ -184,7 +188,7 @@ class BoundTransaction(Transaction):
         super().rollback()
 
     def give_up(self) -> None:
-        """Roll both back, while the database's commit has not begun.
+        """Roll both back, before the database's commit has begun.
 
         If that fails after the prepare, a checker rolls back later, as no marker was committed.
         """
@@ -196,7 +200,7 @@ class BoundTransaction(Transaction):
 
     def ask(self) -> Outcome | None:
         """Ask the database on a new connection, and decide. Return None if it does not answer."""
-        with suppress(Exception):  # the checkers go on asking, and report why it fails
+        with suppress(Exception):  # the checkers go on asking, and report the error
             for question in self._feedback.ask_about(self.tx_id):
                 return self._feedback.answer(
                     question, for_bound_only(self._binding.check)(question)
@@ -206,17 +210,19 @@ class BoundTransaction(Transaction):
     # --- steps that the program must not call -----------------------------------------------------
 
     def prepare(self) -> NoReturn:
-        """Raise WrongState: the end of the block prepares."""
+        """Raise WrongState, because the end of the block prepares."""
         self._refuse_by_hand("prepare")
 
     def commit(self, *, sync: bool | None = None) -> list[Receipt]:
-        """Return the receipts after the block has committed. Raises WrongState before that."""
+        """Return the receipts after the block has committed. Raises WrongState before."""
         if self.phase is not Phase.COMMITTED:
             self._refuse_by_hand("commit")
         return super().commit(sync=sync)
 
     def rollback(self) -> None:
-        """Do nothing if it is rolled back, else raise WrongState: raise fmq.RollBack instead."""
+        """Do nothing if it is rolled back. Else raise WrongState: the program should raise
+        fmq.RollBack.
+        """
         if self.phase is not Phase.ROLLED_BACK:
             self._refuse_by_hand("rollback")
 

@@ -1,1 +1,1 @@
-"""The command `fmq`: a verb a file, told to do its work by `main`."""
+"""The command `fmq`. Each verb has a file; `main` runs the one that was named."""

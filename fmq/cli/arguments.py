@@ -1,4 +1,4 @@
-"""What a word of the command line must be, where argparse has no type for it.
+"""Types of command-line arguments that argparse does not have.
 
 Each raises what argparse says together with the usage of the verb, before anything is opened.
 """
@@ -14,7 +14,9 @@ from fmq.options import SECONDS_MAX
 
 
 def text(word: str) -> str:
-    """A name, an id or a reason: bytes that are not UTF-8 can be none in any journal."""
+    """Return `word`, a name, an id or a reason. Refuses bytes that are not UTF-8: no journal can
+    hold them.
+    """
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -23,14 +25,14 @@ def text(word: str) -> str:
 
 
 def words(word: str) -> str:
-    """A text that says something."""
+    """Return `word`. Refuses a text without any visible character."""
     if not text(word).strip():
         raise ArgumentTypeError("it is empty, and must say something")
     return word
 
 
 def count(word: str) -> int:
-    """Return a count or a position: 0 or more."""
+    """Return a count or a position, 0 or more."""
     try:
         number = int(word)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A bar that grows while something takes long: how much, how fast, how long still."""
+"""A progress bar for the terminal: how much is done, at what rate, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fmq.cli.text import size
 
 
 class ProgressBar:
-    """On a terminal, from `with` to its end."""
+    """A progress bar that is visible inside of its `with` block."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -41,7 +41,7 @@ class ProgressBar:
         self._progress.stop()
 
     def show(self, row: Mapping[str, Any]) -> None:
-        """`rows` and `bytes` are done, of `bytes_total`."""
+        """Show that `rows` and `bytes` are done, of `bytes_total`."""
         task = self._progress.tasks[0]
         seconds = task.elapsed or 1e-9
         rate = f"{row['rows'] / seconds:,.0f} rows/s" if seconds > 0.1 else ""

@@ -1,8 +1,8 @@
-"""What the exit codes of `fmq` mean."""
+"""The exit codes of `fmq`."""
 
 FINE = 0
-PROBLEM = 1  # found, and listed
-USAGE = 2  # the command line makes no sense; argparse's own number
-ERROR = 3  # of fmq's or of the machine's, said on stderr in one paragraph
-INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
+PROBLEM = 1  # a problem was found, and printed
+USAGE = 2  # the command line makes no sense; argparse uses this number
+ERROR = 3  # an error of fmq or of the machine, printed on stderr
+INTERRUPTED = 130  # as shells do: 128 and the number of the signal
 BROKEN_PIPE = 141

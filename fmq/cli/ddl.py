@@ -1,4 +1,4 @@
-"""`fmq ddl`: the statement that makes the marker table, for people and their migrations."""
+"""`fmq ddl`: print the statement that makes the marker table, for people and migrations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fmq.cli.output import Output
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
-    # Without `common`: what it prints is SQL, and neither a table nor JSON.
+    # Without the arguments in `common`: the output is SQL, and neither a table nor JSON.
     parser = verbs.add_parser("ddl", help="print the table that a bound database needs, as SQL")
     parser.add_argument("dialect", choices=sorted(DDL), help="the kind of database")
     parser.set_defaults(run=run, format="auto")

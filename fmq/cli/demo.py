@@ -29,7 +29,7 @@ PRODUCER = "checkout"
 SETTLED, LEFT = "order-2", "order-3"
 GROUP = "warehouse"
 
-# What the child runs, with the directory as its argument: it must outlive nothing.
+# The program of the child, with the directory as its argument. It does nothing after its kill.
 CHILD = """
 import sys
 from fmq.cli.demo import prepare_and_wait
@@ -103,7 +103,8 @@ def _kill_a_producer(path: str, output: Output) -> bool:
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": paths},
         text=True,
-        start_new_session=True,  # an interrupt at the terminal is for us, and kills it through us
+        # the terminal's interrupt reaches this process only, which then kills the child
+        start_new_session=True,
     )
     with child:
         assert child.stdout is not None
@@ -121,7 +122,7 @@ def _kill_a_producer(path: str, output: Output) -> bool:
 
 
 def prepare_and_wait(path: str) -> None:
-    """Send and prepare, in the child, until it is killed."""
+    """Send and prepare, in the child process, and then wait to be killed."""
     with fmq.open(path) as engine:
         for number in (2, 3):
             tx = engine.transaction(tx_id=f"order-{number}", producer=PRODUCER)
@@ -130,7 +131,7 @@ def prepare_and_wait(path: str) -> None:
         try:
             os.write(sys.stdout.fileno(), b"prepared\n")
         except BrokenPipeError:
-            return  # the demo was interrupted while it started this process
+            return  # an interrupt came while the demo was starting this process
         sys.stdin.read()
 
 
@@ -202,7 +203,7 @@ def _what_next(path: str, output: Output) -> None:
 
 
 def _command() -> str:
-    """Return how to call this command again from here."""
+    """Return the command line that starts this command."""
     if shutil.which("fmq"):
         return "fmq"
     python = os.path.relpath(sys.executable)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
-    # Not `parents=[common]`: its --format says how the command talks, and here what it writes.
+    # Not `parents=[common]`: its --format means the output on the terminal, here the files' format.
     parser = verbs.add_parser(
         "export",
         help="Parquet, CSV or JSON of what is new",
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def told(show: Callable[[Row], None]) -> Callable[[Progress], None]:
-    """Return what shows a Progress as a row.
+    """Return a function that shows a Progress as a row.
 
     The export goes on if that fails, as its own errors are about its files. The report at the end
     fails in the same way, and that is said.

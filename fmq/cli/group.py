@@ -1,4 +1,4 @@
-"""`fmq group`: the groups of a directory: how far each is, and moving or deleting one."""
+"""`fmq group`: show how far each group is, and move or delete a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fmq info`: what a directory holds, seen without opening it for writing."""
+"""`fmq info`: show what a directory holds, without opening it for writing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _asked(
     path: str, engine: fmq.ReadOnlyEngine
 ) -> Iterator[fmq.ReadOnlyEngine | fmq.RemoteEngine]:
-    """The process that serves the directory, which knows the last word; else `engine`."""
+    """Yield a client of the process that serves the directory, which has the newest state; else
+    `engine`.
+    """
     client = served(path)
     if client is None:
         yield engine
@@ -90,7 +92,7 @@ def _asked(
 
 
 def _unless_hidden(look: Callable[[], list[T]]) -> list[T]:
-    """Return what there is; nothing if damage hides it, which the note at the end says."""
+    """Return what `look` returns; [] if damage prevents it, which the note at the end mentions."""
     try:
         return look()
     except fmq.errors.Damaged:
@@ -117,7 +119,7 @@ def _checkpoint(checkpoint: Checkpoint | None) -> Row | None:
 
 
 def _segments(directory: Directory, visible_to: int) -> Sequence[Row]:
-    """A row for each; looked up again if retention drops one between two looks."""
+    """Return a row for each segment. If retention drops a segment meanwhile, begin again."""
     for attempt in range(ATTEMPTS):
         layout = look(directory)
         try:

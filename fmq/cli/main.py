@@ -1,4 +1,4 @@
-"""The command `fmq`: its verbs, its exit codes and the errors that it prints."""
+"""The command `fmq`: runs a verb, prints errors and returns an exit code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ VERBS = (demo, info, records, tx, group, dead, topic, verify, export, serve, ddl
 
 
 class Parser(argparse.ArgumentParser):
-    """Repeats nothing in its errors that a terminal obeys, and raises OSError if help cannot be
-    written; argparse itself would exit with 0.
+    """An argparse parser whose errors cannot send control characters to the terminal. It raises
+    OSError if help cannot be written, where argparse would exit with 0.
     """
 
     def error(self, message: str) -> NoReturn:
@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = _run(make_parser().parse_args(arguments))
-    except SystemExit:  # by argparse, for --help and --version, and for what makes no sense
+    # argparse exits for --help, --version and wrong arguments.
+    except SystemExit:
         if failure := _flush():
             return failure
         raise
@@ -53,13 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    """Run the verb that was chosen. Return the exit code of what happened, errors included."""
+    """Run the chosen verb. Return the exit code, also for an error."""
     if sys.stdout is None:
         note("stdout is closed, so there is nowhere to show anything. Nothing was done.")
         return ERROR
-    # A name of a file may hold bytes that are no text, and not every terminal can write all text:
-    # better shown as \\udcff or \\xe9, as Python has it, than not at all. In UTF-8 only the former
-    # can happen, which JSON spells alike.
+    # File names may hold bytes that are no text, and not every terminal can show all characters.
+    # Show such ones as \udcff or \xe9, as Python does, instead of failing. In UTF-8 only the former
+    # occur, and JSON spells them alike.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -78,7 +79,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _flush() -> int:
-    """Write what stdout still holds. Return the exit code of a failure, or 0."""
+    """Write what stdout still buffers. Return the exit code of a failure, or 0."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -88,7 +89,7 @@ def _flush() -> int:
 
 
 def _not_shown(error: OSError) -> int:
-    """Return the exit code for output that could not be written, and let the rest go nowhere."""
+    """Return the exit code for output that could not be written, and discard the rest of it."""
     discard(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE

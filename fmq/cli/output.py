@@ -1,4 +1,4 @@
-"""The two ways of saying something: aligned tables on a terminal, JSON lines everywhere else.
+"""The two forms of output: aligned tables on a terminal, JSON lines everywhere else.
 
 Verbs hand over raw values and say how people read them; they do not know which way is used.
 Every JSON line is one object whose first member, `what`, tells what it speaks of. Notes, which
@@ -34,13 +34,13 @@ ROWS_MEASURED = 500
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a table shows of a row: one of its members, or something made from all of it."""
+    """A column of a table: a field of the row, or a text made of the whole row."""
 
     key: str
     title: str
     right: bool = False
     style: str = ""
-    folds: bool = False  # these three: see widths.py
+    folds: bool = False  # for this and the next two, see widths.py
     copied: bool = False
     optional: bool = False
     show: Callable[[Any], str] = plain
@@ -54,7 +54,7 @@ class Column:
 
 
 class Output(Protocol):
-    """Where a verb's result goes."""
+    """The output of a verb."""
 
     def rows(
         self,
@@ -65,33 +65,37 @@ class Output(Protocol):
         title: str = "",
         empty: str = "",
     ) -> int:
-        """A line for each row, as they come; how many there were. `empty` is said of none."""
+        """Print a line for each row, as they come, or `empty` if there is none. Return the number
+        of rows.
+        """
 
     def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
-        """One thing, a line for each fact that `columns` names."""
+        """Print one thing, with a line for each fact that `columns` names."""
 
     def say(self, text: str, *, heading: bool = False) -> None:
-        """A sentence of a story; `heading` begins a part of it."""
+        """Print a sentence of a story. A `heading` begins a new part."""
 
     def commands(self, what: str, rows: Iterable[Row]) -> None:
-        """Print what can be `run` next, and `why`."""
+        """Print commands that the user can `run` next, and `why`."""
 
     def progress(self) -> AbstractContextManager[Callable[[Row], None]]:
-        """Shows how far something is, by rows of `rows`, `bytes` and `bytes_total`."""
+        """Return a context that shows progress, from rows with `rows`, `bytes` and
+        `bytes_total`.
+        """
 
 
 def note(text: str) -> None:
-    """Something about the command rather than its result."""
-    # Without a stderr `print` would take stdout, where a program reads nothing but JSON.
+    """Print a note about the command, on stderr."""
+    # Without a stderr, `print` would write to stdout, where a program expects nothing but JSON.
     if sys.stderr is not None:
         try:
             print(f"fmq: {printable(text)}", file=sys.stderr)
         except OSError:
-            discard(sys.stderr)  # the exit code is left, and must be ours
+            discard(sys.stderr)  # the exit code still has to be ours
 
 
 def discard(stream: TextIO) -> None:
-    """Have all that `stream` still holds go nowhere, as it cannot be written."""
+    """Discard what `stream` buffers, because it cannot be written."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -99,7 +103,9 @@ def discard(stream: TextIO) -> None:
 
 
 def make_output(how: Format = "auto") -> Output:
-    """Tables if a person is looking, JSON lines if a program is."""
+    """Return the output that `how` names; by default tables on a terminal, and JSON lines
+    elsewhere.
+    """
     if how == "auto":
         looked_at = sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
         how = "table" if looked_at else "json"
@@ -107,10 +113,10 @@ def make_output(how: Format = "auto") -> Output:
 
 
 class JsonOutput:
-    """One JSON object a line."""
+    """Prints one JSON object for each line."""
 
     def __init__(self) -> None:
-        # Where the output cannot write every character, JSON has a way to spell it.
+        # Escape characters that the output cannot encode: JSON has a spelling for each.
         encoding = sys.stdout.encoding or "utf-8"
         self._ascii = not encoding.lower().startswith("utf")
 
@@ -141,7 +147,7 @@ class JsonOutput:
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:
-        """At most a line a second."""
+        """Return a context that prints progress, at most one line a second."""
         began = shown = time.monotonic()
 
         def show(row: Row) -> None:
@@ -159,7 +165,7 @@ class JsonOutput:
 
 
 def _seconds_left(row: Row, seconds: float) -> float | None:
-    """At the rate so far; None while there is none."""
+    """Return how many seconds the rest takes at the rate so far; None if nothing is done yet."""
     done: int = row["bytes"]
     return round((row["bytes_total"] - done) * seconds / done, 1) if done else None
 
@@ -173,17 +179,17 @@ def _as_json(value: object) -> object:
 
 
 class TableOutput:
-    """Tables, in colours where the terminal has them; no value is ever cut."""
+    """Prints tables, in colours where the terminal has them. No value is ever cut off."""
 
     def __init__(self) -> None:
-        # Here, because they take longer to import than most verbs take to run.
+        # Imported here: it takes longer than most verbs take to run.
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         class PlainConsole(Console):
             def on_broken_pipe(self) -> None:
-                # Its own way is to exit with 1, which here means that a problem was found.
+                # rich would exit with 1, which here means that a problem was found.
                 raise BrokenPipeError
 
         self._console = PlainConsole(highlight=False)
@@ -204,7 +210,8 @@ class TableOutput:
         count = 0
         widths = [0] * len(columns)
         for part in _parts(rows):
-            # A journal is longer than memory: each part is aligned with those before it.
+            # All rows may not fit in memory, so align them in parts, each with the widths of those
+            # before.
             texts = [[printable_lines(column.text(row)) for column in columns] for row in part]
             widths = [
                 max(width, len(column.title), *map(_width, cells))
@@ -264,12 +271,12 @@ class TableOutput:
     def commands(self, what: str, rows: Iterable[Row]) -> None:
         for row in rows:
             self._console.print(self._text(f"  {row['why']}", "dim"))
-            # They will be copied, so only the terminal itself may fold them.
+            # Users will copy it, so only the terminal itself may fold the line.
             self._console.print(self._text(f"    {row['run']}", "green"), soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:
-        """A bar that is gone when all is done."""
+        """Return a context that shows a bar, and removes the bar at its end."""
         from fmq.cli.bar import ProgressBar
 
         with ProgressBar(self._console) as bar:
@@ -285,7 +292,7 @@ class TableOutput:
         self._console.print(self._text(text, "bold"))
 
     def _text(self, text: str, style: str = "") -> Text:
-        """Text and not str: what a journal holds must not be read as markup."""
+        """Return a rich Text. With a str, rich would read what a journal holds as markup."""
         return self._make_text(printable_lines(text), style)
 
 
@@ -294,7 +301,7 @@ def _width(text: str) -> int:
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows, so many at a time."""
+    """Yield the rows in lists of bounded length."""
     left = iter(rows)
     while part := list(islice(left, ROWS_MEASURED)):
         yield part

@@ -1,4 +1,4 @@
-"""A directory as a visitor sees it, who neither locks nor writes: what is there, who writes."""
+"""A directory as a visitor sees it, without locking or writing: its files, and who has it open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCKS = "/proc/locks"
 
 @contextmanager
 def visit(path: str) -> Iterator[Directory]:
-    """The directory at `path`; NotAStore if no journal was begun there."""
+    """Return the directory at `path`. Raises NotAStore if no journal was begun in it."""
     directory = RealDisk().directory(path, make=False)
     try:
         if look(directory).fresh:
@@ -37,21 +37,23 @@ def served(path: str) -> fmq.RemoteEngine | None:
 
 def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
     """Return an engine to ask: a client of the process that serves the directory, which has the
-    newest state, or an engine that reads the files, beside a process that may write them.
+    newest state; else an engine that reads the files, beside any process that writes them.
     """
     with visit(path):
         return served(path) or fmq.open(path, read_only=True)
 
 
 def writing(path: str) -> fmq.Engine | fmq.RemoteEngine:
-    """Return an engine that writes: that of the process that serves the directory, or our own."""
+    """Return an engine that writes: a client of the process that serves the directory, or else our
+    own engine.
+    """
     with suppress(fmq.errors.NotServed):
         return fmq.connect(path, start=False, retry_for=0.0)
     return fmq.open(path, background=False)
 
 
 def no_journal(path: str) -> NotAStore:
-    """The error for an empty directory: perhaps another one was meant, or a mount is missing."""
+    """Return the error for an empty directory: it may be the wrong one, or a mount is missing."""
     return NotAStore(
         f"{path}: no journal was ever begun here. Name the directory that a program "
         "gives to fmq.open(), or make one to look at with `fmq demo`."
@@ -59,7 +61,7 @@ def no_journal(path: str) -> NotAStore:
 
 
 def writer_of(directory: Directory) -> str | None:
-    """Return who has the directory open for writing, as far as this machine says.
+    """Return which process has the directory open for writing, as far as this machine knows.
 
     Trying the lock would tell, too, and for that moment refuse an engine that is opening.
     """
@@ -80,7 +82,7 @@ def writer_of(directory: Directory) -> str | None:
 def _is_locked(inodes: set[str]) -> bool:
     with suppress(OSError), open(LOCKS) as locks:
         for line in locks:
-            # 1: FLOCK  ADVISORY  WRITE 4242 fe:00:5767169 0 EOF
+            # a line such as "1: FLOCK ADVISORY WRITE 4242 fe:00:5767169 0 EOF"
             fields = line.split()
             if fields[1:4:2] == ["FLOCK", "WRITE"] and fields[5].rpartition(":")[2] in inodes:
                 return True
@@ -88,7 +90,7 @@ def _is_locked(inodes: set[str]) -> bool:
 
 
 def sizes_of(path: str) -> dict[str, int]:
-    """The bytes that the files of each sort take, holes left out."""
+    """Return the bytes on disk of each kind of file; holes do not count."""
     sizes = {"segments": 0, "indexes": 0, "spares": 0, QUARANTINE: 0, "other": 0}
     sorts = {
         ".seg": "segments",
@@ -102,7 +104,7 @@ def sizes_of(path: str) -> dict[str, int]:
             sort = sorts.get(os.path.splitext(name)[1], "other")
             if os.path.basename(folder) == QUARANTINE:
                 sort = QUARANTINE
-            # Retention and recovery may take a file away meanwhile.
+            # Retention or recovery may remove a file meanwhile.
             with suppress(FileNotFoundError):
                 sizes[sort] += os.lstat(os.path.join(folder, name)).st_blocks * 512
     return sizes

@@ -1,4 +1,4 @@
-"""The messages of an undecided transaction, which no reader can see yet."""
+"""The messages of an undecided transaction, which consumers cannot see yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 1000
 
 
 def prepared_messages(directory: Directory, position: int) -> Iterator[Row]:
-    """Return what the PREPARE at `position` has sealed, in the order of each queue."""
+    """Return the messages that the PREPARE at `position` seals, in the order of each queue."""
     walk = Walk(directory, position)
     append = next(iter(walk), [])
     base = max(base for base in look(directory).bases if base <= position)

@@ -1,4 +1,5 @@
-"""`fmq records`: the raw journal, a line per record, with what was rolled back or is undecided.
+"""`fmq records`: print the raw journal, one line for each record, rolled back and undecided ones
+included.
 
 It reads files and nothing else, so it works beside a live engine, and of a damaged journal it
 shows what lies before the damage.
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 class Fates:
-    """What became of prepared transactions, looked up once for each, when one is met first."""
+    """What became of prepared transactions. Each is looked up once, at its first record."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -98,20 +99,22 @@ class Fates:
         self._known: dict[int, str] = {}
 
     def of(self, prepare: Prepare) -> str:
-        """In a word; "" if that cannot be known, for instance because of damage."""
+        """Return the fate of a transaction as a word; "" if it cannot be known, for example because
+        of damage.
+        """
         if prepare.tx not in self._known:
             self._known[prepare.tx] = self._look_up(prepare)
         return self._known[prepare.tx]
 
     def _look_up(self, prepare: Prepare) -> str:
-        # The journal may be damaged, and its records are shown all the same.
+        # Show the records of a damaged journal, too.
         with suppress(fmq.FmqError, OSError):
             if self._engine is None:
                 self._engine = fmq.open(self._path, read_only=True)
             if prepare.position >= self._engine.visible_to:
                 return "not vouched for yet"
             outcome = self._engine.outcome(prepare.tx_id)
-            # An id may have been used again since.
+            # Another transaction may have used the id since.
             if outcome.seal == prepare.seal.hex():
                 return outcome.state
         return ""
@@ -135,10 +138,10 @@ def _rows(walk: Walk, start: int, fates: Fates) -> Iterator[Row]:
 
 
 def _fate_of(append: Append, fates: Fates) -> str:
-    """Return what became of the transaction that `append` prepares, if it prepares one."""
+    """Return the fate of the transaction that `append` prepares; "" if it prepares none."""
     last = append[-1]
     if isinstance(last, Decided):
-        return ""  # it says so itself
+        return ""  # the record itself says it
     prepare = next((record for record in append if isinstance(record, Prepare)), None)
     return fates.of(prepare) if prepare is not None else ""
 
@@ -163,7 +166,7 @@ def _topics(row: Row) -> set[str]:
 
 
 def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
-    """All that a record says, but its bodies."""
+    """Return all fields of a record except for its bodies."""
     kind = Kind(record.kind)
     row: dict[str, Any] = {"position": record.position, "kind": kind.name, "size": record.size}
     tx = getattr(record, "tx", 0)
@@ -183,7 +186,7 @@ def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
 def _own(record: Record) -> dict[str, Any]:
     """Return the fields that only records of this kind have."""
     if isinstance(record, Run):
-        # A body that is prepared, or waits, has no place in its queue yet.
+        # A body that is prepared or delayed has no place in its queue yet.
         has_none = record.kind in (Kind.PRE_MESSAGE, Kind.TIMER)
         offset = None if has_none else record.offset
         own: dict[str, Any] = {
@@ -220,7 +223,7 @@ def _own(record: Record) -> dict[str, Any]:
 
 
 def _place(row: Row) -> str:
-    """`topic/queue/offset`, as far as it is known."""
+    """Return `topic/queue/offset`, as far as they are known."""
     if row.get("offset") is not None:
         return place(row, row["offset"], row["offset"] + row["count"])
     if row.get("topic"):
@@ -240,14 +243,14 @@ def place(row: Row, first: int, end: int) -> str:
 
 
 def span(first: int, end: int) -> str:
-    """Offsets from `first` up to, not with, `end`."""
+    """Return the offsets from `first` up to, not including, `end`, as text."""
     return f"{first}" if end - first == 1 else f"{first}–{end - 1}"
 
 
 def _remark(row: Row) -> str:
     flags = [flag for flag in row["flags"] if flag not in SHOWN_OTHERWISE]
     remarks = [row.get("fate"), *flags]
-    # Of a transaction it is enough to say it once.
+    # Name the producer of a transaction only at its PREPARE.
     if row.get("producer") and row["kind"] in (Kind.MESSAGE.name, Kind.PREPARE.name):
         remarks.append(f"from {row['producer']}")
     if row["kind"] == Kind.ACK.name or row.get("acks"):
@@ -270,12 +273,14 @@ def _remark(row: Row) -> str:
 
 
 def _short_moment(time: datetime) -> str:
-    """To the second and without the year, which the lines have in common; JSON has it all."""
+    """Return the time to the second and without the year, which most lines have in common. JSON has
+    all of it.
+    """
     return f"{time:%m-%d %H:%M:%S}"
 
 
 def _bracket(row: Row) -> str:
-    """A bracket around the records that were written as one append."""
+    """Return the part of a bracket that joins the records of one append."""
     first, last = "first" in row["flags"], "last" in row["flags"]
     return {(True, True): "─", (True, False): "┌", (False, True): "└"}.get((first, last), "│")
 

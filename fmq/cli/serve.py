@@ -1,4 +1,4 @@
-"""`fmq serve`: have a directory open, and let other processes use it."""
+"""`fmq serve`: keep a directory open, and let other processes use it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fmq.recovery.layout import SERVER_LOG
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-LOG_BYTES_MAX = 1 << 20  # of SERVER.log
-LET_GO_SECONDS = 10.0  # how long another process may take to release the directory
+LOG_BYTES_MAX = 1 << 20  # the size of SERVER.log, at most
+LET_GO_SECONDS = 10.0  # seconds that another process may take to release the directory
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
-    """Add the verb to the parser."""
+    """Add the verb to the command line."""
     parser = verbs.add_parser(
         "serve", parents=[common], help="let other processes use a directory, by fmq.connect"
     )
@@ -72,7 +72,9 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
 
 
 class _Log(logging.StreamHandler[TextIO]):
-    """Writes to standard error. If that is SERVER.log, the file is cut at LOG_BYTES_MAX."""
+    """Writes log lines to standard error. If that is SERVER.log, the file is cut at
+    LOG_BYTES_MAX.
+    """
 
     def __init__(self, path: str | None) -> None:
         super().__init__(sys.stderr)
@@ -80,7 +82,7 @@ class _Log(logging.StreamHandler[TextIO]):
         self._path = path
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
+        """Write one log line."""
         super().emit(record)
         if self._path is not None:
             with suppress(OSError):
@@ -88,7 +90,7 @@ class _Log(logging.StreamHandler[TextIO]):
 
 
 def cut_log(path: str) -> None:
-    """Keep the last half of a log that has become larger than LOG_BYTES_MAX, in whole lines."""
+    """Cut a log that is larger than LOG_BYTES_MAX to the whole lines of its last half."""
     if os.stat(path).st_size <= LOG_BYTES_MAX:
         return
     with open(path, "r+b") as file:
@@ -101,7 +103,7 @@ def cut_log(path: str) -> None:
 
 @contextmanager
 def _logs(path: str, is_on_demand: bool) -> Iterator[None]:
-    """Log with time, level and name. Whoever has started a process on demand made it a file."""
+    """Log with time, level and name. For a process that was started on demand, stderr is a file."""
     log = _Log(path if is_on_demand else None)
     logging.getLogger().addHandler(log)
     try:
@@ -118,7 +120,7 @@ def _serve(chosen: argparse.Namespace) -> int:
         engine = fmq.open(chosen.directory, options, timeout=timeout, resolve=resolve)
     except fmq.errors.Locked as error:
         if chosen.on_demand:
-            return FINE  # another process was faster
+            return FINE  # another process serves the directory already
         raise error
     with engine:
         with engine.serve(
@@ -145,15 +147,16 @@ def _serve(chosen: argparse.Namespace) -> int:
 
 
 def _is_told_to_end() -> bool:
-    """Wait a moment for a signal that ends the process."""
+    """Wait a moment for a signal that ends the process. Return whether one came."""
     found = signal.sigtimedwait(ENDS, LOOK_SECONDS)
-    # Of a process that was stopped for longer than that, Python returns whatever lay in memory.
+    # If the process was stopped for longer than the timeout, Python returns random memory.
     return found is not None and found.si_signo in ENDS
 
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Keep signals that end the process until they are asked for, so that they interrupt nothing.
+    """Hold back the signals that end the process until they are asked for, so that they interrupt
+    nothing.
 
     Threads that are started meanwhile leave them to this one.
     """
@@ -165,8 +168,8 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _allow_many_files() -> None:
-    """Let this process have as many connections as the machine allows it: each is a file."""
-    import resource  # here: Windows has none
+    """Raise the limit of open files as far as the machine allows: each connection needs one."""
+    import resource  # imported here, because Windows has no such module
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
@@ -178,7 +181,7 @@ def _options(text: str | None) -> fmq.Options | None:
 
 
 def _producer_and_url(text: str) -> tuple[str, str]:
-    """Return both parts of an argument of --resolve."""
+    """Return both parts of an argument of --resolve: producer and URL."""
     producer, found, url = text.partition("=")
     if not (producer and found and url):
         raise argparse.ArgumentTypeError(
@@ -188,7 +191,7 @@ def _producer_and_url(text: str) -> tuple[str, str]:
 
 
 def _databases(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the database of each producer. Raises BadOption if one has two."""
+    """Return the database of each producer. Raises BadOption if a producer has two."""
     databases = dict(pairs)
     if len(databases) != len(pairs):
         raise BadOption(

@@ -1,5 +1,5 @@
-"""What a supervisor such as systemd hands to a process, and what the process reports to it:
-sd_listen_fds(3) and sd_notify(3), without its library.
+"""The protocol between a process and a supervisor such as systemd, without its library:
+sd_listen_fds(3) and sd_notify(3).
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ import os
 import socket
 from contextlib import suppress
 
-FIRST_DESCRIPTOR = 3  # sockets are passed from here on
+FIRST_DESCRIPTOR = 3  # the first descriptor of those that a supervisor passes
 
 
 def passed_sockets() -> list[socket.socket]:
-    """Return the sockets that were passed to this process. A second call returns none."""
+    """Return the sockets that the supervisor passed to this process. A second call returns none."""
     wanted = os.environ.pop("LISTEN_PID", None)
     count = os.environ.pop("LISTEN_FDS", None)
     os.environ.pop("LISTEN_FDNAMES", None)
     if wanted != str(os.getpid()) or count is None:
-        return []  # they are for another process, which has started this one
+        return []  # the sockets are meant for the parent of this process
     found = []
     for descriptor in range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)):
         os.set_inheritable(descriptor, False)
@@ -26,10 +26,12 @@ def passed_sockets() -> list[socket.socket]:
 
 
 def notify(state: str) -> None:
-    """Tell the supervisor, if there is one, that this process is in `state`, as in "READY=1"."""
+    """Report to the supervisor, if there is one, that this process is in `state`, as in
+    "READY=1".
+    """
     where = os.environ.get("NOTIFY_SOCKET")
     if not where:
         return
     name = "\0" + where[1:] if where.startswith("@") else where
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made, suppress(OSError):
-        made.sendto(state.encode(), name)  # a supervisor that is gone is no reason to end
+        made.sendto(state.encode(), name)  # if the supervisor is gone, this process goes on

@@ -1,4 +1,4 @@
-"""Values as people read them on a terminal: times, sizes, bytes, and text of unknown origin."""
+"""Values as people read them on a terminal: times, sizes, bytes, and untrusted text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def plain(value: object) -> str:
-    """Any value, in one line and without what a terminal would obey."""
+    """Return any value as one line, without control characters that a terminal would obey."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -30,7 +30,7 @@ def plain(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` with all that cannot be printed spelled out, in a single line.
+    """Return `text` as one line, with unprintable characters spelled out.
 
     Names and reasons come from anywhere. Not printable are control characters, marks that turn the
     direction of the text and separators of lines: a terminal obeys them.
@@ -41,23 +41,23 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return the same of each line of `text`."""
+    """Return `text` with unprintable characters spelled out and its line breaks kept."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str) -> str:
-    """Return JSON that says the same, with all that cannot be printed as \\uXXXX."""
+    r"""Return equal JSON, with unprintable characters as \uXXXX."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def preview(body: bytes) -> str:
-    """The beginning of a body; in hexadecimal if it is not text."""
+    """Return the beginning of a body as text; in hexadecimal if it is not text."""
     start = body[:PREVIEW_BYTES]
     more = f" … {size(len(body))}" if len(body) > PREVIEW_BYTES else ""
     try:
-        # The cut may go through a character: then the last few bytes are left out.
+        # The cut may split a character: then leave its bytes out.
         text = start.decode("utf-8", "strict" if start == body else "ignore")
     except UnicodeDecodeError:
         return f"0x{start[: PREVIEW_BYTES // 2].hex()}{more}"
@@ -65,17 +65,17 @@ def preview(body: bytes) -> str:
 
 
 def exact(number: int) -> str:
-    """A number that will be copied: positions and offsets have no commas."""
+    """Return a number as people copy it: positions and offsets have no commas."""
     return str(number)
 
 
 def moment(time: datetime) -> str:
-    """To the millisecond, in UTC as everything in a journal."""
+    """Return a time to the millisecond in UTC, like all times in a journal."""
     return time.strftime("%Y-%m-%d %H:%M:%S.") + f"{time.microsecond // 1000:03d}"
 
 
 def size(count: int) -> str:
-    """A number of bytes, in the largest unit that leaves something before the point."""
+    """Return a number of bytes, in the largest unit with at least one digit before the point."""
     if count < 1024:
         return f"{count} B"
     power = min(count.bit_length() - 1, 49) // 10
@@ -83,5 +83,5 @@ def size(count: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 message`, `2 messages`."""
+    """Return a number with its noun: `1 message`, `2 messages`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

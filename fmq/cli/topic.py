@@ -1,4 +1,4 @@
-"""`fmq topic`: the topics of a directory, and making or enlarging one."""
+"""`fmq topic`: list the topics of a directory, make one, or add queues to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fmq tx`: the transactions that wait for their decision, and deciding in a producer's place."""
+"""`fmq tx`: list the undecided transactions, and decide one in its producer's place."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
 
 def run_decide(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):
-        pass  # fmq.open would make a directory of a mistyped name
+        pass  # fmq.open would create the directory of a mistyped name
     by = args.by or _who()
     with writing(args.dir) as engine:
         outcome = engine.decide(
@@ -113,9 +113,8 @@ def _who() -> str:
 
 
 def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:
-    """Print notes on what is after the part that is proven durable. With damage there is no such
-    part of transactions: the engine has raised it by now, and nothing was shown. The process that
-    serves the directory shows all.
+    """Print notes on appends beyond what is proven durable. With damage none is shown: the engine
+    has raised the error before. The process that serves the directory knows all appends.
     """
     if isinstance(engine, fmq.RemoteEngine):
         return
@@ -134,18 +133,18 @@ def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEng
 
 
 def undecided_row(tx: fmq.UndecidedTransaction, *, is_proven: bool = True) -> Row:
-    """An undecided transaction, for how long it has waited, and whether it is proven durable."""
+    """Return an undecided transaction as a row, with its age, and whether it is proven durable."""
     age = datetime.now(UTC) - tx.prepared_at
     return asdict(tx) | {"age_seconds": round(age.total_seconds(), 3), "proven": is_proven}
 
 
 def outcome_row(outcome: fmq.Outcome) -> Row:
-    """Return an outcome as a row, its receipts as rows too."""
+    """Return an outcome as a row, and its receipts as rows."""
     return asdict(outcome) | {"receipts": [each._asdict() for each in outcome.receipts]}
 
 
 def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
-    """Print what became of a transaction, and where its messages are."""
+    """Print what became of a transaction, and the places of its messages."""
     row = outcome_row(outcome)
     output.facts("outcome", row, OUTCOME, title=f"{outcome.tx_id}: {outcome.state}")
     if outcome.receipts:
@@ -153,7 +152,7 @@ def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
 
 
 def _show_messages(path: str, tx: fmq.UndecidedTransaction, output: Output) -> None:
-    """Print what it would publish, for the person who decides."""
+    """Print the messages that a commit would publish, for the person who decides."""
     rows = list(_messages(path, tx.position))
     shown = rows[:MESSAGES_SHOWN]
     output.rows("message", MESSAGE, shown, title="waiting to be published")

@@ -1,4 +1,4 @@
-"""`fmq verify`: find everything wrong in a directory at rest. It writes nothing."""
+"""`fmq verify`: find everything that is wrong in a directory at rest. It writes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     report = fmq.check(args.dir, sealed=args.sealed)
     facts = asdict(report)
-    facts.pop("problems")  # a line each, below
+    facts.pop("problems")  # problems get a line each, below
     verdict = "sound" if report.ok else "not sound"
     output.facts("report", {"ok": report.ok, **facts}, REPORT, title=f"{args.dir}: {verdict}")
     if report.ok:

@@ -1,4 +1,4 @@
-"""Walking through the raw journal, append by append, whether or not it is sound or at rest.
+"""Walks through the raw journal, append by append, whether it is sound or not, at rest or not.
 
 Nothing is applied and nothing is concluded but this: what stopped the walk is the journal's
 end, an append that a crash left unfinished or a writer has not finished yet, or damage. Which
@@ -25,7 +25,7 @@ ATTEMPTS = 5
 
 
 class Walk:
-    """The appends that lie at or behind `start`, or reach over it, as an iterator.
+    """Iterates over the appends at or beyond `start`, and one that reaches beyond `start`.
 
     Once it is exhausted, `position` is where it stopped, `damage` what is wrong there, if
     anything is, and `unfinished` why the bytes there are no append, if there are any.
@@ -51,7 +51,7 @@ class Walk:
             self.damage = error
 
     def _prepare(self) -> None:
-        """Learn what is proven durable, and only then which segments there are.
+        """Read what is proven durable, and only then which segments there are.
 
         The other way round, the checkpoint could speak of a segment that was not there yet.
         """
@@ -62,7 +62,9 @@ class Walk:
         self._layout = look(self._directory)
 
     def _if_kept(self, base: int, behind: int | None = None) -> Iterator[Append]:
-        """The appends of one segment, unless retention drops it before it can be opened."""
+        """Yield the appends of one segment, unless retention drops the segment before it is
+        opened.
+        """
         try:
             yield from self._segment(base, behind)
         except FileNotFoundError:
@@ -70,7 +72,9 @@ class Walk:
                 raise
 
     def _segment(self, base: int, behind: int | None) -> Iterator[Append]:
-        """The appends of one segment; `behind` is the base of the next, which tells its end."""
+        """Yield the appends of one segment. `behind`, the base of the next segment, tells the end
+        of this one.
+        """
         segment, trouble = known_segment(self._directory, self._layout, base, behind)
         self.position = base + HEADER_BYTES
         sealed = behind is not None
@@ -79,7 +83,8 @@ class Walk:
             if sealed and trouble is None:
                 yield from self._appends(file, segment, segment.end, durable_to=segment.limit)
             elif sealed:
-                # No other segment says where this one ends, so its bytes do. Damage follows anyway.
+                # No other segment says where this one ends, so read as far as its bytes are sound.
+                # Damage follows anyway.
                 yield from self._appends(file, segment, segment.limit, durable_to=0)
             else:
                 yield from self._tail(file, segment)

@@ -1,11 +1,11 @@
-"""How wide the columns of a table are, when the terminal has only so much room."""
+"""The widths of a table's columns, when the terminal is too narrow for all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-GAP = MARGIN = 2  # between columns, and before the first
+GAP = MARGIN = 2  # blanks between columns, and before the first column
 GAP_MIN = 1
 FOLDED_MIN = 14
 COPIED_MIN = 8
@@ -13,19 +13,21 @@ FOLDING = {"folds": FOLDED_MIN}
 
 
 class Flexible(Protocol):
-    """How a column bears too little room."""
+    """What may happen to a column when there is too little room."""
 
     @property
     def folds(self) -> bool:
-        """A long value goes on in the next line."""
+        """Return whether a long value may go on in the next line."""
 
     @property
     def copied(self) -> bool:
-        """Fold an id only when nothing else helps, so that it can be copied in one piece."""
+        """Return whether to fold the column last of all, because users copy its values in one
+        piece.
+        """
 
     @property
     def optional(self) -> bool:
-        """Leave the column out if folding does not help."""
+        """Return whether the column may be left out if folding does not help."""
 
 
 def fit(columns: Sequence[Flexible], widths: Sequence[int], room: int) -> tuple[int, list[int]]:
@@ -44,7 +46,7 @@ def fit(columns: Sequence[Flexible], widths: Sequence[int], room: int) -> tuple[
 def _squeeze(
     columns: Sequence[Flexible], widths: Sequence[int], room: int, least: Mapping[str, int]
 ) -> tuple[int, list[int], int]:
-    """The gap, the widths, and by how much they are still too wide together.
+    """Return the gap, the widths, and by how many characters they are still too wide together.
 
     `least` says which columns give room, and how much they keep.
     """
@@ -64,7 +66,9 @@ def _squeeze(
 def _narrow(
     columns: Sequence[Flexible], fitting: list[int], bears: str, least: int, over: int
 ) -> int:
-    """Take up to `over` from the columns that bear it, down to `least` each; what is left of it."""
+    """Take up to `over` characters from the columns that allow it, down to `least` each. Return the
+    rest.
+    """
     for i, column in enumerate(columns):
         if getattr(column, bears) and over > 0:
             less = max(0, min(over, fitting[i] - least))

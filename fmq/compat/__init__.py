@@ -1,4 +1,4 @@
-"""fmq in the place of task queues that people already use.
+"""fmq as the back end of task queues that people already use.
 
 `Queue` has the interface of `queue.Queue`. `fmq.compat.huey`, `fmq.compat.kombu` and
 `fmq.compat.taskiq` are for huey, Celery and kombu, and taskiq, which have to be installed: the

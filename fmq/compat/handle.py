@@ -1,4 +1,4 @@
-"""An adapter's way to an engine: one that the program has, or a client of a directory.
+"""How an adapter gets an engine: the program's own, or a client of a directory.
 
 A message is sent with the block that runs, if that is a block of the same directory.
 """
@@ -17,8 +17,8 @@ ENGINES = Engine, RemoteEngine
 
 
 def engine_of(where: Handle | str | PathLike) -> tuple[Handle, Callable[[], None]]:
-    """Return an engine, and the function that closes it, which does nothing if it is the program's
-    own.
+    """Return an engine and the function that closes it. For the program's own engine the function
+    does nothing.
     """
     if isinstance(where, ENGINES):
         return where, lambda: None
@@ -27,7 +27,9 @@ def engine_of(where: Handle | str | PathLike) -> tuple[Handle, Callable[[], None
 
 
 def send(engine: Handle, topic: str, body: bytes, **named: Any) -> None:
-    """Send with the block that runs here, if it is of the same directory, or else at once."""
+    """Send with the transaction whose block is running, if it is of the same directory; else at
+    once.
+    """
     tx = fmq.current_transaction(engine)
     if tx is None:
         engine.send(topic, body, **named)

@@ -78,12 +78,13 @@ class FmqStorage(BaseStorage):
         self._lock = RLock()
         self._ready = False
         self._consumers: dict[tuple[int, str], Consumer | RemoteConsumer] = {}
-        self._waiting: list[tuple[float, int, Delivery]] = []  # of the schedule, held here: due
+        # the schedule's tasks that this process holds, by due time
+        self._waiting: list[tuple[float, int, Delivery]] = []
         self._numbers = count()
 
     @property
     def _engine(self) -> Handle:
-        """The engine, with the topics of this huey."""
+        """Return the engine. The first call makes the topics of this huey."""
         engine = self._made
         if not self._ready:
             for topic in self._topics:
@@ -96,12 +97,12 @@ class FmqStorage(BaseStorage):
         return engine
 
     def _consumer(self, topic: str) -> Consumer | RemoteConsumer:
-        """Return the consumer of this process. A fork makes one of its own."""
+        """Return this process's consumer of `topic`. After a fork the child makes its own."""
         with self._lock:
             key = os.getpid(), topic
             found = self._consumers.get(key)
             if found is None:
-                # What a process holds is given back when the process ends, not when a lease ends.
+                # Without a lease: the tasks of a process are given back when it ends.
                 found = self._consumers[key] = self._engine.consumer(
                     topic, group=self._group, lease_seconds=SECONDS_MAX
                 )
@@ -110,8 +111,8 @@ class FmqStorage(BaseStorage):
             return found
 
     def close(self) -> None:
-        """Give back what is held, and close the client of a path; the next call makes another one.
-        huey calls this before it forks.
+        """Give back the tasks that this process holds, and close the client of a path; the next
+        call makes a new one. huey calls this before it forks.
         """
         with self._lock:
             me = os.getpid()
@@ -126,14 +127,14 @@ class FmqStorage(BaseStorage):
     # --- the queue ------------------------------------------------------------------------------
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
-        """Send a task with the block that runs, or at once. Priorities are 0 to 9, 9 first. Others
-        count as the nearest of these.
+        """Send a task with the transaction whose block is running, or at once. Priorities are 0 to
+        9, the highest first. Others count as the nearest of these.
         """
         level = min(max(round(priority or 0), 0), 9)
         send(self._engine, self._queue, data, **({"priority": level} if level else {}))
 
     def dequeue(self) -> bytes | None:
-        """Return the next task, which is acked before. Return None if none comes for a while."""
+        """Return the next task, acked before it is returned; None if none comes for a while."""
         found = self._consumer(self._queue).take(timeout=self._read_timeout)
         return found[0].body if found else None
 
@@ -161,11 +162,13 @@ class FmqStorage(BaseStorage):
     # --- the schedule ---------------------------------------------------------------------------
 
     def add_to_schedule(self, data: bytes, ts: datetime) -> None:
-        """Send a task for later, with the block that runs, or at once."""
+        """Send a task for later, with the transaction whose block is running, or at once."""
         send(self._engine, self._schedule, data, headers={ETA: repr(ts.timestamp())})
 
     def read_schedule(self, ts: datetime) -> list[bytes]:
-        """Return the tasks that are due at `ts`, and ack them before. Each goes to one process."""
+        """Return the tasks that are due at `ts`, acked before they are returned. Each goes to one
+        process only.
+        """
         with self._lock:
             consumer = self._consumer(self._schedule)
             while found := consumer.poll(limit=READ_AT_ONCE):
@@ -177,7 +180,9 @@ class FmqStorage(BaseStorage):
             return [delivery.body for delivery in due if _settle(delivery, Delivery.ack)]
 
     def _keep(self, delivery: Delivery, now: float) -> None:
-        """Keep a task for the next time, or give it back until it is due, without an attempt."""
+        """Hold a task until the next look if that is soon. Else give it back until it is due,
+        without counting an attempt.
+        """
         eta = _eta(delivery)
         if eta <= now:
             heappush(self._waiting, (eta, next(self._numbers), delivery))
@@ -225,8 +230,8 @@ class FmqStorage(BaseStorage):
         return self._values.has(_text(key))
 
     def put_if_empty(self, key: str | bytes, value: bytes, ttl: float | None = None) -> bool:
-        """Store a value for `ttl` seconds, or for good, if the key has none. Return whether it did.
-        Of several calls at the same time one does.
+        """Store a value if the key has none, for `ttl` seconds or for ever. Return whether it was
+        stored. Of several calls at the same time one succeeds.
         """
         text = _text(key)
         version, is_there = self._values.version(text)
@@ -240,7 +245,7 @@ class FmqStorage(BaseStorage):
             version, is_there = self._counters.version(text)
             before = self._counters.get(text) if is_there else b"0"
             if before is None:
-                continue  # it was deleted meanwhile
+                continue  # another process deleted the counter meanwhile
             number = int(before) + amount
             if amount == 0 and version == NONE_YET:
                 return number
@@ -282,7 +287,7 @@ def _eta(what: Any) -> float:
 
 
 def _settle(delivery: Delivery, how: Callable[[Delivery], object]) -> bool:
-    """Ack or release a task of the schedule. Return False if the schedule was flushed meanwhile."""
+    """Ack or release a task of the schedule. Return False if a flush has removed the task."""
     try:
         how(delivery)
     except LeaseLost:

@@ -46,9 +46,10 @@ except ImportError as error:
 
 GROUP = "kombu"
 BINDINGS = "kombu/binding/"
-WAIT_SECONDS = 0.2  # how long one channel waits for a message while others have none
+WAIT_SECONDS = 0.2  # seconds that one channel waits for a message while others have none
 AT_ONCE = 10  # messages that a channel without a limit takes at once
-UNBOUND_SECONDS = 60  # how long a queue of a worker may be without it, until nothing is sent there
+# seconds for which messages still go to a worker's own queue after the worker has left it
+UNBOUND_SECONDS = 60
 VOLATILE = b"volatile"
 logger = logging.getLogger("fmq.compat.kombu")
 clock = SystemClock()
@@ -60,7 +61,9 @@ def topic_of(queue: str) -> str:
 
 
 class FmqQoS(virtual.QoS):
-    """The messages that a channel has handed out. fmq holds them; kombu puts nothing back."""
+    """The messages that a channel has handed out. fmq holds them, so kombu has nothing to put
+    back.
+    """
 
     def ack(self, delivery_tag: str) -> None:
         """Ack a message, durably."""
@@ -79,7 +82,7 @@ def _bury(delivery: Delivery) -> None:
 
 
 class FmqChannel(virtual.Channel):
-    """A channel: its consumers share one consumer of fmq's."""
+    """A channel. All its kombu consumers share one consumer of fmq."""
 
     QoS = FmqQoS
     do_restore = False
@@ -88,12 +91,13 @@ class FmqChannel(virtual.Channel):
     def __init__(self, connection: Any, **named: Any) -> None:
         super().__init__(connection, **named)
         self._engine: Handle = connection.engine
-        self._ready: set[str] = set()  # queues whose topic and group are there
+        self._ready: set[str] = set()  # queues whose topic and group exist
         self._held: dict[str, Delivery] = {}  # by delivery tag
-        self._next: deque[Delivery] = deque()  # taken, and to be handed out
+        self._next: deque[Delivery] = deque()  # polled from fmq, and not yet handed out
         self._no_ack: set[str] = set()
         self._joined: tuple[tuple[str, ...], Consumer | RemoteConsumer] | None = None
-        self._former: list[Consumer | RemoteConsumer] = []  # they may still hold messages
+        # closed consumers that may still hold messages
+        self._former: list[Consumer | RemoteConsumer] = []
         self._lock = RLock()
 
     # --- queues ---------------------------------------------------------------------------------
@@ -187,7 +191,7 @@ class FmqChannel(virtual.Channel):
         return table
 
     def _living(self) -> set[str]:
-        """Return the topics that have consumers."""
+        """Return the topics that have consumers now."""
         try:
             members = self._engine.group(GROUP).members()
         except UnknownGroup:
@@ -200,13 +204,13 @@ class FmqChannel(virtual.Channel):
     # --- messages -------------------------------------------------------------------------------
 
     def _put(self, queue: str, message: dict[str, Any], **named: Any) -> None:
-        """Send a message, with the block that runs, or at once."""
+        """Send a message, with the transaction whose block is running, or at once."""
         self._new_queue(queue)
         extras: dict[str, Any] = {}
         if priority := self._get_message_priority(message):
             extras["priority"] = priority
         expiration = message["properties"].get("expiration")
-        # Celery's worker has to see a task that expired: it stores REVOKED, for who waits.
+        # Celery's worker must see an expired task: it stores the result REVOKED for those who wait.
         if expiration and not (message["headers"] or {}).get("expires"):
             extras["expires_at"] = as_datetime(clock.time_us() + round(float(expiration) * 1000))
         send(self._engine, topic_of(queue), dumps(message).encode(), **extras)
@@ -218,7 +222,7 @@ class FmqChannel(virtual.Channel):
             self._put(queue, message)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        """Return one message, for `basic_get`; raise Empty."""
+        """Return one message, for `basic_get`. Raises Empty."""
         self._new_queue(queue)
         consumer = self._engine.consumer(topic_of(queue), group=GROUP, lease_seconds=SECONDS_MAX)
         found = consumer.poll(limit=1)
@@ -247,7 +251,7 @@ class FmqChannel(virtual.Channel):
         return message
 
     def settle(self, tag: str, settle: Callable[[Delivery], object]) -> None:
-        """Ack, release or reject what was handed out. Any thread may call this."""
+        """Ack, release or reject the message with this tag. Any thread may call this."""
         delivery = self._held.pop(tag, None)
         if delivery is None:
             return
@@ -270,16 +274,18 @@ class FmqChannel(virtual.Channel):
         super().basic_consume(queue, no_ack, callback, consumer_tag, **named)
 
     def has_room(self) -> bool:
-        """Return whether it consumes, and may hold more messages."""
+        """Return whether the channel consumes, and may hold more messages."""
         return bool(self._consumers) and self.qos.can_consume()
 
     def has_more(self) -> bool:
-        """Return whether it has taken messages that it may hand out now."""
+        """Return whether the channel has polled messages that it may hand out now."""
         return bool(self._next) and self.has_room()
 
     @property
     def is_volatile(self) -> bool:
-        """True if only this process consumes its queues. The tasks are in another channel."""
+        """Return whether its queues are consumed by this process only. Tasks use another
+        channel.
+        """
         return all(queue in self.connection.volatile for queue in self._active_queues)
 
     def drain(self, timeout: float) -> bool:
@@ -298,7 +304,7 @@ class FmqChannel(virtual.Channel):
         return True
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
-        """Hand out the messages that there are. Raises Empty if there are none."""
+        """Hand out all available messages. Raises Empty if there are none."""
         if not self.has_room() or not self.drain(timeout or 0.0):
             raise Empty
 
@@ -326,7 +332,7 @@ class FmqChannel(virtual.Channel):
         self._close_former()
 
     def _give_back_cancelled(self) -> None:
-        """Give back what was taken, and is not to be handed out any more."""
+        """Give back messages that were polled for a consumer that is cancelled now."""
         active = {topic_of(queue) for queue in self._active_queues}
         for delivery in [each for each in self._next if each.topic not in active]:
             self._next.remove(delivery)
@@ -376,21 +382,24 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: Any, **named: Any) -> None:
         super().__init__(client, **named)
-        self.volatile: set[str] = set()  # queues of one worker or client, as they were declared
+        # queues that only one worker or client uses, as they were declared
+        self.volatile: set[str] = set()
         self._settled = Condition()
         self._engine: Handle | None = None
         self._close_engine: Callable[[], None] = lambda: None
 
     @property
     def engine(self) -> Handle:
-        """The engine of transport_options={"engine": engine}, or the client of the directory."""
+        """Return the engine of transport_options={"engine": engine}, or a client of the
+        directory.
+        """
         if self._engine is None:
             where = self.client.transport_options.get("engine") or _path_of(self.client)
             self._engine, self._close_engine = engine_of(where)
         return self._engine
 
     def establish_connection(self) -> Any:
-        """Connect now, so that kombu goes on to the next address if that fails."""
+        """Connect now: if that fails, kombu tries the next address."""
         assert self.engine is not None
         return super().establish_connection()
 
@@ -410,7 +419,7 @@ class Transport(virtual.Transport):
             self._settled.notify_all()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Hand out messages; raise TimeoutError if there is none for `timeout` seconds."""
+        """Hand out messages. Raises TimeoutError if none comes for `timeout` seconds."""
         deadline = clock.monotonic() + (SECONDS_MAX if timeout is None else timeout)
         while True:
             channels = [channel for channel in [*self.channels] if channel.has_room()]
@@ -422,7 +431,7 @@ class Transport(virtual.Transport):
             self._wait(channels, min(left, self.polling_interval or WAIT_SECONDS))
 
     def _drain(self, channels: Iterable[FmqChannel]) -> bool:
-        """Hand out what there is in all channels. Return whether there was any.
+        """Hand out the available messages of all channels. Return whether there were any.
 
         Handing out a task may wait until a process of the worker is idle. So remote control, which
         may revoke the next task, comes before each.
@@ -449,7 +458,7 @@ class Transport(virtual.Transport):
 
 
 def _path_of(client: Any) -> str:
-    """Return the directory of a URL; raise BadOption."""
+    """Return the directory of a URL. Raises BadOption."""
     if client.hostname and client.hostname != "localhost":
         raise BadOption(
             f"fmq://{client.hostname}/...: a directory has no host. Nothing was opened; write "

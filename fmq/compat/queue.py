@@ -25,19 +25,19 @@ from fmq.path import PathLike
 
 T = TypeVar("T")
 Empty, Full = queue.Empty, queue.Full
-LOOK_SECONDS = 0.2  # how long a call waits at most before it looks at what other processes did
+LOOK_SECONDS = 0.2  # seconds after which a waiting call looks for changes by other processes
 clock = SystemClock()
 
 
 class _ShutDown(Exception):
-    """Raised by `put` and `get` of a queue that was shut down."""
+    """Raised by `put` and `get` of a queue after `shutdown`."""
 
 
 ShutDown: type[Exception] = getattr(queue, "ShutDown", _ShutDown)  # Python has it from 3.13 on
 
 
 class Undecodable(FmqError):
-    """Raised if the decoder of a queue raises. `message` is the one that `get` has taken."""
+    """The decoder of the queue raised. `message` is the one that `get` has taken."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(
@@ -80,12 +80,15 @@ class Queue(Generic[T]):
         self._encoder, self._decoder = encoder, decoder
         self.maxsize = maxsize
         self._mutex = RLock()
-        self._changed = Condition(self._mutex)  # an item was put, taken or done here
+        # notified when an item was put, taken or done in this process
+        self._changed = Condition(self._mutex)
         self._consumer: Consumer | RemoteConsumer | None = None
-        self._taking: set[object] = set()  # calls that may have an item that is not in `_taken` yet
-        self._taken: dict[int, deque[Delivery | None]] = {}  # and not done, by thread
+        # running calls that may have taken an item which is not in `_taken` yet
+        self._taking: set[object] = set()
+        # items that are taken and not done, by thread
+        self._taken: dict[int, deque[Delivery | None]] = {}
         self.is_shutdown = False
-        self._is_over = False  # shut down immediately
+        self._is_over = False  # `shutdown` was called with immediate=True
         with suppress(TopicExists):
             self._engine.create_topic(topic, queues=1)
         with suppress(GroupExists):
@@ -109,26 +112,26 @@ class Queue(Generic[T]):
                 if not self._wait(deadline):
                     raise Full
             if self.maxsize > 0:
-                # Under the lock, so that no other thread takes the same place.
+                # Send under the lock, so that no other thread uses the same free place.
                 send(self._engine, self._topic, body)
         if self.maxsize <= 0:
             send(self._engine, self._topic, body)
         self._notify()
 
     def put_nowait(self, item: T) -> None:
-        """Put an item if there is a place at once; else raise Full."""
+        """Put an item if there is a free place now. Raises Full if not."""
         self.put(item, block=False)
 
     # --- getting --------------------------------------------------------------------------------
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Take the next item out of the queue, waiting for one. Raises Empty at the end."""
+        """Take the next item, and wait for one. Raises Empty at the timeout."""
         deadline = _deadline(block, timeout)
         while True:
             if self._is_over:
                 raise ShutDown
             left = max(0.0, deadline - clock.monotonic())
-            # A queue that was shut down gets no more items from this object.
+            # After a shutdown do not wait: this object puts no more items.
             found = self._take(0.0 if self.is_shutdown else min(left, LOOK_SECONDS))
             if found is not None:
                 break
@@ -143,7 +146,7 @@ class Queue(Generic[T]):
             raise Undecodable(found) from error
 
     def get_nowait(self) -> T:
-        """Take an item if there is one at once; else raise Empty."""
+        """Take an item if there is one now. Raises Empty if not."""
         return self.get(block=False)
 
     def _take(self, timeout: float) -> Message | None:
@@ -169,12 +172,12 @@ class Queue(Generic[T]):
         return message
 
     def _joined(self) -> Consumer | RemoteConsumer:
-        """Return the consumer. The first `get` makes it, so a program that only puts is in no
+        """Return the consumer. The first `get` makes it, so a program that only puts joins no
         group.
         """
         with self._mutex:
             if self._consumer is None:
-                # Leases never end: the items of a process are given back with its connection.
+                # Leases never end: a process's items are given back when its connection ends.
                 self._consumer = self._engine.consumer(
                     self._topic, group=self._group, lease_seconds=SECONDS_MAX
                 )
@@ -183,8 +186,8 @@ class Queue(Generic[T]):
     # --- done -----------------------------------------------------------------------------------
 
     def task_done(self) -> None:
-        """Note that an item that `get` has returned is done: the oldest of this thread, or else of
-        another one. Raises ValueError if none is left.
+        """Mark one item that `get` returned as done: the oldest of this thread, or else of another
+        thread. Raises ValueError if none is left.
         """
         with self._mutex:
             mine = self._taken.get(get_ident()) or next(filter(None, self._taken.values()), None)
@@ -197,7 +200,7 @@ class Queue(Generic[T]):
         self._notify()
 
     def join(self) -> None:
-        """Wait until the queue is empty, and all items that this object took are done. With
+        """Wait until the queue is empty and all items that this object took are done. With
         ack="task_done", wait for the items of all processes.
         """
         with self._changed:
@@ -205,7 +208,7 @@ class Queue(Generic[T]):
                 self._wait(SECONDS_MAX)
 
     def _has_taken_meanwhile(self) -> bool:
-        """Return whether a call that runs now had taken an item. Under the lock."""
+        """Return whether another running call has taken an item. The caller holds the lock."""
         running = {*self._taking}
         while running & self._taking:
             self._wait(SECONDS_MAX)
@@ -213,12 +216,12 @@ class Queue(Generic[T]):
 
     @property
     def unfinished_tasks(self) -> int:
-        """The number of items that are in the queue, or were taken here and are not done."""
+        """Return how many items are in the queue, or were taken by this object and are not done."""
         with self._mutex:
             mine = sum(map(len, self._taken.values()))
             if self._is_over:
                 return mine
-            # With ack="task_done" those that were taken are not acked, here and elsewhere.
+            # With ack="task_done", items that are taken and not done are unacked, in any process.
             return self._unacked() + (mine if self._ack == "get" else 0)
 
     # --- looking --------------------------------------------------------------------------------
@@ -280,7 +283,9 @@ class Queue(Generic[T]):
         self.close()
 
     def _wait(self, deadline: float) -> bool:
-        """Wait for a change, for a moment at most. Return False at the deadline. Under the lock."""
+        """Wait for a change, but only a moment. Return False at the deadline. The caller holds the
+        lock.
+        """
         left = deadline - clock.monotonic()
         if left <= 0:
             return False
@@ -296,7 +301,7 @@ class Queue(Generic[T]):
 
 
 def _deadline(block: Any, timeout: float | None) -> float:
-    """Return until when a call may wait."""
+    """Return the time until which a call may wait."""
     if not block:
         return 0.0
     if timeout is None:

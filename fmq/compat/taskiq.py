@@ -17,7 +17,7 @@ from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 import fmq
 import fmq.aio
 
-WAIT_SECONDS = 60.0  # for how long one poll waits
+WAIT_SECONDS = 60.0  # seconds that one poll waits
 
 
 class FmqBroker(AsyncBroker):
@@ -69,7 +69,7 @@ class FmqBroker(AsyncBroker):
         return self._engine
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Send a task. Inside of a block it is sent with the block's transaction.
+        """Send a task, with the transaction whose block is running or at once.
 
         The label `delay`, in seconds, lets it wait, and `priority` goes with its message.
         """

@@ -1,4 +1,5 @@
-"""Values by key, which several processes change. Each is a mark with a random number, its version.
+"""Values by key, which several processes may change. Each is a mark with a random number as its
+version.
 
 A short value is in the mark. A longer one is a message of a topic, sent in the same transaction;
 the version is its key, and the mark has its offset, once that is known. So every change is one
@@ -23,11 +24,12 @@ SHORT_BYTES = 64 - 9  # a mark has 64 bytes
 NAME_BYTES_MAX = 255
 HEAD = Struct(
     "<BQ"
-)  # where the value is, and when it expires, in microseconds since 1970; 0: never
+)  # the message with the value, and the time when it expires, in microseconds since 1970 (0: never)
 HERE, SENT, AT = 0, 1, 2
 OFFSET = Struct("<Q")
 REMOVED_AT_ONCE = 1000
-LOOK_BACK = 1000  # messages that are read at once to find one whose offset is not known
+# So many messages are read at a time to find one whose offset is not known.
+LOOK_BACK = 1000
 clock, random = SystemClock(), SystemRandom()
 
 
@@ -56,7 +58,7 @@ class Values:
     def put(
         self, key: str, value: bytes, *, expect: int | None = None, expires_us: int = 0
     ) -> bool:
-        """Set a value. Return False if its version is not the one that is expected."""
+        """Set a value. Return False if its present version is not `expect`."""
         version, name, tx = self._draw(64), self._name(key), self._engine.transaction()
         is_short = len(value) <= SHORT_BYTES
         data = HEAD.pack(HERE if is_short else SENT, expires_us) + (value if is_short else b"")
@@ -73,18 +75,18 @@ class Values:
         return True
 
     def _note_offset(self, name: str, version: int, head: bytes, offset: int) -> None:
-        """Note where a value is. Does not wait for a sync: without the note a reader only has to
-        search.
+        """Note the offset of a value, without a sync: if the note is lost, readers search for the
+        value.
         """
         tx = self._engine.transaction()
         tx.mark(name, version, head + OFFSET.pack(offset), version)
         try:
             tx.commit(sync=False)
         except MarkMoved:
-            tx.rollback()  # another value has taken its place
+            tx.rollback()  # another value has replaced this one
 
     def get(self, key: str) -> bytes | None:
-        """Return a value; None without one."""
+        """Return the value of `key`; None if it has none."""
         found = self._read(self._engine.mark(self._name(key)))
         return None if found is None else found[1]
 
@@ -96,16 +98,16 @@ class Values:
         return {key: value[1] for key, value in found.items() if value is not None}
 
     def has(self, key: str) -> bool:
-        """Return whether there is a value."""
+        """Return whether `key` has a value."""
         return self._lives(self._engine.mark(self._name(key)))
 
     def version(self, key: str) -> tuple[int, bool]:
-        """Return the version to expect, and whether there is a value, as it may have expired."""
+        """Return the version to expect, and whether the key has a value, which may have expired."""
         mark = self._engine.mark(self._name(key))
         return NONE_YET if mark is None else mark.value, self._lives(mark)
 
     def pop(self, key: str) -> bytes | None:
-        """Remove a value, and return it. Of several calls at the same time one gets it."""
+        """Remove a value, and return it. Of several calls at the same time only one gets it."""
         name = self._name(key)
         while (found := self._read(mark := self._engine.mark(name))) is not None:
             assert mark is not None
@@ -147,7 +149,7 @@ class Values:
     # --- one value ------------------------------------------------------------------------------
 
     def _name(self, key: str) -> str:
-        """Return the name of the mark of `key`. One that is too long for a name is hashed."""
+        """Return the name of the mark of `key`. A key that is too long for a name is hashed."""
         name = self._prefix + key
         if len(name.encode()) <= NAME_BYTES_MAX:
             return name
@@ -160,7 +162,7 @@ class Values:
         return not expires_us or clock.time_us() < expires_us
 
     def _read(self, mark: Mark | None) -> tuple[Message | None, bytes] | None:
-        """Return the message and the value; None if there is none, or retention has dropped it."""
+        """Return the message and the value; None if there is no value, or retention dropped it."""
         if mark is None or not self._lives(mark):
             return None
         where, _ = HEAD.unpack_from(mark.data)
@@ -173,8 +175,8 @@ class Values:
         return None
 
     def _messages(self, offset: bytes) -> Iterator[Message]:
-        """Yield the message at `offset`, or all messages, the newest first, if the offset is not
-        known.
+        """Yield the message at `offset`; if the offset is not known, all messages, the newest
+        first.
         """
         engine, topic = self._engine, self._topic
         with suppress(OffsetGone):

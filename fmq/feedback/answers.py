@@ -17,7 +17,7 @@ Checker = Callable[[Question], Answer]
 
 def is_answer(value: object) -> bool:
     """Return whether `value` is one of ANSWERS."""
-    # An array would compare each of its elements, so look at the type first.
+    # Look at the type first: a numpy array would compare each of its elements.
     return isinstance(value, str) and value in ANSWERS
 
 

@@ -1,4 +1,6 @@
-"""What the feedback service asks for: open questions and decisions, here or in another process."""
+"""The interfaces that the feedback service needs: open questions and decisions, of this process or
+of another.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fmq.tx.state import State
 
 
 class Watched(Protocol):
-    """A transaction that was undecided at some moment."""
+    """A transaction that was undecided at one moment."""
 
     @property
     def tx_id(self) -> str: ...
@@ -32,22 +34,26 @@ class Questions(Protocol[B]):
     """The open questions of an engine."""
 
     def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
-        """Return up to `limit` questions under `keys`, as soon as one is due."""
+        """Return up to `limit` questions under `keys`, as soon as one is due; none after `wait`
+        seconds.
+        """
 
     def take_one(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction, even if it is leased; none if decided."""
+        """Return the question about `tx_id`, even if another call has leased it; None if it is
+        decided.
+        """
 
     def count_decision(self, asked: Question) -> None:
-        """Count an answer that decides."""
+        """Count an answer that decides the transaction."""
 
     def count_unknown(self, asked: Question) -> bool:
-        """Count an answer "unknown". Return True after the last that is allowed."""
+        """Count an answer "unknown". Return True if the options allow no further one."""
 
     def end_try(self, asked: Question) -> None:
-        """End a try whose checker failed."""
+        """End a try whose checker failed: the question is asked again."""
 
     def make_due(self, tx_id: str) -> None:
-        """Make one question due now."""
+        """Make the question about `tx_id` due now."""
 
     def has_bound(self, producer: str) -> bool:
         """Return whether an undecided transaction of `producer` is bound to a database."""
@@ -56,23 +62,27 @@ class Questions(Protocol[B]):
         """Make every waiting call of this process return."""
 
     def make_all_due(self, producers: Container[str]) -> list[B]:
-        """Make every question to `producers` due that is neither leased nor parked; return all."""
+        """Make all questions to `producers` due, except leased and parked ones. Return a baseline
+        of every one.
+        """
 
     def has_ended(self, baseline: B) -> bool:
-        """Return whether a try has ended since."""
+        """Return whether a try has ended since `baseline`."""
 
     def wait_for_end(self, baseline: B, keys: list[Key], seconds: float) -> None:
-        """Wait until any question ends or one under `keys` is due, at most `seconds`."""
+        """Wait until any question ends or one under `keys` is due, for at most `seconds`."""
 
     def finish_decisions(self) -> None:
-        """Wait for the decisions that are on their way."""
+        """Wait for decisions that are being written."""
 
     def became(self, baselines: Sequence[B]) -> list[State | None]:
-        """Return the state of each now; None if it is undecided and no try has ended since."""
+        """Return the state of each transaction now; None if it is undecided and no try has ended
+        since.
+        """
 
 
 class Decider(Protocol):
-    """What writes decisions."""
+    """The part of the engine that writes decisions."""
 
     def decide(
         self,
@@ -83,7 +93,9 @@ class Decider(Protocol):
         decided_by: str = "",
         seal: str | None = None,
     ) -> Outcome:
-        """Commit or roll back a transaction, or find that it was decided so."""
+        """Commit or roll back a transaction. If the same decision was made before, return its
+        outcome.
+        """
 
     def refuse_nested(self) -> None:
         """Raise Nested if a signal handler makes this call inside of another call."""

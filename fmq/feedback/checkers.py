@@ -16,23 +16,23 @@ from fmq.feedback.settle import settle
 from fmq.results import Settled
 from fmq.tx.names import check_producer
 
-JOIN_SECONDS = 5.0  # how long a close waits for a checker that runs
+JOIN_SECONDS = 5.0  # how long a close waits for a running checker
 
 
 class BoundDatabase(NamedTuple):
-    """The database that a producer is bound to, and where in it the producer's markers are."""
+    """The database that a producer is bound to, and the place of its markers in the database."""
 
     path: str
     markers: str
 
 
 class Checkers:
-    """At most one checker for each producer, asked by threads of the engine."""
+    """At most one checker for each producer. Threads of the engine ask them."""
 
     def __init__(
         self, feedback: Feedback, questions: Questions[Any], clock: Clock, threads: int
     ) -> None:
-        """With no `threads`, only `settle` asks."""
+        """Without `threads`, checkers are asked only by `settle`."""
         self._feedback = feedback
         self._questions = questions
         self._clock = clock
@@ -55,12 +55,12 @@ class Checkers:
             self._add(producer, checker)
 
     def _add(self, producer: str, checker: Checker) -> None:
-        # A new dict: threads that run still read the old one.
+        # Make a new dict, as running threads still read the old one.
         self._checkers = {**self._checkers, producer: checker}
         self._restart()
 
     def is_unbound(self, producer: str, database: str) -> bool:
-        """Return whether `producer` is not bound to `database` yet.
+        """Return whether `producer` is not bound to `database` yet. Raises if another one is.
 
         Raises BadOption if it is bound to another one.
         """
@@ -76,19 +76,19 @@ class Checkers:
             return known is None
 
     def add_bound(self, producer: str, database: str, place: str, checker: Checker) -> None:
-        """Bind `producer` to `database`, and ask `checker` unless the user registered another."""
+        """Bind `producer` to `database`. Use `checker` unless the user registered another one."""
         with self.lock:
-            # Two threads may bind at once. Keep what the first one found.
+            # Two threads may bind at once. Keep the place that the first one found.
             self._bound.setdefault(producer, BoundDatabase(database, place))
             if producer not in self._checkers:
                 self._add(producer, checker)
 
     def place_of(self, producer: str) -> str:
-        """Return where in its database the markers of a bound producer are."""
+        """Return where the markers of `producer` are in its database."""
         return self._bound[producer].markers
 
     def has_bound(self, producer: str) -> bool:
-        """Return whether an undecided transaction of `producer` is bound to a database."""
+        """Return whether any undecided transaction of `producer` is bound to a database."""
         return self._questions.has_bound(producer)
 
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
@@ -110,7 +110,7 @@ class Checkers:
         return registered
 
     def _restart(self) -> None:
-        """Replace the threads by new ones, which ask all checkers registered so far."""
+        """Replace the threads by new ones that ask all checkers registered so far."""
         for loop in self._loops:
             loop.stop()
         self._loops = [
@@ -133,7 +133,7 @@ class Checkers:
         self._questions.release_waiting()
 
     def stop(self) -> None:
-        """Stop the threads of a closed engine. Wait some seconds for a checker that runs."""
+        """Stop the threads when the engine closes. Wait some seconds for a running checker."""
         with self.lock:
             for loop in self._loops:
                 loop.stop()
@@ -143,5 +143,7 @@ class Checkers:
                 thread.join(JOIN_SECONDS)
 
     def settle(self, timeout: float) -> Settled:
-        """Ask about everything that is undecided now, in the caller's thread, and report."""
+        """Ask about every transaction that is undecided now, in the caller's thread. Return a
+        report.
+        """
         return settle(self._feedback, self._questions, self._checkers, self._clock, timeout)

@@ -25,7 +25,7 @@ def send_with(
     local: Local,
     questions: Questions[Any],
 ) -> Outcome:
-    """Prepare `messages`, call `local`, decide by its answer, and return the outcome.
+    """Prepare `messages`, call `local`, and decide as `local` answers. Return the outcome.
 
     If `local` raises RollBack, roll back. Any other exception leaves open what the program's
     database did. So the transaction stays undecided, and its checker is asked at once.

@@ -1,4 +1,4 @@
-"""The loop that every producer runs: ask for questions, and answer them with checkers.
+"""The loop that a producer runs: ask for questions, and answer them with checkers.
 
 It needs only two calls, `ask` and `answer`, so it works in process and over a network alike.
 """
@@ -24,7 +24,7 @@ from fmq.feedback.question import Question
 from fmq.results import Outcome
 from fmq.tx.names import check_count, check_names, check_seconds
 
-TROUBLE_SECONDS = 1.0  # the pause after a failed call
+TROUBLE_SECONDS = 1.0  # seconds to pause after a failed call
 LOG = logging.getLogger("fmq.feedback")
 
 
@@ -96,7 +96,7 @@ class CheckLoop:
             try:
                 self.once()
             except (UsageError, EngineFailed):
-                return  # the engine is closed, or this is its copy in a forked child
+                return  # the engine is closed, or this is a forked child
             except Exception:
                 LOG.exception("asking about undecided transactions failed; it is tried again")
                 pause = max(pause, TROUBLE_SECONDS)
@@ -106,7 +106,7 @@ class CheckLoop:
     def stop(self) -> None:
         """Make `run` return once its current questions are answered. Any thread may call it."""
         self._stopped = True
-        with suppress(RuntimeError):  # another call has released it
+        with suppress(RuntimeError):  # another call has released the lock
             self._stopping.release()
 
     def __enter__(self) -> CheckLoop:
@@ -126,7 +126,7 @@ class CheckLoop:
         asked = self._clock.monotonic()
         answered: list[tuple[Question, Answer | None]] = []
         for question in questions:
-            # After the end of its lease a question is asked again, perhaps by another loop.
+            # After its lease ended, another loop may have been asked the question, too.
             late = self._clock.monotonic() - asked >= question.lease_seconds
             answer = None if late else self._answer(question)
             if answer is None and self._gave_up is not None:
@@ -135,7 +135,9 @@ class CheckLoop:
         return answered
 
     def _answer(self, question: Question) -> Answer | None:
-        """Answer one question. Return None if that failed: then the question is asked again."""
+        """Answer one question. Return None if its checker failed: then the question is asked
+        again.
+        """
         began = self._clock.monotonic()
         decision = self._decision_on(question)
         seconds = self._clock.monotonic() - began
@@ -157,19 +159,19 @@ class CheckLoop:
         except (UsageError, EngineFailed):
             raise
         except Exception:
-            # The questions that came with it are still to be answered.
+            # Go on with the other questions that were taken with this one.
             LOG.exception("%s: %r could not be written", question.tx_id, decision)
             return None
         return decision
 
     def _decision_on(self, question: Question) -> Answer | None:
-        """Return the checker's answer, or None if it raised or answered something else."""
+        """Return the checker's answer, or None if it raised or returned something else."""
         try:
             decision = self._checkers[question.producer](question)
         except BaseException as error:
             is_main = threading.current_thread() is threading.main_thread()
             if is_main and not isinstance(error, Exception):
-                raise  # an interrupt or an exit of the program
+                raise  # an interrupt, or an exit of the program
             LOG.exception("the checker of %r failed on %s", question.producer, question.tx_id)
             return None
         if not is_answer(decision):

@@ -1,4 +1,4 @@
-"""The open questions of an engine: which are due, which calls wait for one, and how each ends.
+"""The open questions of an engine: when each is due, which calls wait for one, and how each ends.
 
 This module turns what the ledger says into Questions, under the engine's lock. It decides nothing:
 `service` does.
@@ -27,7 +27,7 @@ from fmq.tx.state import State
 
 
 class Baseline(NamedTuple):
-    """An open question, and how often it had been tried at some moment."""
+    """An open question, with the number of its tries at one moment."""
 
     question: OpenQuestion
     tries: int
@@ -46,12 +46,12 @@ class Baseline(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether a try has ended since, with or without a decision."""
+        """Return whether a try has ended since that moment, with or without a decision."""
         return self.question.is_decided or self.question.tries != self.tries
 
 
 class OpenQuestions:
-    """One open question for each undecided transaction. Safe for threads."""
+    """One open question for each undecided transaction. Any thread may call it."""
 
     def __init__(
         self,
@@ -63,7 +63,9 @@ class OpenQuestions:
         check: Callable[[], None],
         check_open: Callable[[], None],
     ) -> None:
-        """`check` raises if the engine takes no more decisions, `check_open` if it is closed."""
+        """`check` raises if the engine takes no decisions any more, `check_open` if it is
+        closed.
+        """
         self._lock = messages.lock
         self._changing = decisions.changing
         self._clock = messages.clock
@@ -82,7 +84,7 @@ class OpenQuestions:
     # --- called when an append is applied, under the lock ---------------------------------------
 
     def add(self, entry: Entry) -> None:
-        """Open the question of a transaction that has just become undecided."""
+        """Open the question of a transaction that became undecided."""
         wanted_ms = entry.prepare.check_after_ms
         after = self._options.check_after_seconds if wanted_ms < 0 else wanted_ms / 1000
         due = self._clock.monotonic() + after
@@ -133,7 +135,9 @@ class OpenQuestions:
             now = self._clock.monotonic()
 
     def listen(self, wakeup: DueWakeup) -> float:
-        """Wake `wakeup` when a question under its keys is due; return when one is due anyway."""
+        """Call `wakeup` when a question under its keys becomes due. Return when one is due without
+        a wake-up.
+        """
         with self._lock, self._changing:
             self._check()
             until = self._schedule.next_due(wakeup.keys)
@@ -141,12 +145,14 @@ class OpenQuestions:
             return until
 
     def stop_listening(self, wakeup: DueWakeup) -> None:
-        """Do not wake `wakeup` any more."""
+        """Do not call `wakeup` any more."""
         with self._lock, self._changing:
             self._waiters.remove_due(wakeup)
 
     def take_one(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction, even if it is leased; none if decided."""
+        """Return the question about `tx_id`, even if another call has leased it; None if it is
+        decided.
+        """
         with self._lock, self._changing:
             question = self._find(tx_id)
             if question is None:
@@ -180,23 +186,27 @@ class OpenQuestions:
         )
 
     def messages_of(self, asked: Question) -> list[Message]:
-        """Return the messages of the transaction that is asked about."""
+        """Return the messages of the transaction that `asked` is about."""
         return self._decisions.prepared(asked.tx_id, asked.tx)
 
     def wake_all(self) -> None:
-        """Make every waiting call return, or raise if the engine has ended. Under the lock."""
+        """Make every waiting call return, or raise if the engine has ended. The caller holds the
+        lock.
+        """
         self._releases += 1
         self._waiters.wake_all()
 
     def release_waiting(self) -> None:
-        """Make every waiting call return, with no question if none is due."""
+        """Make every waiting call return, without a question unless one is due."""
         with self._lock, self._changing:
             self.wake_all()
 
     # --- how a question ends --------------------------------------------------------------------
 
     def count_decision(self, asked: Question) -> None:
-        """Count an answer that decides. Raises LeaseLost if the id is another transaction's now."""
+        """Count an answer that decides. Raises LeaseLost if the id belongs to another transaction
+        now.
+        """
         with self._lock, self._changing:
             question = self._find(asked.tx_id)
             if question is not None:
@@ -205,7 +215,7 @@ class OpenQuestions:
                 question.entry.asked += 1
 
     def count_unknown(self, asked: Question) -> bool:
-        """Count an answer "unknown". Return True after the last that the engine's options allow."""
+        """Count an answer "unknown". Return True if the engine's options allow no further one."""
         with self._lock, self._changing:
             question = self._find_leased(asked)
             if question is None:
@@ -225,7 +235,7 @@ class OpenQuestions:
                 self._waiters.wake_for_end()
 
     def give_back(self, asked: Iterable[Question]) -> None:
-        """Hand these questions on now: the checker that had them has died."""
+        """Make `asked` due now for other checkers, because the checker that had them died."""
         with self._lock, self._changing:
             for each in asked:
                 with suppress(LeaseLost):
@@ -236,7 +246,8 @@ class OpenQuestions:
                         self._wake_for(question, question.due)
 
     def _find_leased(self, asked: Question) -> OpenQuestion | None:
-        """Return the open question of `asked`, or None if it was decided. Under the lock.
+        """Return the open question for `asked`, or None if it is decided. The caller holds the
+        lock.
 
         Raises LeaseLost if it was asked again since. The token tells: a later transaction with
         the same id, even with the same seal, has another one.
@@ -267,13 +278,15 @@ class OpenQuestions:
         self._wake_for(question, now)
 
     def finish_decisions(self) -> None:
-        """Wait for the decisions that are on their way. Raises EngineFailed if they failed."""
+        """Wait for decisions that are being written. Raises EngineFailed if they failed."""
         self._decisions.refuse_nested()
         self._check_open()
         self._decisions.check_undecided()
 
     def undecided(self) -> list[UndecidedTransaction]:
-        """Return all undecided transactions, the oldest first, and how asking about each stands."""
+        """Return all undecided transactions, the oldest first, each with the state of its
+        question.
+        """
         self.finish_decisions()
         return [
             replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)
@@ -281,7 +294,7 @@ class OpenQuestions:
         ]
 
     def has_bound(self, producer: str) -> bool:
-        """Return whether an undecided transaction of `producer` is bound to a database."""
+        """Return whether any undecided transaction of `producer` is bound to a database."""
         mine = (each for each in self._in_order() if each.producer == producer)
         return any(each.entry.prepare.bound for each in mine)
 
@@ -293,7 +306,7 @@ class OpenQuestions:
     # --- all at once ----------------------------------------------------------------------------
 
     def make_all_due(self, producers: Container[str]) -> list[Baseline]:
-        """Make every question to `producers` due that is neither leased nor parked.
+        """Make all questions to `producers` due, except leased and parked ones.
 
         Return a baseline of all open questions, also of other producers, the oldest first.
         """
@@ -314,7 +327,9 @@ class OpenQuestions:
             return baseline.has_ended
 
     def became(self, baselines: Sequence[Baseline]) -> list[State | None]:
-        """Return the state of each now; None if it is undecided and no try has ended since."""
+        """Return the state of each transaction now; None if it is undecided and no try has ended
+        since.
+        """
         found: list[State | None] = []
         for each in baselines:
             state = each.question.entry.state
@@ -323,7 +338,7 @@ class OpenQuestions:
         return found
 
     def wait_for_end(self, baseline: Baseline, keys: list[Key], seconds: float) -> None:
-        """Wait until any question ends or one under `keys` is due, at most `seconds`.
+        """Wait until any question ends or one under `keys` is due, for at most `seconds`.
 
         Return at once if a try has ended since `baseline`.
         """

@@ -12,7 +12,7 @@ from fmq.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One undecided transaction, handed to a checker that may know what became of it."""
+    """One undecided transaction, as a checker is asked about it."""
 
     tx_id: str
     producer: str
@@ -38,7 +38,7 @@ class Question:
     )
 
     def messages(self) -> list[Message]:
-        """Return the messages that it would publish, with keys, tags, headers and bodies.
+        """Return the messages that a commit would publish, with keys, tags, headers and bodies.
 
         They have no offsets yet. Raises UnknownTransaction if it is decided by now.
         """

@@ -1,4 +1,4 @@
-"""The schedule: when a checker is to be asked about which undecided transaction.
+"""The schedule: when which checker is asked about which undecided transaction.
 
 For each producer there is a heap of its open questions, the soonest first. After the first call
 that asks by topic there is also one for each producer and topic. So the next question is found at
@@ -28,16 +28,17 @@ from fmq.options import Options
 from fmq.tx.ledger import Entry
 from fmq.tx.state import State
 
-BACKOFF_FACTOR_MAX = 10  # times check_backoff_seconds, from one question to the next
-BUSY_SECONDS = 1.0  # how long a question is put off while its decision is on its way
-STALE_MAX = 64  # stale entries that even a small heap may have
+# the longest pause between two questions, in units of check_backoff_seconds
+BACKOFF_FACTOR_MAX = 10
+BUSY_SECONDS = 1.0  # seconds to put a question off while its decision is being written
+STALE_MAX = 64  # stale entries that are left in even a small heap
 
 Key = tuple[str, str | None]
 """A producer with one topic, or with None for all topics."""
 
 
 class OpenQuestion:
-    """One undecided transaction, and how asking about it stands."""
+    """One undecided transaction, and the state of its question."""
 
     __slots__ = (
         *("answers", "due", "entry", "number", "parked", "token", "tries"),
@@ -47,12 +48,15 @@ class OpenQuestion:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.due = math.inf
-        self.number = NO_NUMBER  # of its current entry in each heap
-        self.token = ""  # of the Question handed out last, which an answer "unknown" needs
-        self.answers = 0  # how many were "unknown"
-        self.tries = 0  # how many questions ended without a decision, failed checkers included
+        self.number = NO_NUMBER  # the number of its valid entry in each heap
+        # The token of the Question that was handed out last. An answer "unknown" must show the
+        # token.
+        self.token = ""
+        self.answers = 0  # answers "unknown" so far
+        self.tries = 0  # tries that ended without a decision, those of failed checkers included
         self.parked = False
-        self.was_given_back = False  # by a checker that died, and there was no answer since
+        # Whether a checker died with the question, and no checker has answered since.
+        self.was_given_back = False
 
     @property
     def tx_id(self) -> str:
@@ -71,7 +75,7 @@ class OpenQuestion:
         return self.entry.state is not State.UNDECIDED
 
     def is_leased(self, now: float) -> bool:
-        """Return whether a checker is being asked about it."""
+        """Return whether a checker has been asked and its lease has not ended."""
         return self.token != "" and self.due > now
 
 
@@ -79,7 +83,7 @@ NO_NUMBER = -1
 
 
 class HeapEntry(NamedTuple):
-    """A question in a heap, until it is due at another time: then the entry is stale.
+    """One place of a question in a heap. When its due time changes, this entry becomes stale.
 
     Of those due at the same time, the lowest number comes first.
     """
@@ -99,7 +103,7 @@ class QuestionHeap:
     __slots__ = ("entries", "members")
 
     def __init__(self) -> None:
-        self.members: set[int] = set()  # numbers of transactions, parked ones included
+        self.members: set[int] = set()  # the numbers of its transactions, parked ones included
         self.entries: list[HeapEntry] = []
 
     def add(self, entry: HeapEntry) -> None:
@@ -127,23 +131,25 @@ class Schedule:
     """All open questions of one engine, and when each is due."""
 
     def __init__(self, options: Options, seed: bytes, is_deciding: Callable[[Entry], bool]) -> None:
-        """`is_deciding` returns whether a decision is on its way to the disk."""
+        """`is_deciding` returns whether a decision is being written."""
         self._options = options
         self._is_deciding = is_deciding
         self._seed = seed
-        self._new: dict[int, tuple[Entry, float]] = {}  # each with the time it is due
-        self._open: dict[int, OpenQuestion] = {}  # by number of the transaction
-        self._heaps: dict[Key, QuestionHeap] = {}  # each has members
-        self._by_topic = False  # whether there are heaps for topics
+        # Transactions that are not in the heaps yet, each with its due time, by number.
+        self._new: dict[int, tuple[Entry, float]] = {}
+        self._open: dict[int, OpenQuestion] = {}  # by the number of the transaction
+        self._heaps: dict[Key, QuestionHeap] = {}  # each has at least one member
+        self._by_topic = False  # whether there are heaps by topic
         self._numbers = count()
-        self.met_busy = False  # whether the last `take` found one whose decision is on its way
+        # Whether the last `take` met a question whose decision is being written.
+        self.met_busy = False
 
     def add(self, entry: Entry, due: float) -> None:
-        """Add a transaction that became undecided, to be asked about at `due`."""
+        """Add a transaction that became undecided. Its question is due at `due`."""
         self._new[entry.tx] = entry, due
 
     def _index_new(self) -> None:
-        """Enter into the heaps what was added since the last call that asked."""
+        """Put questions into the heaps that were added since the last call."""
         for tx, (entry, due) in self._new.items():
             question = self._open[tx] = OpenQuestion(entry)
             for key in self.keys_of(question):
@@ -152,7 +158,7 @@ class Schedule:
         self._new.clear()
 
     def remove(self, tx: int) -> None:
-        """Remove the transaction with this number, which was decided."""
+        """Remove the question about the transaction `tx`, which was decided."""
         self._new.pop(tx, None)
         question = self._open.pop(tx, None)
         if question is None:
@@ -176,17 +182,17 @@ class Schedule:
         return ((producer, None),)
 
     def find(self, tx: int) -> OpenQuestion | None:
-        """Return the open question about the transaction with this number; None without one."""
+        """Return the open question about the transaction `tx`, or None."""
         self._index_new()
         return self._open.get(tx)
 
     def snapshot(self) -> Snapshot:
-        """Return all questions unsorted, for `in_order`. This is all that needs the lock."""
+        """Return all questions, unsorted, for `in_order`. Only this part needs the lock."""
         return [*self._open.values()], [*self._new.values()]
 
     @staticmethod
     def in_order(snapshot: Snapshot) -> list[OpenQuestion]:
-        """Return all questions of a snapshot, the oldest first. Needs no lock."""
+        """Return all questions of `snapshot`, the oldest first. This needs no lock."""
         known, new = snapshot
         everything = {entry.tx: OpenQuestion(entry) for entry, _ in new}
         everything.update((question.entry.tx, question) for question in known)
@@ -198,7 +204,7 @@ class Schedule:
         return [self._open[tx] for tx in sorted(self._open)]
 
     def next_due(self, keys: Iterable[Key]) -> float:
-        """Return when the next question under any of `keys` is due."""
+        """Return the time when the next question under any of `keys` is due."""
         entry = _soonest(self._heaps_of(keys))
         return math.inf if entry is None else entry.due
 
@@ -226,7 +232,9 @@ class Schedule:
         return taken
 
     def lease(self, question: OpenQuestion, now: float) -> None:
-        """Give it a new token and put it off until the lease ends. A parked one stays parked."""
+        """Give the question a new token, and put it off until the lease ends. A parked one stays
+        parked.
+        """
         question.token = f"{self._random.getrandbits(64):016x}"
         until = now + self._options.check_lease_seconds
         if question.parked:
@@ -235,7 +243,7 @@ class Schedule:
             self._put_off(question, until)
 
     def count_unknown(self, question: OpenQuestion, now: float) -> bool:
-        """Count an answer "unknown", and put the question off for longer each time.
+        """Count an answer "unknown". Each one puts the question off for longer.
 
         Return True after the last answer that the engine's options allow. Then the question is
         parked, or the caller rolls the transaction back.
@@ -258,8 +266,9 @@ class Schedule:
         return False
 
     def give_back(self, question: OpenQuestion, now: float) -> None:
-        """Make it due now: its checker has died. Of a question that was given back before, and has
-        no answer since, the lease goes on: it may be what its checkers die of.
+        """Make the question due now, because its checker died. If that happened before and no
+        checker has answered since, wait for the end of the lease: the question may be what kills
+        its checkers.
         """
         if question.was_given_back or question.parked:
             return
@@ -268,7 +277,9 @@ class Schedule:
         self._put_off(question, now)
 
     def make_due(self, question: OpenQuestion, now: float) -> None:
-        """Make it due now, or when its lease ends. A parked one begins again with no answers."""
+        """Make the question due now, or at the end of its lease. A parked one counts its answers
+        from 0 again.
+        """
         is_leased = question.is_leased(now)
         if question.parked:
             question.answers = 0
@@ -288,7 +299,7 @@ class Schedule:
         return [heap for key in keys if (heap := self._heaps.get(key)) is not None]
 
     def _index_by_topic(self) -> None:
-        """Make the heaps for topics, when a call asks by topic for the first time."""
+        """Build the heaps by topic, at the first call that asks by topic."""
         self._by_topic = True
         for question in self._open.values():
             for topic in question.topics:

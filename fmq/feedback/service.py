@@ -1,4 +1,4 @@
-"""The feedback service: producers ask which of their transactions are undecided, and answer.
+"""The feedback service: producers ask which of their transactions are undecided, and decide them.
 
 A call gets questions, each with a lease. Until the lease ends no other call gets the same one. If
 no question is due, the call waits for the next one. In process a few threads ask for the
@@ -23,7 +23,7 @@ from fmq.tx.names import check_count, check_names, check_seconds, check_tx_id
 
 
 class Feedback:
-    """Questions and answers of one engine. Safe for threads."""
+    """The questions and answers of one engine. Any thread may call it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Feedback:
 
     @property
     def store(self) -> str:
-        """The id of the directory, which each Question names."""
+        """Return the UUID of the store, which each Question names."""
         return self._store
 
     def ask(
@@ -64,7 +64,7 @@ class Feedback:
         return self._questions.take(_keys(producer, topics), limit, wait)
 
     def ask_about(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction, and end the lease of any other call on it.
+        """Return the question about `tx_id`, and end the lease of any other call on it.
 
         Return an empty list if the transaction is decided.
         """

@@ -1,4 +1,4 @@
-"""Settle: ask about every transaction that is undecided now, in the caller's thread."""
+"""Settle: ask about each transaction that is undecided now, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def settle(
     clock: Clock,
     timeout: float,
 ) -> Settled:
-    """Ask `checkers` about all that their producers left undecided, and report.
+    """Ask `checkers` about all transactions that their producers left undecided. Return a report.
 
     A question that another thread is asking is waited for, and not asked again.
     """
@@ -34,13 +34,14 @@ def settle(
         if questions.has_ended(left[-1]):
             left.pop()
         elif not loop.once(wait=0.0):
-            questions.wait_for_end(left[-1], keys, seconds)  # another thread asks about it
+            # another thread has leased the question, so wait for its end
+            questions.wait_for_end(left[-1], keys, seconds)
     questions.finish_decisions()
     found: dict[State | None, list[str]] = {
         State.COMMITTED: [],
         State.ROLLED_BACK: [],
         State.UNDECIDED: [],
-        None: [],  # not asked about
+        None: [],  # transactions that no checker was asked about
     }
     for each, state in zip(everything, questions.became(everything), strict=True):
         found[state].append(each.tx_id)

@@ -1,4 +1,4 @@
-"""The calls that wait for a question to become due, or for the end of one, and what wakes them.
+"""The calls that wait for a question to become due or to end, and how they are woken.
 
 Guarded by the engine's lock.
 """
@@ -19,7 +19,7 @@ class DueWakeup(Wakeup):
     def __init__(self, keys: Iterable[Key]) -> None:
         super().__init__()
         self.keys = keys
-        self.until = 0.0  # when the call looks again if nothing wakes it
+        self.until = 0.0  # when the call looks again by itself
 
 
 class Waiters:
@@ -30,7 +30,7 @@ class Waiters:
         self._for_end: set[Wakeup] = set()
 
     def wait_for_due(self, wakeup: DueWakeup, until: float) -> None:
-        """Wake `wakeup` when a question under one of its keys is due before `until`."""
+        """Wake `wakeup` when a question under one of its keys becomes due before `until`."""
         wakeup.until = until
         for key in wakeup.keys:
             self._for_due.setdefault(key, set()).add(wakeup)
@@ -40,7 +40,7 @@ class Waiters:
         self._for_end.add(wakeup)
 
     def remove_due(self, wakeup: DueWakeup) -> None:
-        """Stop waiting for a due question, if `wakeup` ever did."""
+        """Remove `wakeup` from the calls that wait for a due question, if it is there."""
         for key in wakeup.keys:
             wakeups = self._for_due.get(key)
             if wakeups is not None:
@@ -49,15 +49,17 @@ class Waiters:
                     del self._for_due[key]
 
     def remove_end(self, wakeup: Wakeup) -> None:
-        """Stop waiting for the end of a question, if `wakeup` ever did."""
+        """Remove `wakeup` from the calls that wait for the end of a question, if it is there."""
         self._for_end.discard(wakeup)
 
     def sleep_beyond(self, due: float) -> bool:
-        """Return whether any call would sleep for longer than until `due`."""
+        """Return whether any call would otherwise sleep beyond the time `due`."""
         return any(due < wakeup.until for wakeups in self._for_due.values() for wakeup in wakeups)
 
     def wake_for_due(self, keys: Iterable[Key], due: float) -> None:
-        """Wake the calls that would sleep beyond `due`, when a question under `keys` is due."""
+        """Wake the calls that wait for a question under `keys` and would sleep beyond the time
+        `due`.
+        """
         for key in keys:
             for wakeup in self._for_due.get(key, ()):
                 if due < wakeup.until:

@@ -1,4 +1,4 @@
-"""Where appends begin in a part of a segment, found from its index and a little reading.
+"""Finds where appends begin in a part of a segment, by its index and by reading a few heads.
 
 An index knows where messages are published and transactions are decided, and not where the
 appends begin that do so. But a record says whether it is the first of one, and with a decision
@@ -26,11 +26,11 @@ from fmq.store.record import (
 from fmq.table.entries import Column
 from fmq.table.split import OpenSplit
 
-LOOK_BACK = 16  # more than the records of most appends
+LOOK_BACK = 16  # records to look back; most appends have fewer
 
 
 class Boundaries:
-    """The appends of an open split."""
+    """The boundaries between appends in an open split."""
 
     def __init__(self, source: OpenSplit, index: SegmentIndex) -> None:
         self._source = source
@@ -49,12 +49,16 @@ class Boundaries:
         return int(self._messages[number - 1]) if number else 0
 
     def holding(self, messages: int) -> int:
-        """Return the position of the record that publishes message number `count`; else the end."""
+        """Return the position of the record that publishes the message with number `messages`,
+        counted from 0; after the last one, the end.
+        """
         number = int(np.searchsorted(self._messages, messages, side="right"))
         return self._base + int(self._places[number] if number < len(self._places) else self._high)
 
     def before(self, position: int) -> int:
-        """Return the last boundary up to `position`: a place where an append begins, or the end."""
+        """Return the last boundary up to `position`: the start of an append, or the end of the
+        split.
+        """
         near = max(self._message_near(position), self._decision_near(position))
         for begin, end in self._appends(near):
             if end > position:
@@ -62,11 +66,11 @@ class Boundaries:
         return self._base + self._high
 
     def after(self, boundary: int) -> int:
-        """Return where the append that begins at `boundary` ends."""
+        """Return the end of the append that begins at `boundary`."""
         return next(end for _, end in self._appends(boundary))
 
     def _appends(self, start: int) -> Iterator[tuple[int, int]]:
-        """Yield where each append after the boundary `start` begins and ends. Only heads are
+        """Yield the start and the end of each append from `start` on. Only the heads of records are
         read.
         """
         begin = place = start - self._base
@@ -79,8 +83,8 @@ class Boundaries:
                 yield self._base + begin, self._base + place
 
     def _message_near(self, position: int) -> int:
-        """Return the place of a message that is the first record of its append, or the first
-        place.
+        """Return the last place up to `position` of a message that is the first record of its
+        append; else the first place.
         """
         stop = int(np.searchsorted(self._places, position - self._base, side="right"))
         for place in self._places[max(0, stop - LOOK_BACK) : stop][::-1].tolist():
@@ -90,7 +94,9 @@ class Boundaries:
         return self._base + self._low
 
     def _decision_near(self, position: int) -> int:
-        """Return where a decision, and so an append, ends before the place; or the first place."""
+        """Return the end of the last decision, which ends its append, up to `position`; else the
+        first place.
+        """
         number = bisect_right(self._decisions, position - self._base)
         for place in self._decisions[max(0, number - 2) : number][::-1]:
             if place >= self._low:
@@ -100,7 +106,7 @@ class Boundaries:
         return self._base + self._low
 
     def _front(self, place: int) -> tuple[int, int]:
-        """Return size and flags of the record at `place`; raise Damaged."""
+        """Return size and flags of the record at `place`. Raises Damaged."""
         front = self._source.file.read(place, HEAD_BYTES_MIN)
         position = self._base + place
         if len(front) == HEAD_BYTES_MIN and front[:4] in MAGICS:
@@ -111,7 +117,9 @@ class Boundaries:
 
 
 def _runs(index: SegmentIndex) -> tuple[Column, Column]:
-    """Return where messages are published, sorted, and how many in each place."""
+    """Return the places where messages are published, sorted, and the number of messages in
+    each.
+    """
     parts = [
         np.stack([np.frombuffer(column, np.uint32) for column in (lane.records, lane.counts)])
         for lane in index.lanes.values()

@@ -1,4 +1,5 @@
-"""Several copies of one store, read as one: of each segment the copy that reaches furthest.
+"""Several copies of one store, read as one journal: each segment from the copy that has the most of
+it.
 
 A copy is a prefix of the store that it was taken from, less what retention has dropped here or
 there since. Two that are no prefixes of one another were both written to, and no reader can
@@ -23,7 +24,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def as_one(copies: Sequence[Snapshot], disk: Disk | None = None) -> Snapshot:
-    """Return one journal made of `copies`; raise Diverged."""
+    """Return one journal made of `copies`. Raises Diverged."""
     furthest, *others = sorted(copies, key=_reach, reverse=True)
     segments = {seen.segment.base: seen for seen in furthest.segments}
     for other in others:
@@ -51,7 +52,7 @@ def _reach(journal: Snapshot) -> tuple[int, int]:
 
 
 def _is_there(part: LeftOut, segments: Sequence[Extent]) -> bool:
-    """Return whether one copy has what another one left out."""
+    """Return whether `segments` of other copies contain what one copy left out."""
     at = part.position
     for seen in segments:
         if seen.segment.base <= at < seen.segment.limit:
@@ -63,13 +64,17 @@ def _is_there(part: LeftOut, segments: Sequence[Extent]) -> bool:
 
 
 def _check_is_older(seen: Extent, other: Snapshot, furthest: Snapshot) -> None:
-    """Raise Diverged unless a segment that the furthest copy lacks is below all that it has."""
+    """Raise Diverged unless the segment `seen`, which the furthest copy lacks, lies below all of
+    its segments.
+    """
     if furthest.first < seen.segment.base < furthest.visible_to and not furthest.left_out:
         raise Diverged(other.path, furthest.path, seen.segment.name, "only one has this segment")
 
 
 def _check_same(one: Extent, two: Extent, store: bytes, disk: Disk | None) -> None:
-    """Raise Diverged unless the longer segment begins with the shorter one."""
+    """Raise Diverged unless the longer of the two segments begins with the bytes of the shorter
+    one.
+    """
     name = one.segment.name
     longest = max(one.end, two.end)
     if any(seen.sealed and seen.end < longest for seen in (one, two)):
@@ -81,21 +86,19 @@ def _check_same(one: Extent, two: Extent, store: bytes, disk: Disk | None) -> No
     at = _first_difference(one, two, disk)
     if at is None:
         return
-    # Different bytes may be damage; different sound records are not.
+    # Bytes that differ may be damage. Sound records that differ mean that the stores have diverged.
     for seen in (one, two):
         _check_sound(seen, min(one.end, two.end), store, disk)
     raise Diverged(one.path, two.path, name, f"the records differ, at or behind position {at}")
 
 
 def _chain(seen: Extent) -> int | None:
-    """Return the checksum of a segment, if the header of the next one states its end and its
-    chain.
-    """
+    """Return the checksum of a segment, if the next segment's header states it."""
     return seen.segment.chain if seen.sealed and seen.segment.end == seen.end else None
 
 
 def _first_difference(one: Extent, two: Extent, disk: Disk | None) -> int | None:
-    """Return the position, rounded to a block, where the two segments differ; None if they do
+    """Return the position where the two segments differ, rounded down to a block; None if they do
     not.
     """
     base, end = one.segment.base, min(one.end, two.end)

@@ -1,4 +1,4 @@
-"""The entries of an index for a part of a segment, as columns in the order of commits."""
+"""The index entries of a part of a segment, as columns in the order of commits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def entries_of(
 
 
 def _of_lane(lane: Lane, wanted: Selection, start: int, stop: int, number: int) -> Column:
-    """Return five rows: places, holders, counts, offsets and the number of the lane."""
+    """Return five rows, one column for each run: place, holder, count, offset, and the lane's
+    number.
+    """
     low = max(lane.find(max(wanted.offset.low, lane.first)), 0)
     high = lane.find(min(wanted.offset.high, lane.next - 1)) + 1
     # Within a queue, offsets and places have the same order.
@@ -75,7 +77,9 @@ def _of_lane(lane: Lane, wanted: Selection, start: int, stop: int, number: int) 
 
 
 def _all_places(index: SegmentIndex, data_end: int) -> Column:
-    """Return where records are known to begin, sorted, and where the last one ends."""
+    """Return the places where the index knows that a record begins, sorted, and the end of the last
+    record.
+    """
     columns = [np.frombuffer(lane.records, np.uint32) for lane in index.lanes.values()]
     columns += [
         np.frombuffer(lane.bodies, np.uint32)

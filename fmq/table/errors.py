@@ -10,7 +10,7 @@ from fmq.posix import host_name
 
 
 class Overtaken(StorageError):
-    """Retention has dropped a part of the journal that was still to be read."""
+    """Retention dropped a part of the journal before it was read."""
 
     def __init__(
         self, path: str, what: str, way_on: str = "Read again from what is there now"
@@ -24,7 +24,7 @@ class Overtaken(StorageError):
 
 
 class Outrun(Overtaken):
-    """Retention has dropped what a stream was to read next."""
+    """Retention dropped what a stream would have read next."""
 
     def __init__(self, path: str, start: int, end: int) -> None:
         super().__init__(
@@ -38,10 +38,10 @@ class Outrun(Overtaken):
 
 
 class OtherStore(StorageError):
-    """The reader of a planned part found another store at its path, or none."""
+    """A reader of a planned split found another store at the path, or none."""
 
     def __init__(self, path: str, planned: str, found: str | None) -> None:
-        """`planned` and `found` are stores as hex. None means that no journal can be read."""
+        """`planned` and `found` are UUIDs of stores, as hex. None: there is no journal to read."""
         host = host_name()
         there = "there is no journal to read" if found is None else f"there is the store {found}"
         super().__init__(
@@ -56,7 +56,7 @@ class OtherStore(StorageError):
 
 
 class Unsound(Damaged):
-    """Durable bytes of a journal are missing or wrong, so not everything can be read."""
+    """Durable bytes of a journal are missing or wrong, so some rows cannot be read."""
 
     def __init__(self, path: str, damage: Damaged) -> None:
         self.file = f"{path}/{damage.file}"
@@ -72,7 +72,7 @@ class Unsound(Damaged):
 
 
 class Diverged(StorageError):
-    """Two directories began as copies of one store, and an engine has written to each since."""
+    """Two directories began as copies of one store, and then engines wrote to both."""
 
     def __init__(self, one: str, other: str, file: str, reason: str) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class Diverged(StorageError):
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """Add the path of the directory to Damaged and NewerFormat."""
+    """Add the path of the directory to a Damaged or NewerFormat of the block."""
     try:
         yield
     except Unsound:

@@ -1,4 +1,4 @@
-"""Choosing exactly the wanted rows of a batch: an index knows runs of messages, not single rows."""
+"""Chooses exactly the wanted rows of a batch. An index can only choose whole runs of messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fmq.table.selection import Range, Selection
 
 
 def with_compared(schema: pa.Schema, view: str, wanted: Selection) -> pa.Schema:
-    """Return `schema` with the columns of `view` that `wanted` compares added at its end."""
+    """Return `schema`, with those columns of `view` added at its end that `wanted` compares."""
     for name in wanted.by_column():
         if name not in schema.names:
             schema = schema.append(pa.field(name, VIEWS[view][name]))
@@ -17,18 +17,18 @@ def with_compared(schema: pa.Schema, view: str, wanted: Selection) -> pa.Schema:
 
 
 def rows_wanted(batch: pa.RecordBatch, wanted: Selection) -> pa.RecordBatch:
-    """Return the rows of `batch` that are wanted. A null never is."""
+    """Return the rows of `batch` that are wanted. A row with null in a compared column is not."""
     for name, values in wanted.by_column().items():
         batch = batch.filter(_matches(batch.column(name), values))
     return batch
 
 
 def _matches(column: pa.Array, values: frozenset[str] | frozenset[int] | Range) -> pa.Array:
-    import pyarrow.compute as compute  # imported here, because that takes 0.2 s
+    import pyarrow.compute as compute  # imported here, because it takes 0.2 s
 
     if not isinstance(values, Range):
         return compute.is_in(column, value_set=pa.array(sorted(values), column.type))
-    numbers = column.cast(pa.int64())  # times are in microseconds
+    numbers = column.cast(pa.int64())  # a time becomes microseconds
     return compute.and_(
         compute.greater_equal(numbers, values.low), compute.less_equal(numbers, values.high)
     )

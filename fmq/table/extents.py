@@ -1,4 +1,4 @@
-"""What was found of a segment, and what is missing or not sound."""
+"""What was found of a segment, and what of it is missing or not sound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPLIT_BYTES = 32 << 20
 
 
 class Extent(NamedTuple):
-    """A segment, as far as it is proven durable."""
+    """One segment, as far as it is proven durable."""
 
     path: str
     """The directory that it is read from: one of several, where there are copies."""
@@ -26,7 +26,7 @@ class Extent(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A part of the journal that readers leave out."""
+    """A part of the journal that readers skip because it cannot be read."""
 
     file: str
     position: int
@@ -36,7 +36,7 @@ class LeftOut(NamedTuple):
 
 
 def left_out(error: FmqError | OSError, file: str, position: int, end: int) -> LeftOut:
-    """Return that what is in `file` from `position` to `end` is left out because of `error`."""
+    """Return the LeftOut for `file` from `position` to `end`, with `error` as its reason."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     at = getattr(error, "position", position)
     if at != position:

@@ -1,6 +1,4 @@
-"""Many directories as one table: which there are, who wrote them, and which are copies of one
-store.
-"""
+"""Many directories as one table: which exist, which engine wrote each, and which are copies."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ def see_all(
     undecided: bool = False,
     disk: Disk | None = None,
 ) -> Iterator[Snapshot]:
-    """Return the journals that `paths` and patterns name, with copies of one store as one; raise
-    Diverged.
+    """Return the journals that `paths` and patterns name. Copies of one store become one journal.
+    Raises Diverged.
 
     With `waiting`, a directory that a pattern finds may have no journal yet. With `undecided`, each
     is read from its oldest undecided transaction on, which may be far back.
@@ -54,22 +52,22 @@ def see_all(
             if not waiting or path in named:
                 raise
             continue
-        # A journal without a sound header does not say which store it is.
+        # Without a sound header the store of a journal is unknown, so the journal stands alone.
         by_store.setdefault(journal.store or path, []).append(journal)
     for copies in by_store.values():
         yield copies[0] if len(copies) == 1 else as_one(copies, disk)
 
 
 class PathOrigin(NamedTuple):
-    """What a path says about the engine that wrote there."""
+    """What a path tells about the engine that wrote there."""
 
     engine: str
     host: str | None
 
 
 def origin_of(path: str) -> PathOrigin:
-    """Return the name of the directory, or the values of `engine=shop` and `host=web1` in its
-    path.
+    """Return the engine and host named in `path`, as in `engine=shop/host=web1`; else the
+    directory's name as the engine.
     """
     parts = path.rstrip("/").split("/")
     said = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
@@ -77,7 +75,7 @@ def origin_of(path: str) -> PathOrigin:
 
 
 def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
-    """Return the directories that `paths` name, sorted for each pattern; raise NotAStore if there
+    """Return the directories that `paths` name, sorted for each pattern. Raises NotAStore if there
     are none.
 
     A reader may run in another working directory, so paths of this machine are made absolute.
@@ -87,7 +85,7 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
         if not PATTERN.intersection(path):
             found[absolute(path) if disk is None else path] = None
             continue
-        # With a slash the pattern finds no files.
+        # With a slash at its end the pattern matches directories only.
         matches = sorted(absolute(match) for match in glob.glob(f"{path.rstrip('/')}/"))
         if not matches:
             raise NotAStore(
@@ -99,7 +97,7 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
 
 
 def _local(path: str) -> str:
-    """Return `path` as a path of this machine; raise NotAStore if it is another kind of address."""
+    """Return `path` as a path of this machine. Raises NotAStore for another kind of address."""
     scheme, _, rest = path.partition(":")
     if scheme == "file" and rest.startswith("/"):
         return unquote(urlsplit(path).path)

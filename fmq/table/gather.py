@@ -1,4 +1,4 @@
-"""Runs of messages gathered into Arrow batches: work for each run, never for each message.
+"""Gathers runs of messages into Arrow batches. The work grows with the runs, not with the messages.
 
 A run brings its bodies in one piece, and its keys, tags and headers as they lie on disk. When
 there are enough rows the pieces are joined and Arrow is handed the bytes: what is constant in a
@@ -42,8 +42,8 @@ class Gatherer:
         self._clear()
 
     def _clear(self) -> None:
-        # A row for each run: lane, messages, first offset, place, time, bytes of each body.
-        # Plain runs are added as tables with these six rows.
+        # One column for each run, with six rows: lane, messages, first offset, place, time, bytes
+        # of each body. Plain runs are added as whole tables of this shape.
         self._tables: list[Column] = []
         self._single: list[tuple[int, int, int, int, int, int]] = []
         self._runs = 0
@@ -58,7 +58,7 @@ class Gatherer:
         self._priorities: dict[int, bytes] = {}
         self._expiries: dict[int, array[int]] = {}
         self._senders: dict[int, tuple[str | None, str | None]] = {}
-        self._late: set[int] = set()  # runs that were sent with a delay
+        self._late: set[int] = set()  # the numbers of runs that were sent with a delay
 
     @property
     def full(self) -> bool:
@@ -113,7 +113,7 @@ class Gatherer:
             self._expiries[number] = extras.expiries_us[first:last]
 
     def add_plain(self, lines: Column, bodies: list[bytes | memoryview]) -> None:
-        """Add runs that have bodies only."""
+        """Add runs whose messages have bodies and nothing else."""
         self._close_table()
         self._tables.append(lines)
         self._bodies += bodies
@@ -127,7 +127,7 @@ class Gatherer:
             self._single = []
 
     def take(self) -> pa.RecordBatch:
-        """Return all that was gathered as one batch, and keep nothing."""
+        """Return everything gathered as one batch, and begin anew."""
         self._close_table()
         self._lines = np.concatenate(self._tables, axis=1)
         self._counts = self._lines[1]
@@ -148,7 +148,7 @@ class Gatherer:
         return _numbers(pa.int32(), self._repeated(queues[self._lines[0]]))
 
     def _offset(self) -> pa.Array:
-        # The first row of each run, from which the rows of a run are numbered.
+        # The number of the first row of each run.
         before = np.cumsum(self._counts) - self._counts
         offsets = self._repeated(self._lines[2] - before) + np.arange(self.rows)
         return _numbers(pa.int64(), offsets)
@@ -225,7 +225,7 @@ class Gatherer:
     def _numbers_of(
         self, found: dict[int, Any], nothing: int, type_: pa.DataType, width: np.dtype[Any]
     ) -> pa.Array:
-        """Return a column of numbers that only some runs have; `nothing` stands for null."""
+        """Return a column of numbers that only some runs have. `nothing` stands for null."""
         if not found:
             return pa.nulls(self.rows, type_)
         values = self._joined(found, lambda run: np.full(self._counts[run], nothing)).astype(width)
@@ -277,8 +277,8 @@ IN_EXTENSION = EXTRAS | {"delayed"}
 
 
 def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:
-    """Return a text for each number. `take` would do it, but Arrow imports for half a second for
-    it.
+    """Return the text for each number. Arrow's `take` does the same, but its import takes half a
+    second.
     """
     encoded = [b"" if text is None else text.encode() for text in texts]
     there = np.array([text is not None for text in texts])
@@ -289,14 +289,14 @@ def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:
 
 
 def _numbers(type_: pa.DataType, values: Column) -> pa.Array:
-    """Return an Arrow column of numpy numbers. `pa.array` would import pandas."""
+    """Return an Arrow column with the numbers of a numpy array. `pa.array` would import pandas."""
     return pa.Array.from_buffers(
         type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
     )
 
 
 def _strings(lengths: Column, text: bytes) -> pa.Array:
-    """Return a text column from its bytes on disk; raise ArrowInvalid if it is not UTF-8."""
+    """Return a text column from its bytes on disk. Raises ArrowInvalid if they are not UTF-8."""
     there = lengths != NONE
     validity = None if there.all() else _bitmap(there)
     made = _variable(pa.string(), np.where(there, lengths, 0), text, validity)

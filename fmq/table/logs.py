@@ -1,5 +1,4 @@
-"""The views `marks`, `acks`, `attempts` and `dead_letters`: what one record says of several things,
-a row for each of them.
+"""The views `marks`, `acks`, `attempts` and `dead_letters`: one record may give several rows.
 
 Each view is a log in the order of the journal, and what comes last about a thing is what counts.
 Before retention drops a segment, it writes the truth in it again. Such rows are `carried`: they
@@ -44,7 +43,7 @@ IN_BODY = frozenset(("body", "key", "tag", "headers", "message_id", "priority", 
 
 
 def read_log(source: OpenSplit, view: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one of these views, in the order of the journal."""
+    """Yield the rows of one of the views above, in the order of the journal."""
     return in_batches(_rows(source, LOGS[view], schema), schema)
 
 
@@ -59,7 +58,7 @@ def _front(record: Record) -> dict[str, Any]:
 
 
 def _carried(source: OpenSplit, state: Carryover, name: str) -> Any:
-    """Return what a STATE says under `name`, or an empty list."""
+    """Return the list that a STATE holds under `name`, or an empty one."""
     try:
         return carried_by(state).get(name) or []
     except (ValueError, RecursionError) as error:
@@ -144,7 +143,7 @@ def _dead_letters(source: OpenSplit, append: Append, columns: frozenset[str]) ->
 
 
 def _died(source: OpenSplit, run: Run, group: str | None, columns: frozenset[str]) -> Iterator[Row]:
-    """Yield a row for each dead letter of `run`."""
+    """Yield a row for each dead letter in `run`."""
     try:
         failures = failures_in(run.extension, run.count)
         if failures is None:
@@ -181,7 +180,7 @@ def _died(source: OpenSplit, run: Run, group: str | None, columns: frozenset[str
 
 
 def _group_of(topic: str, append: Append) -> str | None:
-    """Return the group of the dead letters in `topic`, as the append says it."""
+    """Return the group whose dead letters `topic` holds, as `append` states it."""
     groups = [ack.group for record in append if isinstance(record, Acks) for ack in record.ranges]
     groups += [record.group for record in append if isinstance(record, Changed)]
     found = next((group for group in groups if dead_topic(group) == topic), None)

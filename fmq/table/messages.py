@@ -40,8 +40,8 @@ BY_THEMSELVES = frozenset({"topic", "queue", "offset", "position"})
 def read_messages(
     source: OpenSplit, schema: pa.Schema, wanted: Selection
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the visible messages of a split that may be wanted, in the order of commits; raise
-    Damaged.
+    """Yield the visible messages of a split, in the order of commits, without runs that hold
+    nothing wanted. Raises Damaged.
     """
     split = source.split
     start, stop = split.start - split.base, split.end - split.base
@@ -69,7 +69,7 @@ def _from_index(entries: RunEntries, gatherer: Gatherer) -> Iterator[pa.RecordBa
 
 
 def _in_pieces(lines: Column) -> Column:
-    """Return rows of runs, with runs of more than ROWS messages cut into several rows."""
+    """Return the rows of runs, after cutting runs of more than ROWS messages into several."""
     parts = -(-lines[1] // ROWS)
     cut = np.repeat(lines, parts, axis=1)
     before = ROWS * (np.arange(cut.shape[1]) - np.repeat(np.cumsum(parts) - parts, parts))
@@ -117,14 +117,15 @@ class _SplitReading:
                 while low < stop:
                     taken = self._take_plain(plain, low, stop)
                     if not taken:
-                        yield from self._any(piece, low)  # decoding says what is wrong with it
+                        # this path finds out what is wrong with the record
+                        yield from self._any(piece, low)
                     low += taken or 1
                     if gatherer.full:
                         yield gatherer.take()
 
     def _take_plain(self, plain: PlainRecords, low: int, stop: int) -> int:
-        """Take as many entries from `low` on as there is room for; return how many, 0 if that one
-        is not sound.
+        """Add entries from `low` on until the batch is full. Return how many; 0 if the entry at
+        `low` is not sound.
         """
         entries, gatherer = self._entries, self._gatherer
         room = np.searchsorted(np.cumsum(entries.counts[low:stop]), ROWS - gatherer.rows) + 1
@@ -149,7 +150,7 @@ class _SplitReading:
         return taken
 
     def _any(self, piece: Piece, i: int) -> Iterator[pa.RecordBatch]:
-        """Take entry `i`, of any shape, and yield the batches that become full with it."""
+        """Add entry `i`, of any shape, and yield the batches that become full."""
         entries, gatherer = self._entries, self._gatherer
         place, holder, stop = int(entries.places[i]), int(entries.holders[i]), int(entries.stops[i])
         try:
@@ -174,7 +175,7 @@ class _SplitReading:
             raise NewerFormat(self._split.file, self._split.base + place, str(error)) from None
 
     def _run(self, piece: Piece, place: int, stop: int) -> tuple[Run, Columns | None]:
-        """Return the run at `place`, which ends before `stop`, with its columns if they are
+        """Return the run at `place`, which ends before `stop`, and its columns if they are
         wanted.
         """
         at = piece.at(place)

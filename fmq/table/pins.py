@@ -1,4 +1,4 @@
-"""Keeping retention from dropping what is being read: a shared lock on a segment's file.
+"""Keeps retention from dropping what is being read, by a shared lock on a segment's file.
 
 Retention takes an exclusive one before it drops a segment, drops the oldest first, and stops at
 the first that it may not. So one lock on the first segment keeps the whole journal, and it ends
@@ -19,7 +19,7 @@ from fmq.table.snapshot import see
 
 @contextmanager
 def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[dict[str, int]]:
-    """Keep retention from dropping anything of these journals while the block runs.
+    """Keep retention from dropping any part of these journals while the block runs.
 
     The value is the position of the first segment of each directory. Nothing is written, and
     engines go on writing. The room that retention would free becomes free after the block.
@@ -30,10 +30,10 @@ def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[
 
 
 def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:
-    """Lock the first segment until `stack` ends; return its position."""
+    """Lock the first segment until `stack` ends. Return the segment's position."""
     with closing((disk or RealDisk()).directory(path, make=False)) as directory:
         while True:
-            # What retention was about to drop may be gone: look again.
+            # Retention may have dropped the segment meanwhile: look again.
             journal = see(path, permissive=True, disk=disk)
             name = segment_name(journal.first)
             if not journal.segments or _lock(directory, name, stack):
@@ -47,7 +47,7 @@ def _lock(directory: Directory, name: str, stack: ExitStack) -> bool:
         return False
     with ExitStack() as unless_locked:
         unless_locked.callback(file.close)
-        # It may have been dropped after it was opened and before it was locked.
+        # Retention may have dropped it after it was opened and before it was locked.
         if not file.pin(exclusive=False) or not _still(directory, name, file.identity()):
             return False
         stack.push(unless_locked.pop_all())

@@ -1,5 +1,4 @@
-"""Plain records, which are most, read a window at a time: their heads as one table, without a loop
-over fields.
+"""Reads plain records, which are most, a window at a time: all their heads are one numpy table.
 
 A plain record is a MESSAGE with bodies only, of equal length, not compressed, and not of more
 messages than a batch has rows. For each record there are two checksums and one slice, which run in
@@ -50,7 +49,7 @@ assert HEAD.itemsize == PREFIX_BYTES + MESSAGE_HEAD.size
 
 
 class PlainRecords:
-    """The plain records among those in `piece` that `entries[low:high]` name."""
+    """The plain records of `piece`, among those in `entries[low:high]`."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class PlainRecords:
         bodies: bool,
         extras: bool,
     ) -> None:
-        """With `extras`, a record whose extension says something of messages is not plain."""
+        """With `extras`, a record is not plain if its extension says something about messages."""
         self._data = piece.data
         self._low = low
         self._bodies = bodies
@@ -86,7 +85,7 @@ class PlainRecords:
             & np.isin(heads["magic"], MAGIC_NUMBERS)
             & (heads["kind"] == MESSAGE)
             & (heads["flags"] & NOT_PLAIN == 0)
-            & ~heads["names"][:, 1:].any(axis=1)  # no producer and no transaction
+            & ~heads["names"][:, 1:].any(axis=1)  # the record names no producer and no transaction
             & (heads["position"] == places + base)
             & (heads["offset"] == entries.offsets[low:high])
             & (heads["messages"] == counts)
@@ -101,21 +100,22 @@ class PlainRecords:
         self._sizes = sizes // counts if bodies else np.zeros_like(sizes)
 
     def _is_request_only(self, data: bytes) -> Any:
-        """Return for each record whether its extension says nothing of messages."""
+        """Return for each record whether its extension says nothing about messages."""
         known = np.frombuffer(data, np.uint8)
         ends = np.clip(self._body_starts, REQUEST_BYTES, len(data))
         sizes = np.frombuffer(np.stack([known[ends - 4 + i] for i in range(4)], axis=1), "<u4")
         return (sizes == REQUEST_BYTES) & (known[ends - REQUEST_BYTES] == REQUEST)
 
     def stretches(self) -> Iterator[tuple[int, int]]:
-        """Return where many plain records follow each other, as ranges of entries."""
+        """Return ranges of entries in which many plain records follow each other."""
         edges = np.flatnonzero(np.diff(self._plain, prepend=False, append=False))
         for first, stop in edges.reshape(-1, 2).tolist():
             if stop - first >= STRETCH_MIN:
                 yield self._low + first, self._low + stop
 
     def sound(self, first: int, stop: int, seed: int) -> tuple[Column, list[bytes | memoryview]]:
-        """Return times, sizes and bodies of the entries from `first` on.
+        """Return times, sizes and bodies of the entries from `first` on, up to the first one that
+        is not sound.
 
         They end before the first entry whose checksums do not match.
         """
@@ -128,7 +128,7 @@ class PlainRecords:
         bodies: list[bytes | memoryview] = []
         if self._bodies:
             cuts = map(slice, body_starts, self._ends[part].tolist())
-            # A view of a long body saves a copy. For a short one it costs more than the copy.
+            # A view of a long body saves a copy. Of a short one, the view costs more than the copy.
             long = (self._ends[part] - self._body_starts[part]).mean() > VIEW_BYTES
             bodies = list(map((memoryview(data) if long else data).__getitem__, cuts))
             good = min(good, _equal(list(map(crc32, bodies)), heads["bodies_crc"]))
@@ -137,6 +137,6 @@ class PlainRecords:
 
 
 def _equal(found: list[int], wanted: Column) -> int:
-    """Return how many items at the start are equal."""
+    """Return how many items at the start of both are equal."""
     wrong = np.flatnonzero(np.array(found, np.uint32) != wanted)
     return int(wrong[0]) if len(wrong) else len(found)

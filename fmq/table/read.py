@@ -1,4 +1,4 @@
-"""Reading splits as Arrow batches of any view, and whole journals without Spark."""
+"""Reads splits as Arrow batches of any view, and whole journals without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the rows of one directory or several, journal by journal, as they are read.
+    """Return the rows of one or more directories, one journal after another, as they are read.
 
     Rows that a running engine appends after the call are not included. With `permissive`, what is
     not sound is left out, and the view `damage` lists it. `disk` is the door to the machine, as for
@@ -97,7 +97,7 @@ def read_split(
 def told_rows(
     journal: Snapshot, view: str, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[Row, ...]:
-    """Return the rows of `view` that are known only from all of `journal`."""
+    """Return the rows of `view` that no split alone holds, such as undecided transactions."""
     if view == "transactions":
         return undecided_rows(undecided_of(journal, permissive=permissive, disk=disk))
     if view == "damage":
@@ -110,8 +110,8 @@ def told_rows(
 def told_batch(
     origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Selection = EVERYTHING
 ) -> pa.RecordBatch:
-    """Return such rows that are `wanted`, as a batch."""
-    # Of the columns that can be compared, these views have only the position.
+    """Return those of `rows` that are `wanted`, as a batch."""
+    # Position is the only column of these views that can be compared.
     left = [row for row in rows if wanted.position.meets(row["position"], row["position"])]
     return _with_origin(batch_of(left, _own(schema)), origin, schema)
 
@@ -136,7 +136,7 @@ def _log(view: str) -> Callable[[OpenSplit, pa.Schema, Selection], Batches]:
 
 
 def _damage(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
-    """Return what a reader of all records has to leave out, if anything."""
+    """Return the row of damage that a reader of all records would leave out, if there is any."""
     split = source.split
     try:
         for _ in source.appends():
@@ -166,15 +166,13 @@ def _row_of(path: str, part: LeftOut) -> Row:
 
 
 def _own(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that a view has by itself, at least one, so that rows can be counted."""
+    """Return the columns of the view itself, at least one, so that rows can be counted."""
     own = [field for field in schema if field.name not in FLEET]
     return pa.schema(own or [pa.field("position", pa.int64())])
 
 
 def _with_origin(batch: pa.RecordBatch, split: Split, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `schema`: those of `batch`, and those that say where the rows are
-    from.
-    """
+    """Return the columns of `schema`: from `batch`, or engine, host and store of the split."""
     if FLEET.keys().isdisjoint(schema.names):
         return batch.select(_own(schema).names)
     origin = {"engine": split.engine, "host": split.host, "store": split.store.hex()}

@@ -56,7 +56,7 @@ def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
         for record in append:
             try:
                 row = row_of(record, append[0].position, source.split.file)
-            except (BadRecord, BadIds) as error:  # its extension, or what is in its bodies
+            except (BadRecord, BadIds) as error:  # the extension, or what the bodies contain
                 raise Damaged(source.split.file, record.position, str(error)) from None
             if wants_bodies and isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
                 row["bodies"] = _bodies(source, record)
@@ -64,7 +64,7 @@ def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
 
 
 def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield `rows` as batches. If getting a row fails, the rows before it come first."""
+    """Yield `rows` in batches. If making a row fails, the rows before it are yielded first."""
     waiting: list[Row] = []
     trouble = None
     try:
@@ -82,7 +82,7 @@ def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows as columns. What a row does not have is null."""
+    """Return the rows as columns, with null for what a row does not have."""
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

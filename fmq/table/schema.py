@@ -180,7 +180,7 @@ FLEET = {"engine": pa.string(), "host": pa.string(), "store": pa.string()}
 
 
 def schema_of(view: str, columns: Sequence[str] | None, *, fleet: bool) -> pa.Schema:
-    """Return the schema of `columns` of `view`, or of all that it has by itself; raise
+    """Return the schema of `columns`; by default, of all that the view itself has. Raises
     BadOption.
     """
     check_choice("view", view, VIEWS)
@@ -193,7 +193,7 @@ def schema_of(view: str, columns: Sequence[str] | None, *, fleet: bool) -> pa.Sc
 
 
 def check_choice(what: str, given: str, known: Collection[str]) -> None:
-    """Raise BadOption, with the likely meaning, unless `given` is one of `known`."""
+    """Raise BadOption, which suggests the nearest name, unless `given` is one of `known`."""
     if given in known:
         return
     near = get_close_matches(given, list(known), n=3, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""Which rows a caller wants, as ranges, so that parts without such rows are not read.
+"""The rows that a caller wants, as ranges, so that parts of the journal without them are not read.
 
 An index says this for parts of a journal. `fmq/table/exact.py` then compares each row. This module
 does not know Spark, Arrow or files.
@@ -28,7 +28,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the wanted rows have in common; None means anything."""
+    """The ranges that wanted rows lie in. None stands for no limit."""
 
     topics: frozenset[str] | None = None
     queues: frozenset[int] | None = None
@@ -37,7 +37,9 @@ class Selection:
     time_us: Range = Range(-LAST, LAST)
 
     def by_column(self) -> dict[str, frozenset[str] | frozenset[int] | Range]:
-        """Return what each column must have. Columns that may have anything are left out."""
+        """Return the range or value that each column must have. Columns without a limit are left
+        out.
+        """
         said: dict[str, frozenset[str] | frozenset[int] | Range] = {}
         if self.topics is not None:
             said["topic"] = self.topics
@@ -52,7 +54,7 @@ class Selection:
         return said
 
     def lane(self, key: LaneKey, lane: LaneSummary) -> bool:
-        """Return whether a queue, as a segment holds it, may have wanted rows."""
+        """Return whether the part of a queue in one segment may have wanted rows."""
         topic, queue = key
         return (
             not is_internal(topic)

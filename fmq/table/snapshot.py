@@ -1,4 +1,4 @@
-"""A directory as it was at one instant, read without a lock and without writing.
+"""A directory as it was at one moment, read without a lock and without writing.
 
 It shows what is proven durable, as a read-only engine does. After that nothing is asked of a
 running engine: the splits can be read on any machine at any time.
@@ -34,25 +34,25 @@ from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
 from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import undecided_view
 
-HEAD_BYTES = 4 << 10  # enough of a record to see whether an append begins with it
+HEAD_BYTES = 4 << 10  # bytes; enough of most heads to see whether an append begins there
 
 
 class Undecided(NamedTuple):
-    """A transaction that is undecided, with its PRE_MESSAGEs."""
+    """An undecided transaction with its PRE_MESSAGEs."""
 
     seen: UndecidedTransaction
     runs: tuple[Run, ...]
 
 
 def undecided_in(ledger: Ledger) -> tuple[Undecided, ...]:
-    """Return the transactions that `ledger` knows as undecided, in the order of their numbers."""
+    """Return the undecided transactions of `ledger`, in the order of their numbers."""
     entries = [entry for _, entry in sorted(ledger.undecided.items())]
     return tuple(Undecided(undecided_view(entry), tuple(entry.runs)) for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a directory held at one instant, and which parts of it there are to read."""
+    """What a directory held at one moment, and which parts of the journal can be read."""
 
     path: str
     store: bytes
@@ -67,11 +67,11 @@ class Snapshot:
 
     @property
     def first(self) -> int:
-        """The position below which nothing is kept."""
+        """Return the position below which nothing is kept."""
         return self.segments[0].segment.base if self.segments else self.visible_to
 
     def whole(self) -> Split:
-        """The place that rows get which are in no part of the journal."""
+        """Return a split for the whole journal, for rows that come from no single split."""
         end = self.visible_to
         return Split(self.path, self.store, self.first, self.first, end, 0, self.engine, self.host)
 
@@ -85,8 +85,8 @@ class Snapshot:
         split_bytes: int = SPLIT_BYTES,
         disk: Disk | None = None,
     ) -> list[Split]:
-        """Return the splits to read for the wanted rows, each between two places where appends
-        begin. Without `lanes` the rows are not messages, so their queues say nothing.
+        """Return the splits that may hold wanted rows. Each begins and ends between two appends.
+        Without `lanes`, rows are not messages, so queues are not used to skip segments.
         """
         stop = self.visible_to if end is None else min(end, self.visible_to)
         found: list[Split] = []
@@ -120,7 +120,7 @@ class Snapshot:
             index = read_index(seen.path, base, self.store, disk, chain)
         if index is None:
             return [(low, high)]
-        # A file that cannot be read raises an error when the split is read.
+        # A file that cannot be read raises its error later, when the split is read.
         edges = [low]
         with suppress(OSError), opened_file(seen.path, segment_name(base), disk) as file:
             edges += _boundaries(file, index, low, high, split_bytes, seed_of(self.store))
@@ -128,14 +128,14 @@ class Snapshot:
 
 
 def _has_any(seen: Extent, wanted: Selection) -> bool:
-    """Return whether a segment may have wanted messages."""
+    """Return whether a segment may hold wanted messages."""
     return seen.lanes is None or any(wanted.lane(*lane) for lane in seen.lanes.items())
 
 
 def _boundaries(
     file: File, index: SegmentIndex, low: int, high: int, split_bytes: int, seed: int
 ) -> Iterator[int]:
-    """Yield positions at which appends begin, about one split apart."""
+    """Yield positions at which appends begin, about `split_bytes` apart."""
     places = sorted(place for lane in index.lanes.values() for place in lane.records)
     base, target = index.base, low + split_bytes
     while target + split_bytes // 2 < high:
@@ -152,7 +152,7 @@ def _begins_append(file: File, base: int, place: int, seed: int) -> bool:
     try:
         record = decode(file.read(place, HEAD_BYTES), 0, base + place, seed, bodies=False)
     except (BadRecord, Misplaced, Newer):
-        return False  # its head may be longer than that: then take another record
+        return False  # its head may be longer than was read, so take another record
     return bool(record.flags & FIRST)
 
 
@@ -199,9 +199,7 @@ def _seen(
 
 
 def _layout_of(directory: Directory) -> Layout:
-    """Return the layout of the directory; raise NotAStore, as a reader does, if it is no
-    journal.
-    """
+    """Return the layout of the directory. Raises NotAStore if there is no journal in it."""
     with suppress(NotAStore):
         layout = look(directory)
         if not layout.fresh:
@@ -214,7 +212,7 @@ def _layout_of(directory: Directory) -> Layout:
 
 
 def _host_of(directory: Directory) -> str | None:
-    """Return the host on which the directory was last open for writing."""
+    """Return the host that last had the directory open for writing."""
     try:
         file = directory.open(LOCK)
     except OSError:
@@ -226,7 +224,7 @@ def _host_of(directory: Directory) -> str | None:
 
 
 def _followed(directory: Directory, engine: str, host: str | None, *, undecided: bool) -> Snapshot:
-    """Return a directory in which an engine is running, or was."""
+    """Return the snapshot of a directory in which an engine is or was running."""
     follower = Follower(directory, threading.RLock(), undecided=undecided)
     try:
         if follower.damage is not None:

@@ -52,7 +52,7 @@ class Split:
 
 
 class OpenSplit:
-    """A split with the open file of its segment."""
+    """A split, with the file of its segment open."""
 
     def __init__(self, split: Split, file: File, disk: Disk | None) -> None:
         self.split = split
@@ -65,8 +65,8 @@ class OpenSplit:
         """Why the index ends before the split does, if it had to be made from the records."""
 
     def appends(self) -> Iterator[list[Record]]:
-        """Yield the appends in order. After the last sound one raise Damaged or NewerFormat, if
-        there is more.
+        """Yield the appends in order. Raises Damaged or NewerFormat after the last sound one, if
+        more bytes follow.
         """
         split = self.split
         self.sound_to = split.start
@@ -86,7 +86,7 @@ class OpenSplit:
             raise Damaged(split.file, split.base, OTHER_RECORDS)
 
     def index(self) -> SegmentIndex:
-        """Return what is known of the messages of the split, and maybe of others in its segment.
+        """Return an index with all messages of the split, and maybe others of its segment.
 
         If it is made from records that are not all sound, it ends before the first bad one.
         """
@@ -113,7 +113,9 @@ def seed_of(store: bytes) -> int:
 def read_index(
     path: str, base: int, store: bytes, disk: Disk | None, chain: int
 ) -> SegmentIndex | None:
-    """Return the index of a sealed segment from its file; None if it is missing or not sound."""
+    """Return the index of a sealed segment from its file; None if that file is missing or not
+    sound.
+    """
     try:
         with opened_file(path, segment_name(base, SUFFIX), disk) as file:
             return index_in(file, store, base, chain)
@@ -135,7 +137,8 @@ def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
             except FileNotFoundError:
                 _check_store(split, _store_at(split.path, disk))
                 raise Overtaken(split.path, split.file) from None
-            # A header that is not sound says nothing. Checksums of records include the store, too.
+            # A header that is not sound proves nothing. The records' checksums also cover the
+            # store.
             header = None
             with suppress(Damaged, NewerFormat):
                 header = decode_header(file.read(0, HEADER_BYTES), split.file)
@@ -156,7 +159,7 @@ def _check_store(split: Split, found: bytes | None) -> None:
 
 
 def _store_at(path: str, disk: Disk | None) -> bytes | None:
-    """Return the store whose journal is at `path` now; None if none can be read there."""
+    """Return the UUID of the store that is at `path` now; None if none can be read."""
     directory = (disk or RealDisk()).directory(path, make=False)
     try:
         layout = look(directory)

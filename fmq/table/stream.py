@@ -1,4 +1,4 @@
-"""Reading journals as streams: where to go on, and where a batch ends.
+"""Reads journals as streams: where reading goes on, and where a batch ends.
 
 A batch has whole appends, so it never has a part of a transaction. If retention drops what was not
 yet read, the stream fails, or counts it if that is allowed. This module does not know Spark.
@@ -33,7 +33,7 @@ class ReadPoint(NamedTuple):
 
 @dataclass(slots=True)
 class BatchRoom:
-    """How much more a batch may take; None means no limit."""
+    """How much more a batch may take. None: there is no limit."""
 
     messages: int | None = None
     bytes: int | None = None
@@ -60,7 +60,7 @@ class BatchRoom:
 def go_on(
     journal: Snapshot, point: ReadPoint, stop: int, *, skip: bool, disk: Disk | None = None
 ) -> ReadPoint:
-    """Return where reading goes on after `point`, at `stop` at the latest.
+    """Return the position where reading goes on after `point`, at most `stop`.
 
     If retention has dropped that place, return the end of the gap if gaps may be skipped, or raise
     Outrun.
@@ -75,12 +75,12 @@ def go_on(
 
 
 def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:
-    """Return where the data of the last dropped segment ended."""
+    """Return the end of the data in the last segment that was dropped."""
     directory = (disk or RealDisk()).directory(journal.segments[0].path, make=False)
     try:
         return read_header(directory, journal.first).previous_end
     except FileNotFoundError:
-        return journal.first  # it was dropped, too, after the journal was seen
+        return journal.first  # retention dropped that segment, too, after the snapshot
     finally:
         directory.close()
 
@@ -94,8 +94,7 @@ def batch_end(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> int:
-    """Return where the batch ends: after the appends between two positions for which `room` is
-    enough.
+    """Return the end of the batch: after whole appends, for as many as `room` allows.
 
     Take them from `room`. Raise Damaged, or, if `permissive`, take all of a damaged segment, as
     readers leave it out.
@@ -108,7 +107,7 @@ def batch_end(
         if low >= high:
             continue
         if not room.fits(0, 0):
-            break  # one append that is larger than a batch is taken whole
+            break  # take an append whole even if it is larger than a batch
         try:
             with located(seen.path):
                 reached = _end_in(journal, seen, low, high, room, disk)
@@ -126,7 +125,7 @@ def batch_end(
 def _end_in(
     journal: Snapshot, seen: Extent, low: int, high: int, room: BatchRoom, disk: Disk | None
 ) -> int:
-    """Return the end of the batch within one segment that has both positions."""
+    """Return the end of the batch, if `low` and `high` lie in one segment."""
     if seen.lanes is not None and low == seen.segment.base + HEADER_BYTES and high == seen.end:
         messages = sum(lane.next - lane.first for lane in seen.lanes.values())
         if room.fits(messages, high - low):

@@ -1,4 +1,4 @@
-"""Which parts of a journal can be read, where it need not be whole: shipped, or damaged.
+"""Finds the readable parts of a journal that need not be whole: shipped, or damaged.
 
 No record is applied and none is believed for what came before it: names, headers and indexes
 tell which segments there are, and of each its own bytes tell how far it goes. So a sound segment
@@ -28,7 +28,7 @@ from fmq.table.extents import Extent, LeftOut, left_out
 
 
 class Surveyed(NamedTuple):
-    """What there is to read, and what there would be if nothing were wrong."""
+    """The segments that can be read, and the parts that are left out."""
 
     store: bytes
     segments: tuple[Extent, ...]
@@ -44,7 +44,9 @@ def is_shipped(layout: Layout) -> bool:
 
 
 def survey(directory: Directory, *, permissive: bool) -> Surveyed:
-    """Return what can be read of `directory`. The rest is left out if `permissive`, else raised."""
+    """Return what can be read of `directory`. With `permissive` the rest is left out; else its
+    error is raised.
+    """
     return _Survey(directory, permissive=permissive).go()
 
 
@@ -67,7 +69,7 @@ class _Survey:
         self._slots = checkpoints.read_slots(self._directory, self._store)
         checkpoint = self._slots.newest
         self._proven_to = checkpoint.applied_upto if checkpoint else 0
-        # Look again: the checkpoint may name a segment that was not there before.
+        # Look at the names again: the checkpoint may name a segment that did not exist before.
         self._layout = layout = look(self._directory)
         self._catalog = catalog_of(self._directory, self._store)
         for base, behind in pairwise((*layout.bases, None)):
@@ -94,12 +96,13 @@ class _Survey:
             else:
                 self._add(segment, segment.end, sealed=True)
         except FileNotFoundError:
-            return  # retention has dropped it
+            return  # retention dropped the segment
         except (FmqError, OSError) as error:
             self._leave_out(error, name, base, behind or base + self._size(name))
             return
         if trouble is not None and segment.limit == behind:
-            # Raised where that segment is read, unless it is about the end that it states.
+            # The error comes when the segment is read, unless it is about the end of the segment
+            # before.
             if not self._permissive:
                 raise trouble
         elif trouble is not None and behind is not None:
@@ -107,7 +110,7 @@ class _Survey:
             self._leave_out(missing, missing.file, segment.limit, behind)
 
     def _by_itself(self, segment: Segment, *, sealed: bool) -> None:
-        """A segment behind which none names its end."""
+        """Add a segment whose end no other segment names."""
         with suppress(_NotBuilt):
             end = self._catalog.index(segment.base).end
             if segment.base + HEADER_BYTES <= end <= segment.limit:
@@ -131,7 +134,7 @@ class _Survey:
         verdict = judge(ending, durable_to)
         sound_to = ends[-1]
         if closed:
-            # All of it was durable. After its data there are only zeros.
+            # All of the segment was durable. After its data only zeros may follow.
             rest = Finding.END, Finding.ZEROS
             sound = ending.finding in rest and ending.position == ending.append_start
         else:
@@ -140,7 +143,7 @@ class _Survey:
         self._add(segment, ends[-1], sealed=False)
         if not sound:
             trouble = refusal(segment.name, ending, verdict, durable_to)
-            # It is not known where its data ended: all of the rest may have been data.
+            # The end of its data is unknown: all of the rest may have been data.
             self._leave_out(trouble, segment.name, ends[-1], segment.limit)
         elif (error := doubt(self._directory, self._slots, ends[-1], sound_to)) is not None:
             self._leave_out(error, segment.name, ends[-1], sound_to)
@@ -162,14 +165,16 @@ class _Survey:
     # --- both ends --------------------------------------------------------------------------
 
     def _check_start(self, floor: int) -> None:
-        """Retention drops the oldest first and says so before; anything else is missing."""
+        """Raise Damaged if the oldest segments are missing without a STATE, which retention writes
+        before it drops any.
+        """
         first = self._layout.bases[0]
         if floor < first:
             name = segment_name(floor)
             self._leave_out(Damaged(name, floor, "the segment is missing"), name, floor, first)
 
     def _check_end(self) -> None:
-        """Check that what was promised is there, or left out already."""
+        """Check that all that is known to exist was found, or is left out already."""
         last = self._layout.bases[-1]
         ends = [seen.end for seen in self._segments]
         ends += [part.position + part.skipped_bytes for part in self._left_out]
@@ -181,18 +186,20 @@ class _Survey:
             reason = f"it is missing: the checkpoint knows data up to {self._proven_to}"
             self._leave_out(Damaged(name, start, reason), name, start, self._proven_to)
         elif segment_name(last, SUFFIX) in self._layout.names and not is_shipped(self._layout):
-            # Its index is written when the next segment is durable and in use.
+            # An index is written only after the next segment is durable and in use.
             name, reason = segment_name(limit), "the segment is missing: the one before was sealed"
             self._leave_out(Damaged(name, limit, reason), name, limit, limit)
 
 
 def catalog_of(directory: Directory, store: bytes) -> Catalog:
-    """Return a catalog of `directory` that makes no index from its segment."""
+    """Return a catalog of `directory` that never builds a missing index."""
     return Catalog(directory, store, _not_built)
 
 
 def lanes_of(catalog: Catalog, base: int) -> dict[LaneKey, LaneSummary] | None:
-    """Return what the segment at `base` holds if its index says so. No segment is read for it."""
+    """Return the queues in the segment at `base` by its index file, if there is one. The segment is
+    not read.
+    """
     try:
         return catalog.summary(base)
     except _NotBuilt:
@@ -200,7 +207,7 @@ def lanes_of(catalog: Catalog, base: int) -> dict[LaneKey, LaneSummary] | None:
 
 
 class _NotBuilt(Exception):
-    """Raised for an index that is missing: it would have to be made from its segment."""
+    """An index is missing, and building one from the segment is not wanted."""
 
 
 def _not_built(base: int) -> SegmentIndex:

@@ -74,7 +74,8 @@ def _undecided(undecided: Undecided) -> dict[str, Any]:
         "bytes": tx.bytes,
         "queues": [_queue(run, None) for run in runs if run.position not in late],
         "delayed": sum(run.count for run in runs if run.position in late),
-        "asked": None,  # the engine that asks knows it, and writes it with the decision
+        # Only the running engine knows the count. It writes the count with the decision.
+        "asked": None,
         "position": tx.position,
         "seal": tx.seal,
     }

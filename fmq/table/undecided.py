@@ -1,4 +1,4 @@
-"""The undecided transactions of a journal, where no checkpoint names them."""
+"""Finds the undecided transactions of a journal where no checkpoint names them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def undecided_of(
     if journal.undecided is not None:
         return journal.undecided
     ledger = Ledger(journal.first)
-    # A decision may have been in missing segments, or in the missing end of one.
+    # A decision may have been in a missing segment, or in the missing end of one.
     holes = sorted(part.position for part in journal.left_out)
     for seen in journal.segments:
         if holes and holes[0] <= seen.segment.base:

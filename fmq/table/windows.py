@@ -1,4 +1,4 @@
-"""Reading a segment in large pieces that hold the wanted records and little else."""
+"""Reads a segment in large pieces that hold the wanted records and little else."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from fmq.store.record import HEAD_BYTES_MIN
 from fmq.table.entries import Column, RunEntries
 
 WINDOW_BYTES = 8 << 20
-GAP_BYTES = 16 << 10  # reading so much in between costs less than a second read
-HEAD_BYTES = 4 << 10  # of a record whose bodies are not wanted
+# Reading so many bytes between two records costs less than a second read.
+GAP_BYTES = 16 << 10
+HEAD_BYTES = 4 << 10  # bytes of a record whose bodies are not wanted
 
 
 class Piece:
-    """Bytes of a segment from byte `start` on."""
+    """The bytes of a segment from place `start` on."""
 
     __slots__ = ("data", "start")
 
@@ -26,7 +27,7 @@ class Piece:
         self.data = data
 
     def at(self, place: int) -> int:
-        """Return where the record at `place` begins in `data`; -1 if its front is not in the
+        """Return the index in `data` of the record at `place`; -1 if its start is not in the
         piece.
         """
         at = place - self.start
@@ -34,7 +35,7 @@ class Piece:
 
 
 class Windows:
-    """The wanted records of a segment, and a count of the bytes read for them."""
+    """Reads the wanted records of a segment, and counts the bytes."""
 
     def __init__(self, file: File, *, bodies: bool) -> None:
         self._file = file
@@ -43,7 +44,8 @@ class Windows:
         self.bytes_read = 0
 
     def over(self, entries: RunEntries) -> Iterator[tuple[Piece, int, int]]:
-        """Yield pieces, each with the number of its first entry and of the entry after its last.
+        """Yield pieces, each with the number of its first entry and of the entry after its last
+        one.
 
         A piece holds the heads of its records and, if wanted, all but the longest bodies.
         """
@@ -61,7 +63,7 @@ class Windows:
                 low = stop
 
     def aside(self, place: int, size: int) -> Piece:
-        """Return a piece with `size` bytes from `place` on, which is far from the others."""
+        """Return a piece of `size` bytes at `place`, far from the other wanted records."""
         piece = self._aside
         if not piece.start <= place <= place + size <= piece.start + len(piece.data):
             ahead = size if size > WINDOW_BYTES // 8 else WINDOW_BYTES // 8
@@ -75,9 +77,7 @@ class Windows:
 
 
 def _without_gaps(begins: Column, ends: Column) -> Iterator[tuple[int, int]]:
-    """Yield ranges of entries that are so close together that it is cheap to read what is
-    between.
-    """
+    """Yield ranges of entries that lie so close together that reading the gaps is cheap."""
     breaks = np.flatnonzero(begins[1:] - ends[:-1] > GAP_BYTES) + 1
     edges = [0, *breaks.tolist(), len(begins)]
     return ((low, high) for low, high in itertools.pairwise(edges) if low < high)

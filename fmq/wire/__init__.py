@@ -1,1 +1,1 @@
-"""What a client and the engine process say to each other: frames, values and messages as bytes."""
+"""The protocol between a client and the engine process: frames, values and messages as bytes."""

@@ -1,4 +1,6 @@
-"""Batches of messages in an answer: where they come from, and one run that holds them all."""
+"""Batches of messages in an answer: the runs that they come from, and one run that holds them
+all.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from fmq.wire.runs import decode_runs, encode_runs
 from fmq.wire.values import decode_front, encode_front
 
 NOTHING = (None, None, None)
-ANSWER_BYTES_MAX = 4 << 20  # of bodies; a single message may be larger
+ANSWER_BYTES_MAX = 4 << 20  # bytes of bodies in one answer, unless one message is larger
 
 
 class ReceivedRuns:
-    """The runs of a batch that came over a connection. Its places are numbers of its origins."""
+    """The runs of a batch that came over a connection. A place is the number of an origin in it."""
 
     def __init__(
         self, columns: Columns, first: int, origins: Sequence[Origin], counts: Sequence[int]
@@ -43,7 +45,7 @@ class ReceivedRuns:
 
 
 def fitting(batch: Batch) -> Batch:
-    """Return as much of `batch` as one answer may hold: at least one message."""
+    """Return as much of `batch` as fits one answer, and at least one message."""
     size = 0
     for count, body in enumerate(batch.bodies):
         size += len(body)
@@ -53,7 +55,7 @@ def fitting(batch: Batch) -> Batch:
 
 
 class ReplayedRead(Batch):
-    """A batch of dead letters that were replayed."""
+    """A batch of replayed dead letters."""
 
     __slots__ = ("place", "shown")
 
@@ -64,12 +66,12 @@ class ReplayedRead(Batch):
 
     @property
     def messages(self) -> list[Message]:
-        """The messages as they were where they failed."""
+        """Return the messages as they were in the queue where they failed."""
         return self.shown
 
 
 def encode_batch(batch: Batch, shown: list[Message] | None = None) -> bytes:
-    """Return the bytes of a batch; of replayed dead letters as they are `shown`."""
+    """Return the bytes of a batch. For replayed dead letters, `shown` are the original messages."""
     messages = batch.messages
     origins = []
     for origin, alike in groupby(messages, lambda message: message.origin):
@@ -110,7 +112,7 @@ def decode_batch(data: bytes, at: int = 0) -> Batch:
 
 
 def _replayed(batch: Batch, said: list[Any]) -> ReplayedRead:
-    """Return `batch` as one of replayed dead letters. Raises ValueError or TypeError."""
+    """Return `batch` as a batch of replayed dead letters. Raises ValueError or TypeError."""
     place, where = said
     found = ReplayedRead(
         batch.topic, 0, batch.offset, batch.bodies, batch.offset, batch._runs, batch._seed

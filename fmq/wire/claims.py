@@ -1,4 +1,4 @@
-"""How frames name what a poll has taken: the claim by its number, its messages by offsets."""
+"""Deliveries in frames: a poll's claim goes by its number, and its messages by their offsets."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from fmq.store.record import utf8
 from fmq.tx.dead_letters import check_taken
 
 CLAIM = Struct("<I")
-PIECE = Struct("<III")  # of a poll: the claim, which attempt it is, the size of its batch
-NEWS = 0xFFFF_FFFF  # no claim: what follows are the queues that the member has lost and gained
+PIECE = Struct("<III")  # of each piece of a poll's answer: claim, attempt, size of its batch
+# This number stands for no claim: the queues that the member has lost and gained follow.
+NEWS = 0xFFFF_FFFF
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
-TAKE = Struct("<QHIB")  # sequence, requests that wait, how many messages, sync
-ADVANCED = Struct("<?")  # whether a ADVANCE has acked; pieces follow, as of a poll
+TAKE = Struct("<QHIB")  # the client's sequence, its waiting requests, count of messages, sync
+ADVANCED = Struct("<?")  # whether the ADVANCE has acked; then pieces follow, as in a poll's answer
 SYNCS = None, True, False
 """The argument `sync` of a call, by its number in a frame."""
 
 
 LIMIT_MAX = (1 << 32) - 1
-ACKS_MAX = 8192  # in one frame; with the longest names they have half of what a frame may have
+ACKS_MAX = 8192  # in one frame; with the longest names they fill half of it
 
 
 class AckAsked(NamedTuple):
-    """What a client asks to ack. Topic and queue are for a process that does not know the claim."""
+    """What an ACK asks for. Topic and queue serve an engine process that does not know the
+    claim.
+    """
 
     claim: int
     first: int
@@ -34,7 +37,7 @@ class AckAsked(NamedTuple):
 
 
 class TakeAsked(NamedTuple):
-    """What a client asks to take for good."""
+    """What a TAKE asks for: messages that are acked before the client sees them."""
 
     sequence: int
     waiting: int
@@ -48,7 +51,7 @@ def encode_take(sequence: int, waiting: int, limit: int, sync: bool | None) -> t
 
 
 def decode_take(payload: bytes) -> TakeAsked:
-    """Return what a payload asks. Raises ValueError."""
+    """Return what the payload of a TAKE asks. Raises ValueError."""
     sequence, waiting, limit, sync = TAKE.unpack(payload)
     if sync >= len(SYNCS) or not limit:
         raise ValueError(f"a TAKE of {limit}, with sync {sync}")
@@ -63,12 +66,12 @@ def encode_ack(asked: AckAsked) -> bytes:
 
 
 def decode_ack(payload: bytes) -> AckAsked:
-    """Return what a payload asks. Raises ValueError, or BadName."""
+    """Return what the payload of an ACK asks. Raises ValueError or BadName."""
     return _ack_at(payload, 0)[0]
 
 
 def decode_acks(payload: bytes) -> list[AckAsked]:
-    """Return what the payload of an ACK_ALL asks: ACKs, one after the other. Raises ValueError, or
+    """Return what the payload of an ACK_ALL asks: ACKs, one after the other. Raises ValueError or
     BadName.
     """
     found, at = [], 0
@@ -81,7 +84,7 @@ def decode_acks(payload: bytes) -> list[AckAsked]:
 
 
 def _ack_at(payload: bytes, at: int) -> tuple[AckAsked, int]:
-    """Return the ack that begins at `at`, and where it ends."""
+    """Return the ack that begins at `at`, and the index of its end."""
     claim, first, end, sync, queue, size = ACK.unpack_from(payload, at)
     at += ACK.size
     topic = check_taken(payload[at : at + size].decode())

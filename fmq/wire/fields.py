@@ -1,4 +1,4 @@
-"""The fields of a request that is sent as values: what each may be.
+"""The fields of a request that is sent as values, and what each field may hold.
 
 A field is a function of a name, for the error, and a value. It returns the value or raises
 TypeError, or what else refuses it. What a field lets through can be encoded and compared, so later
@@ -28,7 +28,7 @@ def _refuse(what: str, value: object, wanted: str) -> TypeError:
 
 
 def _whole_number(bits: int) -> Field:
-    """Return the field of a whole number that fits `bits` bits without a sign."""
+    """Return the field for a whole number of at most `bits` bits, without a sign."""
 
     def check(what: str, value: Any) -> Any:
         if not is_number(value, bits):
@@ -42,40 +42,40 @@ u16, u32, u64 = _whole_number(16), _whole_number(32), _whole_number(64)
 
 
 def count(what: str, value: Any) -> Any:
-    """A whole number that is not negative."""
+    """Check for a whole number that is not negative."""
     return check_count(what, value, 0)
 
 
 def number(what: str, value: Any) -> Any:
-    """A whole number."""
+    """Check for a whole number."""
     if type(value) is not int:
         raise _refuse(what, value, "a whole number")
     return value
 
 
 def flag(what: str, value: Any) -> Any:
-    """True or False."""
+    """Check for True or False."""
     if type(value) is not bool:
         raise _refuse(what, value, "True or False")
     return value
 
 
 def data(what: str, value: Any) -> Any:
-    """Bytes."""
+    """Check for bytes."""
     if type(value) is not bytes:
         raise _refuse(what, value, "bytes")
     return value
 
 
 def time(what: str, value: Any) -> Any:
-    """A datetime."""
+    """Check for a datetime."""
     if not isinstance(value, datetime):
         raise _refuse(what, value, "a datetime")
     return value
 
 
 def written(what: str, value: Any) -> Any:
-    """A text that UTF-8 can write, as a record has to."""
+    """Check for a text that UTF-8 can encode, as records are written in UTF-8."""
     try:
         check_text(what, value).encode()
     except UnicodeEncodeError:
@@ -84,14 +84,16 @@ def written(what: str, value: Any) -> Any:
 
 
 def scalar(what: str, value: Any) -> Any:
-    """A value without parts, which the engine checks: it may be of several kinds."""
+    """Check only that the value has no parts. The engine checks the rest, as several kinds are
+    allowed.
+    """
     if isinstance(value, (list, tuple, dict)):
         raise _refuse(what, value, f"one value, and no {type(value).__name__}")
     return value
 
 
 def optional(field: Field) -> Field:
-    """Return the field of a value that may be None."""
+    """Return the field for a value that may also be None."""
 
     def check(what: str, value: Any) -> Any:
         return None if value is None else field(what, value)
@@ -100,7 +102,7 @@ def optional(field: Field) -> Field:
 
 
 def within(least: int, most: int) -> Field:
-    """Return the field of a whole number from `least` to `most`."""
+    """Return the field for a whole number from `least` to `most`."""
 
     def check(what: str, value: Any) -> Any:
         if type(value) is not int or not least <= value <= most:
@@ -111,7 +113,7 @@ def within(least: int, most: int) -> Field:
 
 
 def list_of(field: Field, most: int | None = None) -> Field:
-    """Return the field of a list, of at most `most` values."""
+    """Return the field for a list of at most `most` values."""
 
     def check(what: str, value: Any) -> Any:
         if type(value) is not list:
@@ -124,22 +126,24 @@ def list_of(field: Field, most: int | None = None) -> Field:
 
 
 class Row:
-    """A list with one value for each field, by its place. It is a field itself."""
+    """A field for a list with one value for each of its own fields, by place."""
 
     def __init__(self, least: int | None = None, /, **fields: Field) -> None:
-        """A row may end after its first `least` values."""
+        """Make the field. A list may end after its first `least` values."""
         self._fields = [*fields.items()]
         self._least = len(fields) if least is None else least
 
     def __call__(self, what: str, value: Any) -> list[Any]:
-        """Return the values. Raises TypeError, or what refuses one of them."""
+        """Return the checked values. Raises TypeError, or the error of the field that refuses
+        one.
+        """
         if type(value) is not list or not self._least <= len(value) <= len(self._fields):
             names = ", ".join(name for name, _ in self._fields)
             raise _refuse(what, value, f"a list of {names}" if names else "an empty list")
         return [field(name, each) for (name, field), each in zip(self._fields, value, strict=False)]
 
     def decode(self, payload: bytes) -> list[Any]:
-        """Return the values of a payload. Raises BadFrame if it is no such list."""
+        """Return the values of a payload. Raises BadFrame if the payload is not such a list."""
         value = decode_asked(payload)
         if type(value) is not list or not self._least <= len(value) <= len(self._fields):
             raise BadFrame(f"a request with other fields than {[name for name, _ in self._fields]}")

@@ -1,4 +1,5 @@
-"""Frames: what goes over a connection in both directions, cut out of a stream of bytes.
+"""Frames: what goes over a connection in both directions, and how a stream of bytes is cut into
+them.
 
     offset  size  field
          0     4  size      of the payload, in bytes
@@ -19,22 +20,25 @@ from struct import Struct
 from typing import NamedTuple
 
 HEAD = Struct("<IBBHI")
-AGAIN = 1  # the client has sent the request before, and does not know what became of it
-FAILED = 1  # the answer is an error
+# Flag of a request that the client repeats, because it does not know whether the first one was
+# carried out.
+AGAIN = 1
+FAILED = 1  # flag of an answer: it is an error
 VERSION = 1
-FIRST_BYTES_MAX = 4 * 1024  # of a HELLO: whoever can connect may send it
+FIRST_BYTES_MAX = 4 * 1024  # of a HELLO, which any program that can connect may send
 HELLO_BYTES_MAX = 64 * 1024
-VALUES_BYTES_MAX = 4 << 20  # of values as JSON: in memory they are up to forty times as large
+VALUES_BYTES_MAX = 4 << 20  # of values as JSON: in memory they take up to forty times as much
 
 
 class Op(IntEnum):
-    """What a client asks for."""
+    """The kinds of request."""
 
     HELLO = 1
     SEND = 2
     COMMIT = 3
     PREPARE = 4
-    CALL = 5  # by name, with values: what is not called often
+    # Calls a method by its name, with values: for methods that are called seldom.
+    CALL = 5
     READ = 6
     JOIN = 7
     POLL = 8
@@ -46,15 +50,15 @@ class Op(IntEnum):
     END_HOLD = 14
     TAKE_ID = 15
     RELEASE_ID = 16
-    TAKE = 17  # messages of a consumer, for good
+    TAKE = 17  # messages that are acked before the client sees them
     REJECT = 18
-    CHANGE = 19  # of a group or a topic, by name
+    CHANGE = 19  # a call that changes a group or a topic, by name
     RECALL = 20
-    CANCEL = 21  # a POLL or READ that waits: it is answered now
-    DRAIN = 22  # hand a consumer nothing new
+    CANCEL = 21  # let a POLL or READ that waits return now
+    DRAIN = 22  # hand a consumer no new messages
     EXTEND = 23
-    ACK_ALL = 24  # several ranges of one consumer: all, or none
-    ADVANCE = 25  # an ACK, and one message of the same consumer if there is one
+    ACK_ALL = 24  # several ranges of one consumer: all are acked, or none
+    ADVANCE = 25  # an ACK, and then one new message of the same consumer, if there is one
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))
@@ -73,14 +77,15 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-made_frame = partial(tuple.__new__, Frame)  # of a tuple; Frame() itself is a function in Python
+# make a Frame of a tuple in C; Frame() is a function in Python
+made_frame = partial(tuple.__new__, Frame)
 
 
 class BadFrame(Exception):
-    """The bytes of the other side break the rules; the connection cannot go on."""
+    """The other side sent bytes that break the rules, so the connection cannot go on."""
 
     def __init__(self, text: str, asked: Frame | None = None) -> None:
-        """`asked` is the head of the frame, if it is known."""
+        """`asked` is the head of the frame, if it was read."""
         super().__init__(text)
         self.asked = asked
 
@@ -92,7 +97,7 @@ def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 
 
 
 def repeated(data: bytes) -> bytes:
-    """Return a frame as it is sent the second time: with AGAIN."""
+    """Return the frame `data` with the flag AGAIN, for sending it a second time."""
     size, op, _, handle, request = HEAD.unpack_from(data)
     return HEAD.pack(size, op, AGAIN, handle, request) + data[HEAD.size :]
 
@@ -101,24 +106,24 @@ class Splitter:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self, bytes_max: int, values_bytes_max: int | None = None) -> None:
-        """A payload larger than `bytes_max` is refused before its bytes are kept. So is one without
-        messages that is larger than `values_bytes_max`.
+        """Refuse a payload of more than `bytes_max` before keeping its bytes. A payload without
+        messages may have at most `values_bytes_max`.
         """
         self.limit(bytes_max, values_bytes_max)
         self._kept = bytearray()
 
     def limit(self, bytes_max: int, values_bytes_max: int | None = None) -> None:
-        """Set the limits anew."""
+        """Replace both limits."""
         self._bytes_max = bytes_max
         self._values_bytes_max = min(bytes_max, values_bytes_max or bytes_max)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no frame has begun that is not whole yet."""
+        """Return whether no part of an unfinished frame is kept."""
         return not self._kept
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are whole with `data`. Raises BadFrame."""
+        """Return the frames that `data` completes. Raises BadFrame."""
         kept = self._kept
         if kept:
             kept += data
@@ -140,7 +145,9 @@ class Splitter:
         return found
 
     def _wanted(self, kept: bytearray) -> int:
-        """Return how many bytes the first frame has. Raises BadFrame."""
+        """Return the size of the first frame, or of its head if that is unfinished. Raises
+        BadFrame.
+        """
         if len(kept) < HEAD.size:
             return HEAD.size
         size, *head = HEAD.unpack_from(kept)
@@ -149,9 +156,10 @@ class Splitter:
         return HEAD.size + int(size)
 
     def _check(self, size: int, op: int, flags: int, handle: int, request: int) -> None:
-        """Raise BadFrame for a payload of more than its limit."""
+        """Raise BadFrame for a payload that is larger than its limit."""
         limit = self._bytes_max if op in WRITES else self._values_bytes_max
         if size > limit:
             text = f"a frame of {size:,} bytes, and {limit:,} are the limit"
-            # Not by a variable: it would keep the bytes in a cycle until they are collected.
+            # Do not keep the error in a variable: it would hold the bytes in a cycle until the
+            # garbage collector runs.
             raise BadFrame(text, Frame(op, flags, handle, request, b""))

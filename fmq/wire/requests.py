@@ -1,4 +1,4 @@
-"""What each request may say. Its payload is decoded by these tables before anything is planned.
+"""The tables of what each request may say. Payloads are decoded by them before anything is planned.
 
 So no request can bring what the engine meets in the middle of a change, and would end at. Each op
 is in DECODERS, each call by name in CALLS, each change of a group or topic in CHANGES.
@@ -39,7 +39,7 @@ from fmq.wire.values import decode_asked
 
 
 def _question(what: str, value: Any) -> Any:
-    """A question that was asked: the parts of it that the engine looks at."""
+    """Check a question that was asked: those parts that the engine looks at."""
     if type(value) is not Question or not (
         type(value.tx_id) is type(value.token) is str
         and type(value.tx) is int
@@ -50,7 +50,7 @@ def _question(what: str, value: Any) -> Any:
 
 
 def _retry(what: str, value: Any) -> Any:
-    """What `Retry.said` returns. The delays are one number, or several."""
+    """Check what `Retry.said` returns. Its delays are one number, or a list."""
     attempts, backoff, jitter = Row(attempts=scalar, backoff=_anything, jitter=scalar)(what, value)
     return [
         attempts,
@@ -66,14 +66,16 @@ def _anything(what: str, value: Any) -> Any:
 
 
 class Signature:
-    """The arguments of a call by name: those by their place, and those by their own names."""
+    """The arguments of a call by name: positional ones, and named ones."""
 
     def __init__(self, named: dict[str, Field] | None = None, /, **fields: Field) -> None:
         self._row = Row(**fields)
         self._named = named or {}
 
     def check(self, args: Any, named: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments. Raises TypeError, or what refuses one of them."""
+        """Return the checked arguments. Raises TypeError, or the error of the field that refuses
+        one.
+        """
         if type(named) is not dict or not named.keys() <= self._named.keys():
             raise TypeError(f"{named!r:.80}: named arguments that the call does not have.")
         found = {name: self._named[name](name, value) for name, value in named.items()}
@@ -147,7 +149,7 @@ MEMBER_ROOMS = list_of(Row(member=text, room=text), TABLE_ROWS_MAX)
 
 
 def _strategy_of(kinds: dict[str, Row]) -> Field:
-    """Return the field of a strategy: its name, or a list of its name and its arguments."""
+    """Return the field for a strategy: its name, or a list of its name and its arguments."""
 
     def check(what: str, value: Any) -> Any:
         if type(value) is not list:
@@ -272,8 +274,8 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
 
 
 def decode(op: int, payload: bytes) -> Any:
-    """Return what a request says. Raises BadFrame, or what refuses a value: TypeError or an
-    FmqError.
+    """Return what a request says. Raises BadFrame, or the TypeError or FmqError of a refused
+    value.
     """
     decoder = DECODERS.get(op)
     if decoder is None:
@@ -281,6 +283,7 @@ def decode(op: int, payload: bytes) -> Any:
     try:
         return decoder(payload)
     except FmqError:
-        raise  # some are a ValueError, too
+        # Some errors of fmq are a ValueError, too: let them pass.
+        raise
     except (ValueError, StructError) as error:
         raise BadFrame(f"a request that cannot be read: {error!r}") from None

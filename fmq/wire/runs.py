@@ -1,4 +1,4 @@
-"""Messages in a frame: runs of one queue each, as columns and bodies that a record can take.
+"""Messages in a frame: runs, each of one queue, as columns and bodies that a record can take over.
 
 offset  size  field
      0     1  size of the topic
@@ -34,7 +34,7 @@ RUN = Struct("<BBHIIIII")
 
 
 def encode_run(topic: str, queue: int, content: Content) -> tuple[bytes, ...]:
-    """Return the bytes of a run that has no place yet, in parts."""
+    """Return, in parts, the bytes of a run that has no place in its queue yet."""
     name, columns, bodies = utf8(topic), content.columns, content.bodies
     sizes = len(columns), len(bodies), content.raw_bytes
     extension = content.extension
@@ -46,7 +46,7 @@ def encode_run(topic: str, queue: int, content: Content) -> tuple[bytes, ...]:
 
 
 def encode_runs(runs: Iterable[Run]) -> bytes:
-    """Return the bytes of runs that have no place yet."""
+    """Return the bytes of runs that have no place in their queues yet."""
     parts: list[bytes] = []
     for run in runs:
         assert run.content is not None

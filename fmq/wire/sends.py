@@ -1,4 +1,4 @@
-"""The frames of a send: what a client asks, and its receipts."""
+"""The frames of a send: the request, and its receipts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from fmq.store.timing import Timing
 from fmq.tx.names import check_producer
 from fmq.wire.claims import SYNCS
 
-SEND = Struct("<QHBB")  # sequence, requests that wait, sync, size of the producer's name
-SENT = Struct("<IQQIq")  # queue, offset, position, count, due (0: it does not wait)
+# the client's sequence, its waiting requests, sync, size of the producer's name
+SEND = Struct("<QHBB")
+SENT = Struct("<IQQIq")  # queue, offset, position, count, due (0: no delay)
 
 
-made_receipt = partial(tuple.__new__, Receipt)  # Receipt() itself is a function in Python
+# make a Receipt of a tuple in C; Receipt() is a function in Python
+made_receipt = partial(tuple.__new__, Receipt)
 
 
 class SendAsked(NamedTuple):
-    """What a SEND says before its messages."""
+    """The part of a SEND before its messages."""
 
     sequence: int
     waiting: int
@@ -32,13 +34,13 @@ class SendAsked(NamedTuple):
 def encode_send(
     sequence: int, waiting: int, sync: bool | None, producer: str, messages: Iterable[bytes]
 ) -> tuple[bytes, ...]:
-    """Return the payload of a SEND of runs, in parts."""
+    """Return, in parts, the payload of a SEND of runs."""
     name = utf8(producer) if producer else b""
     return SEND.pack(sequence, waiting, SYNCS.index(sync), len(name)), name, *messages
 
 
 def decode_send(payload: bytes) -> tuple[SendAsked, int]:
-    """Return what a payload says, and where its messages begin. Raises ValueError, or BadName."""
+    """Return what a SEND says, and the index of its first message. Raises ValueError or BadName."""
     sequence, waiting, sync, size = SEND.unpack_from(payload)
     end = SEND.size + size
     if sync >= len(SYNCS):
@@ -53,7 +55,7 @@ def encode_sent(receipts: Iterable[tuple[int, int, int, int, int]]) -> bytes:
 
 
 def sent_as(receipt: Receipt) -> tuple[int, int, int, int, int]:
-    """Return what an answer says of a receipt."""
+    """Return the fields of `receipt` that an answer sends."""
     due_us = receipt.due_us if isinstance(receipt, DelayedReceipt) else 0
     return receipt.queue, receipt.offset or 0, receipt.position, receipt.count, due_us
 
@@ -68,11 +70,11 @@ def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
     ]
 
 
-RECALL = Struct("<QHxqQ")  # sequence, requests that wait, unused, due, number
+RECALL = Struct("<QHxqQ")  # the client's sequence, its waiting requests, unused, due, number
 
 
 class RecallAsked(NamedTuple):
-    """What a RECALL says."""
+    """What a RECALL asks for."""
 
     sequence: int
     waiting: int
@@ -85,7 +87,7 @@ def encode_recall(sequence: int, waiting: int, timing: Timing) -> tuple[bytes, .
 
 
 def decode_recall(payload: bytes) -> RecallAsked:
-    """Return what a payload says. Raises ValueError or struct.error."""
+    """Return what the payload of a RECALL asks. Raises ValueError or struct.error."""
     sequence, waiting, due_us, number = RECALL.unpack(payload)
     if due_us < 0:
         raise ValueError(f"a RECALL of what is due at {due_us}")

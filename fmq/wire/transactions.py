@@ -1,4 +1,4 @@
-"""A transaction that a client has collected, as the payload of one frame.
+"""A transaction with its messages, as a client has collected it, in the payload of one frame.
 
 It is a u32, the size of the values; the values as JSON; the messages as runs.
 """
@@ -14,7 +14,7 @@ from fmq.wire.values import decode_asked_front, encode_front
 
 
 class Collected(NamedTuple):
-    """What a frame says of a transaction, besides its messages."""
+    """The part of a transaction's frame before its messages."""
 
     sequence: int
     waiting: int
@@ -55,6 +55,8 @@ def encode_collected(collected: Collected, messages: bytes) -> bytes:
 
 
 def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
-    """Return what a payload says, and its messages. Raises BadFrame, or what refuses a value."""
+    """Return what the payload says of a transaction, and its messages. Raises BadFrame, or the
+    error of a refused value.
+    """
     values, at = decode_asked_front(payload)
     return Collected(*_COLLECTED("a transaction", values)), payload[at:]

@@ -1,4 +1,4 @@
-"""Values as JSON: arguments, results and errors of the calls that are not made often.
+"""Values as JSON: arguments, results and errors of calls that are made seldom.
 
 Texts, numbers, None and lists are as in JSON. All else is an object with one member, the name of
 its kind: {"bytes": "6162"}, {"Receipt": ["orders", 0, 7, 4096, 1]}. Only the kinds below are
@@ -56,7 +56,7 @@ ERRORS: dict[str, type[Exception]] = {
 }
 
 SIZE = Struct("<I")
-PARTS_MAX = 1 << 18  # lists and objects of a request: 4 MiB of acked ranges have fewer
+PARTS_MAX = 1 << 18  # lists and objects in one request: 4 MiB of acked ranges have fewer
 
 
 def is_number(value: object, bits: int) -> bool:
@@ -72,7 +72,7 @@ def encode_values(value: object) -> bytes:
 
 
 def decode_values(data: bytes) -> Any:
-    """Return the value that `encode_values` was given. Raises BadFrame."""
+    """Return the value that `encode_values` wrote. Raises BadFrame."""
     try:
         return _value(json.loads(data.decode("utf-8", "surrogatepass")))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -80,7 +80,7 @@ def decode_values(data: bytes) -> Any:
 
 
 def decode_asked(data: bytes) -> Any:
-    """Return the values of a request, which anybody may have made. Raises BadFrame.
+    """Return the values of a request, which may come from any program. Raises BadFrame.
 
     Lists and objects take most of the time and the memory, so many of them are refused unread.
     Brackets in texts count, too.
@@ -116,7 +116,7 @@ def _plain(value: object) -> object:
 
 
 def _said(kind: Any) -> list[str]:
-    """Return the fields of a dataclass that are values: not those that lead to an engine."""
+    """Return the fields of a dataclass that are values; those that refer to an engine are not."""
     return [each.name for each in fields(kind) if not each.name.startswith("_")]
 
 
@@ -144,19 +144,21 @@ def _value(plain: Any) -> Any:
 
 
 def encode_front(value: object, rest: bytes) -> bytes:
-    """Return a payload: a u32, the size of the values; `value` as JSON; the rest."""
+    """Return a payload: the size of the values as a u32, then `value` as JSON, then `rest`."""
     values = encode_values(value)
     return b"".join((SIZE.pack(len(values)), values, rest))
 
 
 def decode_front(payload: bytes, at: int = 0) -> tuple[Any, int]:
-    """Return the value that a payload has at `at`, and where its rest begins. Raises BadFrame."""
+    """Return the value at `at`, and the index at which the rest of the payload begins. Raises
+    BadFrame.
+    """
     at, end = _front(payload, at)
     return decode_values(payload[at:end]), end
 
 
 def decode_asked_front(payload: bytes) -> tuple[Any, int]:
-    """Return the value at the front of a request, and where its rest begins. Raises BadFrame."""
+    """Return the value at the front of a request, and the index of the rest. Raises BadFrame."""
     at, end = _front(payload, 0)
     if end - at > VALUES_BYTES_MAX:
         raise BadFrame(f"values of {end - at:,} bytes, and {VALUES_BYTES_MAX:,} are the limit")
@@ -164,7 +166,7 @@ def decode_asked_front(payload: bytes) -> tuple[Any, int]:
 
 
 def _front(payload: bytes, at: int) -> tuple[int, int]:
-    """Return where the values at `at` begin, and where they end. Raises BadFrame."""
+    """Return the first and the end index of the values at `at`. Raises BadFrame."""
     try:
         (size,) = SIZE.unpack_from(payload, at)
     except StructError as error:
@@ -174,7 +176,7 @@ def _front(payload: bytes, at: int) -> tuple[int, int]:
 
 
 def encode_error(error: Exception) -> bytes:
-    """Return `error` as JSON: its kind, its text, and those of its attributes that are values."""
+    """Return `error` as JSON: its kind, its text, and its attributes that are values."""
     kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in ERRORS), None)
     if kind is None or not error.args or not isinstance(error.args[0], str):
         return encode_values(["FmqError", f"{type(error).__name__}: {error}", {}])
@@ -189,7 +191,7 @@ def encode_error(error: Exception) -> bytes:
 
 
 def decode_error(data: bytes) -> Exception:
-    """Return the error that `encode_error` was given. Raises BadFrame."""
+    """Return the error that `encode_error` wrote. Raises BadFrame."""
     found = decode_values(data)
     try:
         kind, text, attributes = found

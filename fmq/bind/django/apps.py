@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class Config(AppConfig):
-    """The configuration of the app, with the label "fmq" in the place of the folder's "django"."""
+    """The configuration of the app, with the label "fmq" instead of the folder's name "django"."""
 
     name = "fmq.bind.django"
     label = "fmq"

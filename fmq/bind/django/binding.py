@@ -35,21 +35,24 @@ class DjangoBinding:
         self._committed = False
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Write durably that `producer` binds this database, and return where its markers lie."""
+        """Write durably that `producer` binds this database. Return the place of its markers."""
         with self._entered():
             place = self._inner.register(store, producer, new=new)
-        self._registered = self._inner  # it can ask after Django has closed its connection
+        # the inner binding can ask after Django has closed the connection
+        self._registered = self._inner
         self.leave()
         return place
 
     def begin(self) -> str:
-        """Begin Django's outermost atomic block. Return a warning if commits may be lost, or ""."""
+        """Begin Django's outermost atomic block. Return a warning if commits may be lost; else
+        "".
+        """
         with self._entered():
             return self._inner.begin()
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Enter an atomic block of Django's, and leave it if the body raises."""
+        """Enter an atomic block of Django, and leave it if the body raises."""
         refuse_open_block(self._django)
         self._atomic = transaction.atomic(self._django.alias, durable=True)
         self._atomic.__enter__()
@@ -59,20 +62,21 @@ class DjangoBinding:
             with self._django.wrap_database_errors:
                 self._inner = drivers.binding_of(
                     driver_of(self._django)
-                )  # Django may have connected anew
-                self._inner.rollback()  # ends Django's BEGIN, which may lack the right to write
+                )  # Django may have opened a new connection
+                # End Django's BEGIN, which may lack the right to write.
+                self._inner.rollback()
                 yield
         except BaseException:
             self.leave()
             raise
 
     def insert_marker(self, store: str, tx_id: str) -> str:
-        """Insert the marker as the last statement, and return where it lies.
+        """Insert the marker as the last statement. Return its place.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
         self._django.validate_thread_sharing()
-        # If a block inside failed, Django would roll back this one without an error.
+        # If an inner block failed, Django would roll back this block without an error.
         self._django.validate_no_broken_transaction()
         with self._django.wrap_database_errors:
             return self._inner.insert_marker(store, tx_id)
@@ -84,7 +88,7 @@ class DjangoBinding:
         self._committed = True
 
     def rolled_back_for_sure(self) -> bool:
-        """Return whether it is certain that a commit that raised did not happen."""
+        """Return whether a commit that raised certainly did not happen."""
         return self._inner.rolled_back_for_sure()
 
     def rollback(self) -> None:
@@ -102,7 +106,7 @@ class DjangoBinding:
             self._atomic.__exit__(None, None, None)
 
     def check(self, question: Question) -> Answer:
-        """Return what became of the transaction, asked on a new connection."""
+        """Ask on a new connection what the database did with the transaction."""
         return (self._registered or self._inner).check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
@@ -139,13 +143,13 @@ def refuse_open_block(connection: Any) -> None:
 
 
 def driver_of(connection: Any) -> Any:
-    """Return the connection of the database's driver, which is open."""
+    """Return the driver's connection, which is open."""
     connection.ensure_connection()
     return connection.connection
 
 
 class DjangoDatabase:
-    """The database of an alias, reached on a new connection for each call."""
+    """The database of an alias. Each call uses a new connection."""
 
     def __init__(self, alias: str) -> None:
         try:
@@ -159,7 +163,7 @@ class DjangoDatabase:
         self._alias = alias
 
     def check(self, question: Question) -> Answer:
-        """Return what the database did, by the check of its driver."""
+        """Ask the database what it did, in the way of its driver."""
         with self._binding() as binding:
             return binding.check(question)
 
@@ -170,7 +174,8 @@ class DjangoDatabase:
 
     @contextmanager
     def _binding(self) -> Iterator[Binding]:
-        connection = connections[self._alias].copy()  # this thread's own may be in a transaction
+        # this thread's own connection may be in a transaction
+        connection = connections[self._alias].copy()
         try:
             yield drivers.binding_of(driver_of(connection))
         except OperationalError as error:
@@ -180,7 +185,7 @@ class DjangoDatabase:
 
 
 def create_table(connection: Any) -> None:
-    """Make the marker table if it is not there."""
+    """Make the marker table if it does not exist."""
     refuse_open_block(connection)
     driver = driver_of(connection)
     drivers.module_of(driver).create_table(driver)

@@ -1,4 +1,4 @@
-"""`atomic`, a block or decorator like Django's, whose messages commit with it."""
+"""`atomic`: a block or decorator like Django's, with messages that commit with the block."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Atomic:
 
         @wraps(function)
         def in_block(*args: Any, **kwargs: Any) -> T:
-            # A new block for each call: other threads may be inside of theirs.
+            # A new block for each call, as other threads may be inside of their blocks.
             with replace(self, _tx=None) as tx:
                 return function(*args, **kwargs, tx=tx)
 

@@ -1,4 +1,4 @@
-"""A connection of Django's that commits the messages of its outboxes with its own COMMIT.
+"""A Django connection whose own COMMIT also commits the messages of its outboxes.
 
 It is a part of a database backend. Django calls the methods here at each step of a transaction,
 and they tell the outermost block. They know nothing about messages.
@@ -20,13 +20,15 @@ class OutboxConnection(BaseDatabaseWrapper):
     `class DatabaseWrapper(OutboxConnection, postgis.base.DatabaseWrapper)`, for example.
     """
 
-    fmq_block: OutermostBlock | None = None  # while an atomic block is open here
+    fmq_block: OutermostBlock | None = None  # the open atomic block, or None
 
     def set_autocommit(
         self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False
     ) -> None:
-        """Switch autocommit. An outermost atomic block begins with this, and comes to be known."""
-        # The only calls with `force...` are those of atomic.
+        """Switch autocommit. Django begins an outermost atomic block with this call, so the block
+        is noted here.
+        """
+        # Only `atomic` passes `force...`.
         begins = force_begin_transaction_with_broken_autocommit and not autocommit
         if begins:
             OutermostBlock.before(self)
@@ -42,12 +44,12 @@ class OutboxConnection(BaseDatabaseWrapper):
         try:
             block.commit(super()._commit, self._undo)
         except BaseException:
-            if block.committed:  # so what waits for on_commit runs, whatever failed since
+            if block.committed:  # run the on_commit functions even if a later step failed
                 self.run_commit_hooks_on_set_autocommit_on = True
             raise
 
     def _undo(self) -> None:
-        """Roll back. Otherwise the next change of autocommit could commit what is left."""
+        """Roll back. Otherwise the next change of autocommit could commit the rest."""
         try:
             self.rollback()
         except Error:
@@ -60,7 +62,7 @@ class OutboxConnection(BaseDatabaseWrapper):
             self._drop()
 
     def close(self) -> None:
-        """Close the connection, and drop the messages: the database rolls back."""
+        """Close the connection, and drop the messages, because the database rolls back."""
         try:
             super().close()
         finally:

@@ -37,8 +37,8 @@ class Marker(models.Model):
     checked_at = Moment(null=True)
 
     class Meta:
-        # Django lacks the types to make this table, and must not flush it: only these rows show
-        # what became of transactions.
+        # Django cannot make this table, for lack of its types, and must not flush it: only these
+        # rows show what became of transactions.
         managed = False
         db_table = TABLE
 

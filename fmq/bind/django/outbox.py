@@ -52,7 +52,8 @@ class DjangoOutbox:
         self._given = engine
         self._using = using
         self._names: dict[str, Any] = {"producer": producer, "check_after": check_after}
-        self.is_late = False  # a block could not register the producer: the next one does before
+        # A block could not register the producer, so it is done before the next block.
+        self.is_late = False
         note_outbox(self, using)
 
     @property
@@ -61,7 +62,7 @@ class DjangoOutbox:
 
     @property
     def store(self) -> str:
-        """The id of the engine's directory."""
+        """Return the UUID of the store."""
         return self._engine.feedback.store
 
     def transaction(self) -> Transaction:
@@ -93,13 +94,13 @@ class DjangoOutbox:
         self._begun(connections[self._using]).give_up()
 
     def before_block(self) -> None:
-        """Register the producer if an earlier block could not do that."""
+        """Register the producer if an earlier block could not do so."""
         if self.is_late:
-            with suppress(Exception):  # sending raises it again
+            with suppress(Exception):  # a send will raise the error again
                 self.register()
 
     def begin(self, connection: Any) -> BoundTransaction:
-        """Return a new transaction for the open block of a connection."""
+        """Return a new transaction for the open block of `connection`."""
         tx = self._begun(connection)
         try:
             tx.warn_of_loss(tx._binding.join())  # type: ignore[attr-defined]
@@ -119,21 +120,22 @@ class DjangoOutbox:
 
 
 class OutboxBinding(JoinedBinding):
-    """One connection of Django's, for one transaction that its atomic blocks begin and end."""
+    """A Django connection, bound to one transaction that its own atomic blocks begin and end."""
 
     ended_by = "outermost block"
-    ends_in_test = False  # whether it ends with the block of the program inside of a TestCase
+    # Whether, inside of a TestCase, it ends with the program's block.
+    ends_in_test = False
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.is_late = False  # only outside of a block it can register the producer
+        self.is_late = False  # the producer can be registered only outside of a block
         database = DjangoDatabase(connection.alias)
         self.check = database.check
         self.purge = database.purge
 
     @cached_property
     def _inner(self) -> Any:
-        """The binding of the driver's connection."""
+        """Return the binding of the driver's connection."""
         return drivers.binding_of(driver_of(self.connection))
 
     @cached_property
@@ -141,7 +143,7 @@ class OutboxBinding(JoinedBinding):
         return str(self._inner.path)
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Write durably that `producer` binds this database, and return where its markers lie."""
+        """Write durably that `producer` binds this database. Return the place of its markers."""
         with self._copied() as other:
             if self.connection.vendor != "sqlite" or not self.connection.in_atomic_block:
                 return str(other.register(store, producer, new=new))
@@ -157,7 +159,7 @@ class OutboxBinding(JoinedBinding):
 
     @contextmanager
     def _copied(self) -> Iterator[Any]:
-        """Give the binding of a driver's connection of its own, which is not in autocommit."""
+        """Return the binding of a separate driver connection, which is not in autocommit."""
         copy = self.connection.copy()
         try:
             with copy.wrap_database_errors:
@@ -167,12 +169,12 @@ class OutboxBinding(JoinedBinding):
             copy.close()
 
     def join(self) -> str:
-        """Note the open transaction. Return a warning if its commit may be lost, or ""."""
+        """Join the open transaction. Return a warning if its commit may be lost; else ""."""
         with self.connection.wrap_database_errors:
             return str(self._inner.join())
 
     def insert_marker(self, store: str, tx_id: str) -> str:
-        """Insert the marker as the last statement, and return where it lies.
+        """Insert the marker as the last statement. Return its place.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
@@ -180,6 +182,6 @@ class OutboxBinding(JoinedBinding):
             return str(self._inner.insert_marker(store, tx_id))
 
     def proves_rollback(self, failed: BaseException) -> bool:
-        """Return whether an error of the connection's COMMIT proves that it did not happen."""
-        # Django raises its own error from the driver's.
+        """Return whether an error of the connection's COMMIT proves that nothing was committed."""
+        # Django raises its own error from the driver's error.
         return bool(self._inner.proves_rollback(failed.__cause__ or failed))

@@ -1,4 +1,4 @@
-"""The outermost atomic block of a connection, and what outboxes send when it commits.
+"""The outermost atomic block of a connection, and the messages that outboxes send when it commits.
 
 It takes the steps of bound transactions in their order around the COMMIT of Django's connection.
 """
@@ -27,7 +27,7 @@ _outboxes: dict[str, list[ref[DjangoOutbox]]] = {}  # by alias
 
 
 def note_outbox(outbox: DjangoOutbox, alias: str) -> None:
-    """Note that an outbox is attached to an alias, for as long as the program has it."""
+    """Attach an outbox to an alias for as long as the program keeps the outbox."""
     _outboxes[alias] = [*_outboxes.get(alias, ()), ref(outbox)]
 
 
@@ -41,7 +41,7 @@ def outboxes_of(alias: str) -> list[DjangoOutbox]:
 
 
 def is_in_block(connection: Any) -> bool:
-    """Return whether a block of the program is open. Those of a TestCase are not."""
+    """Return whether a block of the program is open. Blocks of a TestCase do not count."""
     blocks = connection.atomic_blocks
     return bool(blocks) and not blocks[-1]._from_testcase
 
@@ -56,32 +56,38 @@ class BlockMessages:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be sent, acked or marked."""
+        """Return whether there is nothing to send, ack or mark."""
         buffer = self.tx._buffer
         return not (buffer.messages or buffer.acks or buffer.marks)
 
 
 class OutermostBlock:
-    """What is to be sent if a connection's transaction commits. `atomic` begins and ends that."""
+    """The messages that are sent if a connection's transaction commits. `atomic` begins and ends
+    the transaction.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._messages: dict[DjangoOutbox, BlockMessages] = {}
-        # The open savepoints, the oldest first, and for each how to drop what was sent since.
+        # The open savepoints, the oldest first, each with a function for every outbox that drops
+        # what was sent since.
         self._savepoints: list[tuple[str, dict[BlockMessages, Back]]] = []
-        self.driven_by: object = None  # the binding of a block of ours, which commits by itself
+        # the binding of fmq's own block, which commits without this object
+        self.driven_by: object = None
         self.committed = False
         self._set_savepoint()
         enter(self)
 
     def _set_savepoint(self) -> None:
-        """Set the savepoint that the next marker releases, which shows that no code committed."""
+        """Set the savepoint that the next marker releases. If it is gone by then, other code has
+        committed.
+        """
         if self._connection.vendor == "sqlite":
             self._connection.connection.execute(f"SAVEPOINT {BLOCK_SAVEPOINT}")
 
     @staticmethod
     def before(connection: Any) -> None:
-        """Let outboxes do what they can do only outside of a block."""
+        """Let outboxes do what they can do only before a block begins."""
         for outbox in outboxes_of(connection.alias):
             outbox.before_block()
 
@@ -102,7 +108,7 @@ class OutermostBlock:
         return messages.tx
 
     def _taking(self, store: str | None) -> Transaction | None:
-        """Return the transaction of an outbox of `store`: each block of `atomic` is meant to."""
+        """Return the transaction of an outbox of `store`, so that a send in a block goes to it."""
         if not is_in_block(self._connection) or self.driven_by is not None:
             return None
         for outbox in outboxes_of(self._connection.alias):
@@ -113,12 +119,12 @@ class OutermostBlock:
     # --- savepoints -------------------------------------------------------------------------------
 
     def note_savepoint(self, sid: str) -> None:
-        """Note that a savepoint was set."""
+        """Note a savepoint that was set."""
         backs = {each: each.tx.savepoint() for each in self._messages.values()}
         self._savepoints.append((sid, backs))
 
     def roll_back_to(self, sid: str) -> None:
-        """Drop what was sent since the savepoint was set, as its rows are gone."""
+        """Drop the messages sent since the savepoint, because their rows are gone."""
         place = self._place_of(sid)
         if place is None:
             return
@@ -130,7 +136,7 @@ class OutermostBlock:
             self._drop(self._take_those_of_test())
 
     def release(self, sid: str, release: Step, undo: Step) -> None:
-        """Release a savepoint. In a TestCase the outermost block of the program is one, too."""
+        """Release a savepoint. In a TestCase the program's outermost block is a savepoint, too."""
         place = self._place_of(sid)
         if self._is_at_test():
             self._commit(self._take_those_of_test(), release, undo)
@@ -140,7 +146,7 @@ class OutermostBlock:
             del self._savepoints[place:]
 
     def _place_of(self, sid: str) -> int | None:
-        """Return the place of the last savepoint of this name, as a name may be used again."""
+        """Return the index of the last savepoint with this name, as names may repeat."""
         names = [each for each, _ in self._savepoints]
         return len(names) - 1 - names[::-1].index(sid) if sid in names else None
 
@@ -150,13 +156,17 @@ class OutermostBlock:
         return bool(blocks) and blocks[-1]._from_testcase
 
     def _shows_its_end_in_test(self) -> bool:
-        """Return whether the outermost block of the program is a savepoint, or Django's own."""
+        """Return whether the program's outermost block is a savepoint, or a block of Django
+        itself.
+        """
         blocks = self._connection.atomic_blocks
         program = next(at for at, each in enumerate(blocks) if not each._from_testcase)
         return program == 0 or self._connection.savepoint_ids[program - 1] is not None
 
     def _take_those_of_test(self) -> list[BlockMessages]:
-        """Remove and return those that end with the block of the program, by fmq.testing.outbox."""
+        """Remove and return the messages that end with the program's block, as fmq.testing.outbox
+        wants.
+        """
         found = {key: each for key, each in self._messages.items() if each.binding.ends_in_test}
         for key in found:
             del self._messages[key]
@@ -165,7 +175,7 @@ class OutermostBlock:
     # --- the end ----------------------------------------------------------------------------------
 
     def commit(self, commit: Step, undo: Step) -> None:
-        """Commit the messages with `commit`, that of the connection. `undo` rolls that back.
+        """Commit the messages together with `commit`, the connection's own. `undo` rolls back.
 
         Raises InDoubt if `commit` failed and may have happened all the same.
         """
@@ -202,12 +212,15 @@ class OutermostBlock:
                 each.tx.confirm()
             except BaseException:
                 for other in sending[number + 1 :]:
-                    with suppress(Exception):  # the database has committed: a checker decides
+                    # the database has committed, so a checker will decide
+                    with suppress(Exception):
                         other.tx.confirm()
                 raise
 
     def _failed(self, sending: list[BlockMessages], failed: BaseException, undo: Step) -> None:
-        """End the messages after a COMMIT that raised. Raises InDoubt if it may have happened."""
+        """End the messages after a COMMIT that raised. Raises InDoubt if the COMMIT may have
+        happened.
+        """
         certain = sending[0].binding.proves_rollback(failed)
         undo()
         if certain:
@@ -219,7 +232,7 @@ class OutermostBlock:
                 raise doubt from failed
 
     def drop(self) -> None:
-        """Drop all messages: the database rolls back."""
+        """Drop all messages, because the database rolls back."""
         leave(self)
         sending, self._messages = [*self._messages.values()], {}
         self._drop(sending)
@@ -227,13 +240,14 @@ class OutermostBlock:
     def _drop(self, sending: list[BlockMessages]) -> None:
         for each in sending:
             if each.tx.phase in (Phase.OPEN, Phase.PREPARED):
-                # What fails here leaves it undecided at worst: no marker was committed.
+                # At worst the transaction stays undecided. No marker was committed, so a checker
+                # rolls it back.
                 with suppress(Exception):
                     each.tx.give_up()
 
 
 def block_of(connection: Any) -> OutermostBlock:
-    """Return the open block of a connection. Raises BindError if an outbox cannot use it."""
+    """Return the open block of `connection`. Raises BindError if an outbox cannot use it."""
     where = f"database alias {connection.alias!r}"
     if not hasattr(connection, "fmq_block"):
         raise BindError(

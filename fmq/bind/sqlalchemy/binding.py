@@ -30,7 +30,7 @@ from fmq.bind.sqlalchemy.database import SqlAlchemyDatabase
 
 
 class SqlAlchemyBinding:
-    """One session or connection, for one transaction that a block begins and ends."""
+    """One session or connection, for one transaction that fmq's block begins and ends."""
 
     def __init__(self, bound: Session | Connection | scoped_session[Any]) -> None:
         self._bound: Session | Connection = bound() if isinstance(bound, scoped_session) else bound
@@ -41,9 +41,8 @@ class SqlAlchemyBinding:
         self._certain = False
         self.path = self._marker.database.path
         self.register = self._marker.database.register
-        self.check = (
-            self._marker.database.check
-        )  # a method of the database, because the checkers keep it
+        # A method of the database, so that checkers do not keep this binding alive.
+        self.check = self._marker.database.check
         self.purge = self._marker.database.purge
 
     def begin(self) -> str:
@@ -75,14 +74,14 @@ class SqlAlchemyBinding:
         if isinstance(bound, Session):
             bound.flush()
         while nested := bound.get_nested_transaction():
-            nested.commit()  # the marker is at the outermost level
+            nested.commit()  # insert the marker outside of all savepoints
         return self._marker.insert_marker(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
         """Commit. If that fails, remember whether the error proves a rollback."""
         if isinstance(self._bound, Session):
-            # Runs after all listeners of the program. If one of them swallows an error, PostgreSQL
-            # rolls back at COMMIT, and reports success. SQLite may have rolled back at once.
+            # Run after all listeners of the program. If one of them swallows an error, PostgreSQL
+            # rolls back at COMMIT and reports success. SQLite may have rolled back at once.
             event.listen(self._bound, "before_commit", self._marker.check_alive)
         try:
             self._bound.commit()
@@ -93,7 +92,7 @@ class SqlAlchemyBinding:
             raise
 
     def rolled_back_for_sure(self) -> bool:
-        """Return whether it is certain that a commit that raised did not happen."""
+        """Return whether a commit that raised certainly did not happen."""
         return self._certain
 
     def rollback(self) -> None:
@@ -114,18 +113,18 @@ class SqlAlchemyBinding:
                 event.remove(self._bound, name, listener)
 
 
-# What libpq calls a transaction in which no statement has failed; psycopg tells it without asking.
+# libpq's number for a transaction without a failed statement. psycopg knows it without asking.
 IN_TRANSACTION = 2
 
 
 class TransactionMarker:
-    """Inserts the marker of one transaction, which a block or its session begins and ends."""
+    """Inserts the marker of one transaction, which a block or a session begins and ends."""
 
     def __init__(self, database: SqlAlchemyDatabase) -> None:
         self.database = database
         self._beginning = Beginning(0, "", "")
         self._tx_id = ""
-        self._has_savepoint = False  # the savepoint of the block was set, in SQLite
+        self._has_savepoint = False  # in SQLite: the block's savepoint is set
         self._elsewhere = False
         self._root: Any = None
         self._driver: Any = None
@@ -133,12 +132,12 @@ class TransactionMarker:
     def note_connection(
         self, session: Session, transaction: SessionTransaction, connection: Connection
     ) -> None:
-        """Note whether a connection that the session begins on leads to another database."""
+        """Note whether the session has begun on a connection to another database."""
         if connection.dialect is not self.database.engine.dialect:
             self._elsewhere = True
 
     def begin(self, connection: Connection) -> str:
-        """Begin in the driver, too. Return a warning if commits may be lost, or "".
+        """Begin in the driver, too. Return a warning if commits may be lost; else "".
 
         By itself sqlite3 begins only at the first statement that writes. A savepoint released
         before that would commit.
@@ -152,7 +151,7 @@ class TransactionMarker:
         return loss
 
     def note_beginning(self, connection: Connection) -> str:
-        """Note what the marker needs. Return a warning if commits may be lost, or "".
+        """Read what the marker needs. Return a warning if commits may be lost; else "".
 
         Raises BindError for a connection in autocommit.
         """
@@ -161,7 +160,7 @@ class TransactionMarker:
         if dialect is SQLITE and getattr(driver, "autocommit", None) is True:
             raise made_with_autocommit(path, True)
         each = connection.dialect.detect_autocommit_setting(driver)
-        # In SQLite a hook of the program may have begun a transaction.
+        # In SQLite, a hook of the program may have begun a transaction already.
         if each and not (dialect is SQLITE and _driver_of(connection).in_transaction):
             raise in_autocommit(path)
         self._beginning = dialect.begin(connection.exec_driver_sql, path)
@@ -186,14 +185,15 @@ class TransactionMarker:
         return inserted.schema
 
     def check_alive(self, session: Session) -> None:
-        """Raise unless what the session has done since the marker can still be committed."""
+        """Raise unless everything that the session did since the marker can still be committed."""
         connection = session.connection()
         driver = _driver_of(connection)
         if self._has_savepoint and not driver.in_transaction:
             raise transaction_ended(self.database.path, self._tx_id)
         status = getattr(getattr(driver, "info", None), "transaction_status", None)
         if not self._has_savepoint and status != IN_TRANSACTION:
-            connection.exec_driver_sql("SELECT 1")  # raises the database's own error
+            # if the transaction failed, this raises the database's error
+            connection.exec_driver_sql("SELECT 1")
 
     def _release_savepoint(self, connection: Connection, tx_id: str) -> None:
         try:
@@ -204,15 +204,16 @@ class TransactionMarker:
             raise
 
     def rolled_back_for_sure(self, error: BaseException) -> bool:
-        """Return whether it is certain that a commit that raised did not happen."""
+        """Return whether a commit that raised certainly did not happen."""
         if self._root is not None and self._root.is_active:
-            return True  # COMMIT was not tried, because a listener failed before it
+            return True  # a listener failed before COMMIT, so that was not tried
         return self.proves_rollback(getattr(error, "orig", None))
 
     def proves_rollback(self, error: BaseException | None) -> bool:
-        """Return whether the driver's error of COMMIT proves that it did not happen."""
+        """Return whether the driver's error of COMMIT proves that nothing was committed."""
         if self.database.dialect is SQLITE:
-            return bool(self._driver.in_transaction)  # still open, so it has not committed
+            # a transaction that is still open has not committed
+            return bool(self._driver.in_transaction)
         if self.database.dialect is POSTGRES:
             # `sqlstate` in most drivers, `pgcode` in psycopg2.
             state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
@@ -221,7 +222,7 @@ class TransactionMarker:
 
 
 def database_of(given: Session | scoped_session[Any] | Connection | Engine) -> SqlAlchemyDatabase:
-    """Return the database of a session, connection or engine, also of asyncio's.
+    """Return the database of a session, connection or engine, blocking or asyncio.
 
     Raises BindError if a session has none, or works on a connection that it was given.
     """
@@ -253,7 +254,7 @@ def _driver_of(connection: Connection) -> Any:
 
 
 def create_table(bound: Session | scoped_session[Any] | Connection | Engine) -> None:
-    """Make the marker table if it is not there, on a new connection."""
+    """Make the marker table, on a new connection, if it does not exist."""
     database_of(bound).create_table()
 
 
@@ -271,7 +272,7 @@ def binding(bound: Any) -> Binding:
     """Return the binding of a session or connection, or of a bridge to one of asyncio."""
     if hasattr(bound, "run_sync"):
         from fmq.bind.sqlalchemy.on_loop import (
-            AsyncSqlAlchemyBinding,  # here: asyncio is slow to import
+            AsyncSqlAlchemyBinding,  # imported here, because asyncio is slow to import
         )
 
         return AsyncSqlAlchemyBinding(bound)

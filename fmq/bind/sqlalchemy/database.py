@@ -1,4 +1,4 @@
-"""Insert a marker, ask and purge in a database that an engine of SQLAlchemy reaches."""
+"""Inserts a marker, asks and purges in a database of a SQLAlchemy engine."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ from fmq.feedback.question import Question
 T = TypeVar("T")
 
 DIALECTS = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL}
-DEADLINE = bindparam("deadline", type_=BigInteger)  # SQLAlchemy would send an int as one of 32 bits
+# without the type, SQLAlchemy would send 32 bits
+DEADLINE = bindparam("deadline", type_=BigInteger)
 
 _PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
 
 
 class MarkerPlace(NamedTuple):
-    """What PostgreSQL returns for a new marker. The other dialects return nothing."""
+    """The values that PostgreSQL returns for a new marker. Other databases return none."""
 
-    began: str  # when its transaction began
-    schema: str  # where it lies
+    began: str  # when the marker's transaction began
+    schema: str  # the schema of the table with the marker
 
 
 class SqlAlchemyDatabase:
-    """The database of an engine. It keeps none of that engine's connections."""
+    """The database of an engine. It keeps none of the engine's connections."""
 
     def __init__(self, engine: Engine) -> None:
         self.dialect = dialect_named(engine.dialect.name)
@@ -59,15 +60,15 @@ class SqlAlchemyDatabase:
 
     @cached_property
     def _own(self) -> Engine:
-        # The user's pool may be disposed of. Or it may be empty, because the transaction in
-        # question holds its last connection. A recreated pool keeps the hooks for connecting.
+        # The user's pool may be disposed of. Or its last connection may belong to the transaction
+        # in question. A recreated pool keeps the hooks that run when it connects.
         return create_engine(self.engine.url, pool=self.engine.pool.recreate())
 
     def on_new_connection(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a new connection, which is then closed, and return its result."""
         if self.engine.dialect.is_async:
             from fmq.bind.sqlalchemy.on_loop import (
-                on_new_connection,  # here: asyncio is slow to import
+                on_new_connection,  # imported here, because asyncio is slow to import
             )
 
             return on_new_connection(self.engine, work)
@@ -86,7 +87,7 @@ class SqlAlchemyDatabase:
 
     @property
     def path(self) -> str:
-        """The name of the database, where possible the same as for a connection of its driver."""
+        """Return the name of the database, if possible as a connection of its driver would."""
         if self.engine not in _PATHS:
             _PATHS[self.engine] = self.on_new_connection(
                 lambda connection: _path_of(connection, self.dialect)
@@ -139,7 +140,7 @@ class SqlAlchemyDatabase:
             raise
         except DBAPIError as error:
             if _is_busy(error.orig):
-                return "unknown"  # perhaps the producer's transaction is still open
+                return "unknown"  # the producer's transaction may still be open
             raise Unreachable(str(error.orig)) from error
 
     def _fence(self, connection: Connection, question: Question) -> Answer:
@@ -159,13 +160,14 @@ class SqlAlchemyDatabase:
             return "rollback"
         # The key was taken. Its row is read in a new transaction.
         with connection.begin():
-            connection.execute(text(say.seen), key)  # its sync covers the producer's commit, too
+            # this commit's sync covers the producer's commit, too
+            connection.execute(text(say.seen), key)
             state = connection.scalar(text(say.look), key)
         return "commit" if state == "C" else "rollback" if state == "R" else "unknown"
 
     @contextmanager
     def _checking_table(self) -> Iterator[None]:
-        """Raise NoMarkerTable in the place of an error of a statement that lacked the table."""
+        """Raise NoMarkerTable if a statement failed for lack of the table."""
         try:
             yield
         except (OperationalError, ProgrammingError):
@@ -176,10 +178,11 @@ class SqlAlchemyDatabase:
     def _has_table(self) -> bool:
         with suppress(DBAPIError):
             return self.on_new_connection(lambda own: inspect(own).has_table(TABLE))
-        return True  # it cannot be asked now, so the table is not the reason
+        # That cannot be asked now, so do not blame the table.
+        return True
 
     def create_table(self) -> None:
-        """Make the marker table if it is not there."""
+        """Make the marker table if it does not exist."""
         if not self.on_new_connection(lambda own: inspect(own).has_table(TABLE)):
             self.in_new_transaction(lambda own: own.execute(text(DDL[self.dialect.ddl])))
 
@@ -198,7 +201,7 @@ BUSY_ERRORS = ("55P03", "40P01", "40001", "57014", 1205, 1213)
 
 
 def _is_busy(error: BaseException | None) -> bool:
-    """Return whether a driver's error says that another transaction is in the way now."""
+    """Return whether a driver's error means that another transaction is in the way."""
     # `sqlstate` in most drivers, `pgcode` in psycopg2, the first argument in drivers of MySQL.
     said = [getattr(error, "sqlstate", None), getattr(error, "pgcode", None)]
     said += [*getattr(error, "args", ())][:1]
@@ -206,10 +209,10 @@ def _is_busy(error: BaseException | None) -> bool:
 
 
 def database_at(address: Any) -> SqlAlchemyDatabase:
-    """Return the database of a SQLAlchemy URL or engine. Raises BadOption for others, and
+    """Return the database of a SQLAlchemy URL or engine. Raises BadOption for other values, and
     ImportError without the driver.
     """
-    address = getattr(address, "sync_engine", address)  # of an engine of asyncio
+    address = getattr(address, "sync_engine", address)  # the engine inside an asyncio engine
     if isinstance(address, Engine):
         return SqlAlchemyDatabase(address)
     try:
@@ -235,7 +238,7 @@ class _Cursor:
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect that SQLAlchemy calls `name`. Raises BindError for others."""
+    """Return the dialect that SQLAlchemy calls `name`. Raises BindError if fmq has none."""
     if name not in DIALECTS:
         raise BindError(
             f"a database of kind {name!r} cannot be bound; these can: {', '.join(DIALECTS)}. "
@@ -252,6 +255,6 @@ def _path_of(connection: Connection, dialect: Dialect) -> str:
     place: Any = url.host, url.port, url.database
     info: Any = getattr(connection.connection.driver_connection, "info", None)
     if dialect is POSTGRES and hasattr(info, "dbname"):
-        place = info.host, info.port, info.dbname  # psycopg knows what the URL leaves out
+        place = info.host, info.port, info.dbname  # psycopg knows the parts that the URL leaves out
     host, port, name = place
     return f"{url.get_backend_name()}://{host or ''}{f':{port}' if port else ''}/{name or ''}"

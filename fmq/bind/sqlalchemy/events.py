@@ -1,4 +1,4 @@
-"""An outbox for sessions of SQLAlchemy: it sends a session's messages when that session commits."""
+"""An outbox for SQLAlchemy sessions: it sends a session's messages when the session commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fmq.tx.buffer import Phase
 from fmq.tx.running import enter, leave
 from fmq.tx.transaction import Transaction
 
-FLUSHES_MAX = 100  # SQLAlchemy itself tries as often, and then raises
+FLUSHES_MAX = 100  # SQLAlchemy flushes as often before it raises
 
 
 def attach(
@@ -46,7 +46,7 @@ def attach(
 
 
 def _refuse_others(sessions: object) -> None:
-    """Raise BindError if `sessions` is not a session, or a maker of sessions."""
+    """Raise BindError if `sessions` is neither a session nor a maker of sessions."""
     of_class = isinstance(sessions, type) and issubclass(sessions, Session)
     if not of_class and not isinstance(sessions, (sessionmaker, scoped_session, Session)):
         found = type(sessions)
@@ -59,7 +59,7 @@ def _refuse_others(sessions: object) -> None:
 
 
 class Outbox:
-    """Holds the messages of sessions until these commit, and then sends them. `attach` makes it."""
+    """Holds messages of sessions, and sends them when the sessions commit. `attach` makes it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Outbox:
         _refuse_others(sessions)
         example = sessions if isinstance(sessions, Session) else sessions()
         self._database = database = database_of(example)
-        # Register the producer now. Later an open session could lock the table against that.
+        # Register the producer now: later, an open session could lock the table.
         engine.transaction(**self._names, bind=SessionBinding(TransactionMarker(database), example))
         event.listen(database.engine, "handle_error", self._failed)
         event.listen(database.engine, "commit", self._committing)
@@ -155,7 +155,7 @@ class Outbox:
             self._messages_of(statement.session).has_changed = True
 
     def _after_soft_rollback(self, session: Session, previous: SessionTransaction) -> None:
-        # A flush that fails rolls back the savepoint around it, but the event names the flush only.
+        # A flush that fails rolls back the savepoint around it, but the event names only the flush.
         rolled_back: SessionTransaction | None = previous
         while rolled_back is not None and not rolled_back.nested:
             rolled_back = rolled_back.parent
@@ -164,15 +164,15 @@ class Outbox:
 
     def _before_commit(self, session: Session) -> None:
         if session.in_nested_transaction():
-            return  # it is only a savepoint
-        _flush(session)  # now, because the flush events of the program may send
+            return  # only a savepoint ended
+        _flush(session)  # flush now, because flush events of the program may send messages
         messages = self._messages_of(session)
         messages.closing = True
         tx = messages.tx
         if tx is None:
             return
         if not _sends(tx):
-            tx.give_up()  # nothing is prepared, so sending with it later must fail
+            tx.give_up()  # nothing is prepared, so a later send must fail
             messages.tx = None
             return
         connection = session.connection()
@@ -184,7 +184,9 @@ class Outbox:
             self._messages_of(session).committed = True
 
     def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
-        """End the messages, too. That the session rolled back does not prove that COMMIT failed."""
+        """End the messages, too. A session that rolled back does not prove that its COMMIT
+        failed.
+        """
         if transaction.parent is None:
             messages = self._messages_of(session)
             del session.info[self]
@@ -192,12 +194,14 @@ class Outbox:
             messages.end()
 
     def _committing(self, connection: Connection) -> None:
-        """Refuse a COMMIT that did not pass `_before_commit`, as it would lose the messages."""
+        """Refuse a COMMIT that did not pass `_before_commit`, because it would lose the
+        messages.
+        """
         messages = self._working.get(connection)
         tx = messages.tx if messages is not None else None
         if tx is None or tx.phase is not Phase.OPEN or not _sends(tx):
             return
-        # Otherwise SQLAlchemy returns the connection to its pool with the transaction open.
+        # Without it SQLAlchemy would return the connection to its pool with the transaction open.
         connection.dialect.do_rollback(connection.connection)
         raise BindError(
             f"{self._database.path}: this commit is not that of the session itself, or a savepoint "
@@ -213,7 +217,7 @@ class Outbox:
         tx, error = messages.tx, context.original_exception
         if tx is None or tx.phase is not Phase.PREPARED:
             return None
-        messages.failed = True  # so that `end` asks the database, unless it is asked here
+        messages.failed = True  # let `end` ask the database, unless that is done here
         if context.statement is not None or messages.marker.proves_rollback(error):
             return None
         return tx.in_doubt(error)
@@ -236,20 +240,23 @@ class _SessionMessages:
 
     def __init__(self, marker: TransactionMarker, outbox: Outbox, session: Session) -> None:
         self._outbox = outbox
-        self._session = ref(session)  # one that is dropped gives its connection back at once
+        # A weak reference: a session that the program drops returns its connection at once.
+        self._session = ref(session)
         self.marker = marker
         self.tx: BoundTransaction | None = None
         self.drop_all: Callable[[], None] = lambda: None
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
         self.failed = (
-            False  # a statement failed after the marker, so COMMIT's result proves nothing
+            # whether a statement failed after the marker, so that COMMIT's result proves nothing
+            False
         )
         self.committed = False
-        self.closing = False  # the commit has begun: a first message comes too late
-        self.has_changed = False  # rows, by a flush or a statement
+        self.closing = False  # whether the commit has begun, so that a first message is too late
+        self.has_changed = False  # whether a flush or a statement changed rows
 
     def _taking(self, store: str | None) -> Transaction | None:
-        """Return the session's transaction if the program has begun it, or has changed something.
+        """Return the transaction of a session that has begun or changed something, so that a send
+        goes to it.
 
         SQLAlchemy begins one for a read, too. Often nothing commits that, so what is sent in it
         would be lost.
@@ -275,7 +282,7 @@ class _SessionMessages:
         )
 
     def back_to(self, savepoint: SessionTransaction) -> None:
-        """Drop the messages that were sent since `savepoint`, which was rolled back.
+        """Drop the messages sent since `savepoint`, which was rolled back.
 
         It may have been set before the first message. It may be rolled back more than once.
         """
@@ -285,10 +292,10 @@ class _SessionMessages:
         names = [*self.savepoints]
         later = names[names.index(savepoint) + 1 :] if savepoint in self.savepoints else names
         for each in later:
-            self.savepoints[each] = _nothing  # it is gone with the outer one
+            self.savepoints[each] = _nothing  # the outer savepoint's end removed it
 
     def end(self) -> None:
-        """Confirm, roll back or ask, as the session's transaction has ended."""
+        """Confirm, roll back or ask, according to how the session's transaction ended."""
         tx = self.tx
         if tx is None:
             return
@@ -301,7 +308,7 @@ class _SessionMessages:
 
 
 class SessionBinding(JoinedBinding):
-    """The binding of a session that begins and commits by itself."""
+    """The binding of a session that begins and commits on its own."""
 
     ended_by = "session"
 
@@ -320,7 +327,7 @@ class SessionBinding(JoinedBinding):
 
 
 def _nothing() -> None:
-    """Do nothing, for a savepoint that is gone already."""
+    """Do nothing, because the savepoint does not exist any more."""
 
 
 def _sends(tx: Transaction) -> bool:
@@ -328,7 +335,7 @@ def _sends(tx: Transaction) -> bool:
 
 
 def _flush(session: Session) -> None:
-    """Flush all that the session holds, also what its flush events add."""
+    """Flush the session until its flush events add nothing more."""
     for _ in range(FLUSHES_MAX):
         if not (session.new or session.dirty or session.deleted):
             break
@@ -336,7 +343,9 @@ def _flush(session: Session) -> None:
 
 
 def _begin_before(connection: Connection, name: str) -> None:
-    """Begin before a savepoint. Otherwise sqlite3 commits when the savepoint is released."""
+    """Begin a transaction before a savepoint. Otherwise sqlite3 commits when the savepoint is
+    released.
+    """
     driver: Any = connection.connection.dbapi_connection
     if not driver.in_transaction:
         connection.exec_driver_sql("BEGIN")

@@ -1,4 +1,4 @@
-"""Bind SQLAlchemy's asyncio sessions and connections, whose steps run on their loop."""
+"""Binds SQLAlchemy's asyncio sessions and connections. Their steps run on their event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class AsyncSqlAlchemyBinding:
-    """An AsyncSession or AsyncConnection. Each step is one call on its loop."""
+    """An AsyncSession or AsyncConnection. Each step is one call on its event loop."""
 
     def __init__(self, bridge: Any) -> None:
-        """Bind what `bridge`, one of fmq/bind/on_loop.py, leads to."""
+        """Bind the session or connection of `bridge`, from fmq/bind/on_loop.py."""
         self._run = bridge.run_sync
         self._inner = inner = cast(SqlAlchemyBinding, self._run(SqlAlchemyBinding))
         self.path = inner.path

@@ -33,7 +33,7 @@ ASCII: dict[str, Any] = {"charset": "ascii", "collation": "ascii_bin"}
 
 
 def marker_table(metadata: MetaData) -> Table:
-    """Add the marker table to `metadata`, for `create_all` and autogenerate, and return it."""
+    """Add the marker table to `metadata`, for `create_all` and autogenerate. Return the table."""
     return Table(
         TABLE,
         metadata,
@@ -63,7 +63,7 @@ def _time() -> TypeEngine[Any]:
 
 
 class _Now(FunctionElement[Any]):
-    """The default of created_at: the time now, in the SQL of each dialect."""
+    """The default of created_at: the present time, in the SQL of each dialect."""
 
     inherit_cache = True
 

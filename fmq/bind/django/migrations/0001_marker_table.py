@@ -20,7 +20,7 @@ def make_table(apps: object, schema_editor: Any) -> None:
 
 
 def drop_table(apps: object, schema_editor: Any) -> None:
-    """Drop the table."""
+    """Drop the marker table."""
     if schema_editor.connection.vendor in DIALECTS:
         schema_editor.execute(f"DROP TABLE {TABLE}")
 

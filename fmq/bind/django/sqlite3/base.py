@@ -6,4 +6,4 @@ from fmq.bind.django.connection import OutboxConnection
 
 
 class DatabaseWrapper(OutboxConnection, base.DatabaseWrapper):
-    """A connection to SQLite, under the name by which Django looks for it."""
+    """A connection to SQLite. Django looks for a class with this name."""
