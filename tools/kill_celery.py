@@ -158,7 +158,7 @@ def _until(run: Run, more_than: int) -> None:
 
 
 def run(directory: Path, kills: int, seed: int) -> str:
-    """Return what happened; raise AssertionError if a task was lost, or made up."""
+    """Return what happened. Raises AssertionError if a task was lost, or made up."""
     random = Random(seed)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as name:

@@ -86,9 +86,8 @@ def key_of(store: str, tx_id: str) -> dict[str, Any]:
     return {"store": store, "tx_id": tx_id}
 
 
-PURGED_AT_ONCE = (
-    1000  # rows in one transaction, so that the user's program waits for no more than that
-)
+# Rows in one transaction, so that the user's program waits for no more than that.
+PURGED_AT_ONCE = 1000
 
 
 def purge(

@@ -60,9 +60,8 @@ class Replay:
         self.part_size = 0
         # an exception that stopped the replay in the middle of an append
         self.interrupted_by: BaseException | None = None
-        self._zeros_in: tuple[int, int] | None = (
-            None  # the identity of a file in which only zeros follow the last append
-        )
+        # The identity of a file in which only zeros follow the last append.
+        self._zeros_in: tuple[int, int] | None = None
         self.first = segments[0].base  # the base of the oldest segment in the directory
         if checkpoint is None:
             self._begin_at_first_segment()

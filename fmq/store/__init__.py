@@ -1,1 +1,3 @@
-"""Bytes and files: records, segments, the journal, indexes. Knows kinds, not what they mean."""
+"""Bytes and files: records, segments, the journal, indexes. This room knows the kinds of records,
+and not their meaning.
+"""

@@ -1,4 +1,4 @@
-"""Messages that were read: consecutive ones of one queue, as bodies or as Message objects.
+"""Consecutive messages of one queue that were read, as bodies or as Message objects.
 
 Bodies are cut out of their records when the batch is made, and their checksums are verified.
 `Message` objects are built only when they are asked for: building one costs more than reading it.
@@ -18,7 +18,7 @@ from fmq.store.window import UNREADABLE, Window, refused
 
 
 class Stretch(NamedTuple):
-    """Runs of a batch that are in the same window."""
+    """Runs of a batch whose records are in one window."""
 
     places: list[int]
     """Where in the segment the publishing records lie."""
@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
     def messages(
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
-        """Return `bodies` as messages from the offset `low` on, of the run at `place`; raise
+        """Return `bodies` as messages from the offset `low` on, of the run at `place`. Raises
         Damaged or NewerFormat.
         """
         window = self.window
@@ -54,7 +54,7 @@ class Stretch(NamedTuple):
 
 
 class Runs(Protocol):
-    """What a batch builds its messages from: a Stretch, or a run in memory."""
+    """The interface from which a batch builds its messages: a Stretch, or a run in memory."""
 
     @property
     def places(self) -> Sequence[int]: ...
@@ -92,7 +92,7 @@ class Batch:
         runs: Sequence[Runs],
         seed: int,
     ) -> None:
-        """`runs` make messages of `bodies`; the first run begins at the offset `first`."""
+        """`runs` turn `bodies` into messages. The first run begins at the offset `first`."""
         self._topic = topic
         self._queue = queue
         self._offset = offset
@@ -101,7 +101,7 @@ class Batch:
         self._runs = runs
         self._seed = seed
         self._messages: list[Message] | None = None
-        self._given = 0  # messages below this offset are in the hands of a caller
+        self._given = 0  # a caller has been given the messages below this offset
 
     @property
     def topic(self) -> str:
@@ -139,7 +139,7 @@ class Batch:
 
     @property
     def is_built(self) -> bool:
-        """Whether the messages are made, so that `messages` raises nothing."""
+        """Return whether the messages are built, so that `messages` raises nothing."""
         return self._messages is not None
 
     @property
@@ -163,8 +163,8 @@ class Batch:
                 first += count
 
     def sound(self) -> Batch:
-        """Return the messages before the first run that cannot be read, at least one; raise Damaged
-        or NewerFormat.
+        """Return the messages before the first run that cannot be read, and at least one. Raises
+        Damaged or NewerFormat.
         """
         messages: list[Message] = []
         try:
@@ -177,8 +177,8 @@ class Batch:
         return batch
 
     def messages_from(self, offset: int, limit: int) -> list[Message]:
-        """Return the messages that `part` would hold. Use those that are built, unless a caller has
-        them.
+        """Return the messages that `part` would hold. Reuse built ones, unless a caller has them
+        and may change them.
         """
         built = self._messages
         if built is None or offset < self._given:
@@ -189,8 +189,8 @@ class Batch:
         return found
 
     def part(self, offset: int, limit: int) -> Batch:
-        """Return a batch of the messages from `offset` on, at most `limit`. Its list and headers
-        are its own: a caller may change them.
+        """Return a batch of at most `limit` messages from `offset` on, with its own list and
+        headers, which a caller may change.
         """
         low = offset - self._offset
         assert 0 <= low < len(self._bodies)

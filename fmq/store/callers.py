@@ -1,4 +1,4 @@
-"""Who waits for a write of the commit queue: a thread that sleeps, or a callback.
+"""The callers that wait for a write of the commit queue: a sleeping thread, or a callback.
 
 Nothing else in fmq knows how a caller waits. Each is told once what became of its append.
 """
@@ -15,7 +15,7 @@ Then = Callable[[BaseException | None], None]
 
 
 class Callback:
-    """A caller that is called once its append is durable, or the engine has failed."""
+    """A function that is called once its append is durable, or the engine has failed."""
 
     __slots__ = ("_then",)
 
@@ -23,14 +23,15 @@ class Callback:
         self._then: Then | None = then
 
     def serve(self, failure: BaseException | None) -> None:
-        """Call it, once. Under the engine's lock."""
+        """Call the function, once. The caller holds the engine's lock."""
         then, self._then = self._then, None
         if then is not None:
             then(failure)
 
 
 class Waiter:
-    """A thread that waits for its append to be durable; or the committer, which waits to lead.
+    """A thread that waits for its append to become durable; or the committer, which waits for the
+    lead.
 
     It sleeps on a lock of its own, so it is woken only when it is served or leads.
     """
@@ -45,21 +46,21 @@ class Waiter:
         self.leads = False
 
     def serve(self, failure: BaseException | None) -> None:
-        """Wake it, with what became of its append. Under the engine's lock."""
+        """Wake the thread, with the outcome of its append. The caller holds the engine's lock."""
         self.failed = failure is not None
         self.thread = 0  # it may call again before it is taken out of the queue
         self.wake()
 
     def wake(self) -> None:
-        """Wake it, unless it was woken before. Under the engine's lock."""
+        """Wake the thread, unless it was woken before. The caller holds the engine's lock."""
         if self.lock.locked():
             self.lock.release()
 
 
 class Suspends(Protocol):
-    """A call that is suspended where it would wait, so that its thread goes on: of an event
-    loop.
-    """
+    """A call on an event loop that is suspended instead of waiting, so that its thread goes on."""
 
     def until_called(self, begin: Callable[[Then], T]) -> tuple[T, BaseException | None]:
-        """Call `begin` with a callback, and wait for that. Return what both were given."""
+        """Call `begin` with a callback, and wait for the callback. Return the result of `begin`,
+        and the callback's argument.
+        """

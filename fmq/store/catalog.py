@@ -1,4 +1,5 @@
-"""The indexes of the sealed segments: which segment holds what, and the indexes that are in memory.
+"""The indexes of the sealed segments: which segment holds which messages, and which indexes are in
+memory.
 
 Opening a directory reads none of them. The first look below the segment being written reads the
 front of each index file, which lists its lanes. Entries are loaded when a message is wanted, and
@@ -38,16 +39,16 @@ from fmq.store.segment import segment_name
 SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
 LOADED_MAX = 8
-KEYS_MAX = 1 << 22  # 16 MiB; the keys of older segments are read again for each look
-RUN_KEYS = 1 << 13  # how many are sorted at once: other threads wait meanwhile
+KEYS_MAX = 1 << 22  # 16 MiB; keys of older segments are read from the files at each lookup
+RUN_KEYS = 1 << 13  # keys that are sorted in one step, during which other threads wait
 
 Rebuild = Callable[[int], SegmentIndex]
 P = TypeVar("P")
-_base_of = itemgetter(1)  # of a pair in _lanes
+_base_of = itemgetter(1)  # the base, in a pair of _lanes
 
 
 class Catalog:
-    """The indexes of the sealed segments of one directory. Safe for threads."""
+    """The indexes of the sealed segments of one directory. Any thread may call it."""
 
     def __init__(
         self, directory: Directory, store: bytes, rebuild: Rebuild, keys_max: int = KEYS_MAX
@@ -56,20 +57,21 @@ class Catalog:
         self._store = store
         self._rebuild = rebuild
         self.lock = OwnedLock()
-        # Held while a decision is looked for. No other call takes it.
+        # Held while a decision is searched for. No other call takes this lock.
         self.looking = threading.Lock()
         self._bases: list[int] = []
         self._chains: dict[int, int] = {}
         self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
-        self._keys: dict[int, list[array[int]]] = {}  # the keys of the decisions, in sorted parts
+        # the keys of the decisions in each segment, in sorted parts
+        self._keys: dict[int, list[array[int]]] = {}
         self._keys_max = keys_max
         self._kept_keys = 0
         # For each queue, pairs of first offset and base, in order. A pair is added in one step, and
-        # an interrupted call is repeated: so no pair is missing, and none is there twice.
+        # an interrupted call is repeated, so no pair is missing or there twice.
         self._lanes: dict[LaneKey, list[tuple[int, int]]] = {}
-        self._mapped = -1  # all segments below this base are in _lanes
-        # The segments that cannot be read, and why.
+        self._mapped = -1  # the queues of all segments below this base are in _lanes
+        # The segments whose indexes cannot be read, each with its error.
         self._unmapped: dict[int, Damaged | NewerFormat | OSError] = {}
         self.rebuilt = 0
 
@@ -98,7 +100,7 @@ class Catalog:
         self._directory.sync()
 
     def drop(self, base: int) -> None:
-        """Remove the oldest segment, which is at `base`."""
+        """Remove the segment at `base`, which is the oldest one."""
         with self.lock:
             assert self._bases[0] == base
             self._bases.pop(0)
@@ -112,7 +114,9 @@ class Catalog:
                     del pairs[0]
 
     def chain_of(self, base: int) -> int:
-        """Return the checksum of the records of the segment at `base`; 0 if it is not known."""
+        """Return the checksum of the records of the segment at `base`; 0 if the checksum is not
+        known.
+        """
         with self.lock:
             return self._chains.get(base, 0)
 
@@ -121,8 +125,8 @@ class Catalog:
             return list(self._bases)
 
     def find(self, key: LaneKey, offset: int, since: int = 0) -> SegmentIndex | None:
-        """Return the index of the sealed segment that holds `offset` of the queue. Segments that
-        end at or before `since` count no more: the topic was deleted there.
+        """Return the index of the sealed segment that holds `offset` of the queue. Skip segments
+        that end at or before `since`, where the topic was deleted.
 
         Raises Damaged or Unreadable if that may be a segment whose index cannot be built.
         """
@@ -132,14 +136,14 @@ class Catalog:
                 self._mapped = base
             index = self._mapped_index(key, offset, since)
             if index is None and self._unmapped:
-                # An error of the machine may be over by now. Damage stays.
+                # Try again after an error of the machine, which may be over. Damage stays.
                 for base, error in [*self._unmapped.items()]:
                     if isinstance(error, OSError):
                         self._map(base)
                 index = self._mapped_index(key, offset, since)
                 if index is None:
                     for error in self._unmapped.values():
-                        # Without earlier tracebacks, which would grow without end.
+                        # Drop earlier tracebacks, which would grow without end.
                         raise error.with_traceback(None)
             return index
 
@@ -147,7 +151,7 @@ class Catalog:
         pairs = self._lanes.get(key, ())
         low = 0
         if since:
-            # The segment that holds `since` is the last one that begins at or before it.
+            # The segment that holds `since` is the last one that begins at or before that position.
             begins = self._bases[max(0, bisect_right(self._bases, since) - 1)] if self._bases else 0
             low = bisect_left(pairs, begins, key=_base_of)
         i = bisect_left(pairs, (offset + 1,), low) - 1
@@ -159,7 +163,9 @@ class Catalog:
         return None
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
-        """Return what the segment at `base` holds of each queue."""
+        """Return the first and next offset, and the like, of each queue in the segment at
+        `base`.
+        """
         with self.lock:
             return self._table(base)
 
@@ -195,7 +201,7 @@ class Catalog:
         except FileNotFoundError:
             if base in self.bases():
                 raise Damaged(segment_name(base), base, "the segment is missing") from None
-            return []  # retention has dropped the segment
+            return []  # retention dropped the segment
         self._keep_keys(base, keys)
         return [places[i] for i in reversed(_all_of(key, keys))]
 
@@ -205,7 +211,7 @@ class Catalog:
         return self._part(base, attrgetter("outcomes"), decode_outcomes, _outcomes_of, none)
 
     def ids(self, base: int) -> IdTable:
-        """Return the message ids that the segment at `base` knows.
+        """Return the message ids that were taken in, or carried into, the segment at `base`.
 
         Raises FileNotFoundError if retention has dropped the segment.
         """
@@ -219,8 +225,8 @@ class Catalog:
         part_of: Callable[[SegmentIndex], P],
         none: P,
     ) -> P:
-        """Return a part of the index of a segment: of the index in memory, or of the file, or of
-        the index that is built again; `none` if its head states that `counted` is 0.
+        """Return a part of a segment's index: from memory, from the file, or from an index that is
+        built again. Return `none` if the head states that `counted` is 0.
 
         This is not done under the lock, so readers go on meanwhile.
         """
@@ -240,7 +246,7 @@ class Catalog:
         return part_of(index)
 
     def _block_with(self, base: int, counted: Callable[[BlockHead], int], chain: int) -> bytes:
-        """Return the block in the file of an index; nothing if it has none of what is `counted`."""
+        """Return the block in an index file; None if its head states that `counted` is 0."""
         file = self._directory.open(segment_name(base, SUFFIX))
         try:
             front = read_front(file)
@@ -251,7 +257,7 @@ class Catalog:
             file.close()
 
     def _keep_keys(self, base: int, keys: array[int]) -> None:
-        """Keep the keys of the segment at `base`, if there is room beside those of newer segments.
+        """Keep the keys of the segment at `base` in memory, if newer segments leave room.
 
         A look goes from the newest segment to the oldest. Dropping the least recently used keys
         would drop each just before it is needed again.
@@ -277,7 +283,7 @@ class Catalog:
         self._kept_keys -= sum(map(len, self._keys.pop(base, ())))
 
     def _map(self, base: int) -> None:
-        """Note which queues the segment at `base` holds, or why that cannot be known."""
+        """Note which queues the segment at `base` holds, or the error that hides it."""
         try:
             table = self._table(base)
         except (Damaged, NewerFormat, OSError) as error:
@@ -338,8 +344,8 @@ class Catalog:
 
 
 def _all_of(key: int, keys: array[int]) -> list[int]:
-    """Return all places where `key` is in `keys`, which are in no order. Searching bytes is
-    faster.
+    """Return all places where `key` is in `keys`, which are not sorted. Searching their bytes is
+    fastest.
     """
     data, wanted = keys.tobytes(), array("I", [key]).tobytes()
     found = []

@@ -1,4 +1,4 @@
-"""Says in words what a CHANGE has changed, for those who look at records."""
+"""The text that tells people what a CHANGE record has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ BECAME = {0: "purged", 1: "replayed", 2: "carried forward"}
 
 
 def change_said(change: Changed) -> str:
-    """Return what `change` says, besides the name of its topic. Names are as they were given."""
+    """Return the text of `change`, without the name of its topic. Other names are as the caller
+    gave them.
+    """
     return SAYS[change.asked](change)
 
 
@@ -61,7 +63,7 @@ def _timers(change: Changed) -> str:
 
 
 def _places(change: Changed, word: str) -> str:
-    """Return where, or how many places there are if there are several."""
+    """Return the place, or the number of places if there are several."""
     if len(change.places) == 1:
         queue, offset = change.places[0]
         return f" {word} offset {offset} of queue {queue}"

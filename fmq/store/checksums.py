@@ -1,4 +1,4 @@
-"""Reading bytes whose number is stored with them, and may be damaged.
+"""Reads bytes whose size is stored with them, when that size may be damaged.
 
 The number is believed only if the checksum of that many bytes is right. Until then no more memory
 is taken than for one block, however large the number is.
@@ -14,7 +14,7 @@ AT_ONCE_BYTES = 1 << 20
 
 
 def read_checked(file: File, start: int, size: int, crc: int) -> bytes | None:
-    """Return the `size` bytes from `start` on if their CRC-32 is `crc`, else None."""
+    """Return the `size` bytes from `start` on if their CRC-32 is `crc`; else None."""
     if size > AT_ONCE_BYTES and _crc_of(file, start, size) != crc:
         return None
     data = file.read(start, size)

@@ -1,4 +1,4 @@
-"""The messages of one record as columns: how they lie, and how they are read.
+"""The messages of one record as columns: their layout, and how they are read.
 
     flag     column, in this order, each only where its flag is set
     LENGTHS  n x u32: the size of each body; absent when all are equal
@@ -38,18 +38,18 @@ LENGTHS = 8
 KEYS = 16
 TAGS = 32
 HEADERS = 64
-CARRIED = KEYS | TAGS | HEADERS  # the flags of what messages have besides bodies
+CARRIED = KEYS | TAGS | HEADERS  # the flags for what messages have besides bodies
 
 COUNT_MAX = 1 << 24
 
 
 class HeaderPieces:
-    """The headers of the messages of one record, decoded when they are asked for."""
+    """The headers of the messages of one record. They are decoded at the first use."""
 
     __slots__ = ("_counts", "_names", "_sums", "_values")
 
     def __init__(self, counts: array[int], names: Pieces, values: Pieces) -> None:
-        """Message number n has `counts[n]` of the names and values. Raises BadColumns."""
+        """Message number n has the next `counts[n]` of the names and values. Raises BadColumns."""
         if names.lacks_one() or values.lacks_one():
             raise BadColumns("a header without a name or a value")
         self._counts = counts
@@ -58,8 +58,8 @@ class HeaderPieces:
         self._sums = Sums(counts)
 
     def part(self, first: int, last: int) -> tuple[array[int], Part, Part]:
-        """Return how many headers each message from `first` up to `last` has, and all their names
-        and values.
+        """Return the number of headers of each message from `first` up to `last`, and the names and
+        values of all.
         """
         low, high = self._sums.before(first), self._sums.before(last)
         names, values = self._names.part(low, high), self._values.part(low, high)
@@ -75,7 +75,7 @@ class HeaderPieces:
 
 
 class Opened(NamedTuple):
-    """The readers of a record's text columns. One that the record lacks is None."""
+    """The readers of a record's text columns. None stands for a column that the record lacks."""
 
     keys: Pieces | None
     tags: Pieces | None
@@ -83,7 +83,7 @@ class Opened(NamedTuple):
 
 
 class Columns:
-    """The columns of one record. Each is decoded only as far as it is asked for."""
+    """The columns of one record. Each is decoded at its first use, and only in part."""
 
     __slots__ = (
         *("_bodies", "_data", "_extras", "_opened", "_raw_bytes", "_stored"),
@@ -99,7 +99,7 @@ class Columns:
         raw_bytes: int,
         extension: bytes = b"",
     ) -> None:
-        """`data` holds the columns. `stored` are the bodies as they are on disk, verified."""
+        """`data` holds the columns. `stored` holds the bodies as they are on disk, verified."""
         self.count = count
         self.flags = flags
         self._data = data
@@ -111,14 +111,14 @@ class Columns:
         self._bodies: Pieces | EqualPieces | None = None
 
     def pieces(self) -> Pieces | EqualPieces:
-        """Return the bodies as pieces; raise BadColumns."""
+        """Return the bodies as pieces. Raises BadColumns."""
         if self._bodies is None:
             raw, lengths = self._raw(), self._lengths()
             self._bodies = pieces_of(raw, 0, len(raw), self.count, lengths)
         return self._bodies
 
     def bodies(self, first: int = 0, last: int = COUNT_MAX) -> list[bytes]:
-        """Return the bodies from number `first` up to, not including, `last`; raise BadColumns."""
+        """Return the bodies from number `first` up to, not including, `last`. Raises BadColumns."""
         return self.pieces().cut(first, last)
 
     def check(self) -> None:
@@ -134,7 +134,7 @@ class Columns:
         return bool(self.flags & CARRIED) or has_extras(self.extension)
 
     def extras(self) -> Extras:
-        """Return ids, priorities and expiries of the messages; raise BadColumns."""
+        """Return ids, priorities and expiries of the messages. Raises BadColumns."""
         if self._extras is None:
             known = has_extras(self.extension)
             self._extras = Extras(self.extension, self.count) if known else NO_EXTRAS
@@ -154,8 +154,8 @@ class Columns:
     def texts(
         self, first: int = 0, last: int = COUNT_MAX
     ) -> tuple[list[str | None] | None, list[str | None] | None]:
-        """Return keys and tags from number `first` up to `last`, None for a column that the record
-        lacks; raise BadColumns.
+        """Return the keys and the tags from number `first` up to `last`; None for a column that the
+        record lacks. Raises BadColumns.
         """
         keys, tags, _ = self.opened()
         return (
@@ -164,12 +164,12 @@ class Columns:
         )
 
     def headers(self, first: int = 0, last: int = COUNT_MAX) -> list[dict[str, str] | None] | None:
-        """Return the headers of the same messages; None if the record has none."""
+        """Return the headers from number `first` up to `last`; None if the record has none."""
         headers = self.opened().headers
         return None if headers is None else headers.cut(first, min(last, self.count))
 
     def opened(self) -> Opened:
-        """Return readers of the text columns; raise BadColumns."""
+        """Return readers of the text columns. Raises BadColumns."""
         if self._opened is None:
             self._opened = self._open_all()
         return self._opened

@@ -1,4 +1,4 @@
-"""The committer: a thread that leads while callers wait.
+"""The committer: a thread that writes and syncs while callers wait.
 
 When waiting threads hand the lead to each other, each write waits until the next leader has woken
 up and got its turn with the interpreter, after all threads that were just served. The committer is
@@ -29,14 +29,14 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. From now on leaders hand on to it."""
+        """Start the thread. From now on leaders pass the lead to it."""
         self._thread.start()
         assert self._thread.ident is not None
         self._heir.thread = self._thread.ident
         self._commit_queue.committer = self._heir
 
     def stop(self) -> None:
-        """End the thread. If it leads, it hands the lead to a waiting thread."""
+        """End the thread. If it has the lead, it passes that to a waiting thread."""
         with self._commit_queue.lock:
             self._commit_queue.committer = None
         self._stopping = True
@@ -52,10 +52,11 @@ class Committer:
                     self._clock.wait(heir.lock, PAUSE_SECONDS)
                 else:
                     heir.lock.acquire()
-                # Read it before leading: after it is set, the lead comes here at most once more.
+                # Read `_stopping` before leading: after it is set, the committer gets the lead at
+                # most once more.
                 stopping = self._stopping
                 queue.lead_for_others(heir.thread)
         except BaseException as error:
-            # No caller can catch it: the waiting callers, and the next call, get the error.
+            # No caller can catch this error here. The waiting callers, and the next call, get it.
             with queue.lock:
                 queue.fail(error)

@@ -1,27 +1,27 @@
-"""Compressing bodies with lz4, and decompressing them. No other file knows of lz4."""
+"""Compresses and decompresses bodies with lz4. No other file knows of lz4."""
 
 from __future__ import annotations
 
 import lz4.block
 
 RAW_BYTES_MAX = 1 << 30
-LZ4_RATIO_MAX = 255  # lz4 cannot compress better than that
+LZ4_RATIO_MAX = 255  # lz4 never compresses better than by this factor
 
 
 def compress(raw: bytes) -> bytes:
-    """Return `raw` as an lz4 block, which does not say how long `raw` is."""
+    """Return `raw` as an lz4 block, which does not state the size of `raw`."""
     packed: bytes = lz4.block.compress(raw, store_size=False)
     return packed
 
 
 class BadBodies(Exception):
-    """Raised for bytes that `compress` has not made. The caller knows in which record they are."""
+    """Raised for bytes that `compress` did not make. The caller adds which record they are in."""
 
 
 def decompress(stored: bytes, raw_bytes: int) -> bytes:
-    """Return the `raw_bytes` bytes that were compressed to `stored`; raise BadBodies."""
+    """Return the `raw_bytes` bytes that were compressed to `stored`. Raises BadBodies."""
     if raw_bytes > min(RAW_BYTES_MAX, LZ4_RATIO_MAX * len(stored)):
-        # Refuse before memory is allocated.
+        # Refuse before allocating memory.
         raise BadBodies(f"{len(stored)} bytes cannot hold {raw_bytes}")
     try:
         raw: bytes = lz4.block.decompress(stored, uncompressed_size=raw_bytes)

@@ -1,4 +1,4 @@
-"""The column of an extension that says of each message of a record where it failed.
+"""The column of an extension that says for each message of a record where it failed.
 
 Dead letters and replayed messages have it. Of each message, one after another:
 
@@ -24,13 +24,13 @@ from fmq.message import Origin
 from fmq.store.extension import decode_extension
 from fmq.store.record import BadRecord
 
-ORIGINS = 5  # the number of the column
+ORIGINS = 5  # the number of this column
 ENTRY = Struct("<QqIQqQHHBBB")
 REASON_BYTES_MAX = 1024
 
 
 class Failure(NamedTuple):
-    """Where a message failed, how often, and why."""
+    """Where a message failed, how often it was tried, and why it failed."""
 
     number: int | None
     """Of its dead letter; None: the offset of the dead letter."""
@@ -63,7 +63,7 @@ def encode_failures(failures: Iterable[Failure]) -> bytes:
 
 
 def failures_in(extension: bytes, count: int) -> list[Failure] | None:
-    """Return what an extension says of the `count` messages of its record; None if it has no such
+    """Return the failures of the `count` messages of a record; None if the extension has no such
     column. Raises BadRecord.
     """
     data = decode_extension(extension).get(ORIGINS) if extension else None
@@ -93,6 +93,6 @@ def failures_in(extension: bytes, count: int) -> list[Failure] | None:
 
 
 def short_reason(reason: str) -> str:
-    """Return `reason`, cut so that it fits its field."""
+    """Return `reason`, cut to the size of its field."""
     data = reason.encode("utf-8", "replace")
     return data[:REASON_BYTES_MAX].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""Entries of messages that wait for their time, sorted by it: runs of entries in files or memory.
+"""Timers sorted by their due time: runs of entries, in files or in memory.
 
 An entry has 36 bytes, all big-endian, so that entries sort by their bytes:
 
@@ -38,7 +38,7 @@ ENTRY_BYTES = ENTRY.size
 HEAD = Struct("<4sI16sQQ")
 MAGIC = b"fmqD"
 CRC_END = 8
-KEY = slice(0, 16)  # due and number: the same in each copy of an entry
+KEY = slice(0, 16)  # due time and number, which are equal in all copies of an entry
 NUMBER = slice(8, 16)
 POSITION = slice(16, 24)
 BLOCK_ENTRIES = 512
@@ -50,7 +50,7 @@ class BadRun(Exception):
 
 
 class Due(NamedTuple):
-    """One timer: when its messages are due, and where they lie until then."""
+    """One timer: when its messages are due, and the position of their record until then."""
 
     due_us: int
     number: int
@@ -60,42 +60,42 @@ class Due(NamedTuple):
     raw_bytes: int
 
     def packed(self) -> bytes:
-        """Return it as an entry."""
+        """Return the timer as an entry."""
         return ENTRY.pack(*self)
 
 
 def due_of(entry: bytes) -> Due:
-    """Return what an entry says."""
+    """Return the timer that `entry` holds."""
     return Due(*ENTRY.unpack(entry))
 
 
 def number_in(entry: bytes) -> int:
-    """Return the number of the timer of an entry."""
+    """Return the timer's number in `entry`."""
     return int.from_bytes(entry[NUMBER], "big")
 
 
 def due_in(entry: bytes) -> int:
-    """Return when the timer of an entry is due."""
+    """Return the due time in `entry`."""
     return int.from_bytes(entry[:8], "big")
 
 
 def position_in(entry: bytes) -> int:
-    """Return the position of the newest record of an entry's timer."""
+    """Return the position in `entry`: of the newest record of its timer."""
     return int.from_bytes(entry[POSITION], "big")
 
 
 class DueRun:
-    """Sorted entries. Those before number `at` were taken. `head` is entry number `at`."""
+    """Sorted entries. Those before number `at` are taken. `head` is entry number `at`."""
 
     __slots__ = ("_block", "_block_first", "_data", "_file", "at", "count", "crc", "head", "lowest",
                  "name")  # fmt: skip
 
     def __init__(self, count: int, lowest: int, at: int = 0) -> None:
         self.count = count
-        self.lowest = lowest  # no entry has a lower position
+        self.lowest = lowest  # no entry has a position below this
         self.at = at
-        self.name = ""  # of its file; "": it has none yet
-        self.crc = 0  # of its file
+        self.name = ""  # of its file; "": it has no file yet
+        self.crc = 0  # the checksum of its file
         self.head: bytes | None = None
         self._data: bytes | None = None
         self._file: File | None = None
@@ -111,7 +111,7 @@ class DueRun:
         return run
 
     def take(self, count: int) -> None:
-        """Note that `count` more entries were taken."""
+        """Count the next `count` entries as taken."""
         self.at += count
         if self.at >= self.count:
             self.head = None
@@ -122,9 +122,9 @@ class DueRun:
         self.head = self._block[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES]
 
     def read(self, first: int, count: int = BLOCK_ENTRIES) -> bytes:
-        """Return up to `count` entries from number `first` on, in one piece."""
+        """Return up to `count` entries from number `first` on, joined."""
         start, size = first * ENTRY_BYTES, min(count, self.count - first) * ENTRY_BYTES
-        data = self._data  # another thread may save it meanwhile
+        data = self._data  # read once: another thread may save the run meanwhile
         if data is not None:
             return data[start : start + size]
         assert self._file is not None
@@ -138,7 +138,7 @@ class DueRun:
                 yield block[at : at + ENTRY_BYTES]
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the entry of the timer `key` if it was not taken: the first of its copies."""
+        """Return the first entry of the timer `key`, unless it is taken; else None."""
         low, high = self.at, self.count
         while low < high:
             middle = (low + high) // 2
@@ -150,7 +150,7 @@ class DueRun:
         return found if found[KEY] == key else None
 
     def place_after(self, key: bytes) -> int:
-        """Return the number of the first entry after those of the timer `key`."""
+        """Return the number of the first entry after all entries of the timer `key`."""
         low, high = self.at, self.count
         while low < high:
             middle = (low + high) // 2
@@ -161,26 +161,26 @@ class DueRun:
         return low
 
     def skip_to(self, key: bytes) -> None:
-        """Note that all entries up to the timer `key` were taken."""
+        """Count all entries up to and including the timer `key` as taken."""
         self.take(self.place_after(key) - self.at)
 
     @property
     def is_saved(self) -> bool:
-        """True if it is in a file."""
+        """Return whether the run is in a file."""
         return self._file is not None
 
     def bytes_in_memory(self) -> int:
-        """Return how many bytes of entries are in memory."""
+        """Return how many bytes the entries take in memory."""
         return len(self._data or b"")
 
     def name_file(self, name: str, store: bytes) -> None:
-        """Note that its file will be `name`."""
+        """Name the file that `save` will write."""
         assert self._data is not None
         self.name = name
         self.crc = crc_of(store, self.count, self.lowest, zlib.crc32(self._data))
 
     def save(self, directory: Directory, store: bytes) -> None:
-        """Write its file. The name is durable with the next sync of the directory."""
+        """Write the file. Its name is durable after the next sync of the directory."""
         assert self._data is not None
         made = RunFile(directory, self.name, store)
         made.add(self._data)
@@ -189,11 +189,13 @@ class DueRun:
 
     def _use(self, file: File) -> None:
         self._file = file
-        self._data = None  # after the file is there, for a thread that reads
+        self._data = None  # only now, as another thread may be reading
 
     @classmethod
     def open(cls, directory: Directory, name: str, store: bytes, at: int, crc: int) -> DueRun:
-        """Return the run in the file `name`; raise BadRun or OSError unless it has this `crc`."""
+        """Return the run in the file `name`. Raises BadRun or OSError, also if its checksum is not
+        `crc`.
+        """
         file = directory.open(name)
         try:
             run = cls._checked(file, store, at, crc)
@@ -227,27 +229,28 @@ class DueRun:
         return cls(count, lowest, at)
 
     def before(self, number: int) -> bytes:
-        """Return the entry before that of `number`."""
+        """Return the entry before entry `number`."""
         return self.read(number - 1, 1)
 
     def close(self) -> None:
-        """Close its file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
 
 def crc_of(store: bytes, count: int, lowest: int, crc: int) -> int:
-    """Return the checksum of a file whose entries have the checksum `crc`."""
+    """Return the checksum of a run's file, from the checksum `crc` of its entries."""
     return zlib.crc32(HEAD.pack(MAGIC, 0, store, count, lowest)[CRC_END:], crc)
 
 
 class RunFile:
-    """Writes the file of a run, front to back."""
+    """Writes the file of a run, from front to back."""
 
     def __init__(self, directory: Directory, name: str, store: bytes) -> None:
         self._store = store
         if name in directory.names():
-            directory.remove(name)  # of an engine that ended before a checkpoint named it
+            # left by an engine that ended before a checkpoint named the file
+            directory.remove(name)
         self._file = directory.create(name)
         self._at = HEAD.size
         self._crc = 0
@@ -258,7 +261,7 @@ class RunFile:
         self._crc, self._at = zlib.crc32(entries, self._crc), self._at + len(entries)
 
     def end(self, count: int, lowest: int) -> int:
-        """Write the header, and sync; return the checksum."""
+        """Write the header, and sync. Return the checksum."""
         crc = crc_of(self._store, count, lowest, self._crc)
         head = HEAD.pack(MAGIC, crc, self._store, count, lowest)
         self._file.write(0, (head,), sync=False)
@@ -268,7 +271,7 @@ class RunFile:
 
 
 def merged(sources: Iterable[Iterable[bytes]], without: Collection[bytes]) -> Iterator[bytes]:
-    """Merge sorted sources, and yield the newest entry of each timer, in order.
+    """Merge sorted sources. Yield the newest entry of each timer, in order.
 
     Timers whose numbers, as 8 bytes, are in `without` are left out.
     """

@@ -23,16 +23,18 @@ from fmq.store.record import BadRecord
 
 COLUMN = Struct("<BI")
 SIZE = Struct("<I")
-REQUEST = 1  # the number of a column: which request of a client the record carries out
+REQUEST = 1  # the number of the column with the client's request that the record carries out
 REQUEST_COLUMN = Struct("<16sQHI")
-REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size  # of an extension with nothing else
+# the size of an extension with no other column
+REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size
 FIRST_IS_REQUEST = bytes((REQUEST,))
 WAITING_MAX = 1023
-EXPIRED = 8  # of an ACK: the group has not seen these messages, for they had expired
+# Of an ACK: these messages had expired, so the group has not seen them.
+EXPIRED = 8
 
 
 class Request(NamedTuple):
-    """A request of a client in another process, which may come a second time.
+    """A request of a client in another process, which may arrive twice.
 
     The client has no answer yet to the `waiting` requests before it. A record may carry out several
     requests of one message each; then `sequence` is that of the first.
@@ -45,33 +47,33 @@ class Request(NamedTuple):
 
 
 def extension_of(request: Request, extension: bytes = b"") -> bytes:
-    """Return the extension of the record that carries out `request`, with the columns of
-    `extension`.
+    """Return the extension of a record that carries out `request`, with the columns of `extension`
+    added.
     """
     said = {REQUEST: REQUEST_COLUMN.pack(*request)}
     return encode_extension(said | decode_extension(extension) if extension else said)
 
 
 def without_request(extension: bytes) -> bytes:
-    """Return the extension without the request, which another record does not carry out."""
+    """Return the extension without its request, for another record with the same messages."""
     if is_request_only(extension):
         return b""
     if len(extension) < REQUEST_BYTES:
-        return extension  # too short to have one
+        return extension  # too short for a request
     columns = decode_extension(extension)
     columns.pop(REQUEST, None)
     return encode_extension(columns)
 
 
 def is_request_only(extension: bytes) -> bool:
-    """Return whether the extension says nothing of messages. It costs no decoding."""
+    """Return whether the extension says nothing about messages. This decodes nothing."""
     return len(extension) == REQUEST_BYTES and extension[0] == REQUEST
 
 
 def request_in(extension: bytes) -> Request | None:
-    """Return the request that an extension names; None if it names none. Raises BadRecord."""
+    """Return the request in an extension; None if there is none. Raises BadRecord."""
     if len(extension) < REQUEST_BYTES and extension[:1] != FIRST_IS_REQUEST:
-        return None  # too short to have one behind another column
+        return None  # too short for a request after another column
     column = decode_extension(extension).get(REQUEST)
     if column is None:
         return None
@@ -81,7 +83,7 @@ def request_in(extension: bytes) -> Request | None:
 
 
 def encode_extension(columns: Mapping[int, bytes]) -> bytes:
-    """Return the extension that has `columns`, by number; b"" without any."""
+    """Return the extension with `columns`, by number; b"" if there are none."""
     if not columns:
         return b""
     parts = [COLUMN.pack(number, len(data)) + data for number, data in columns.items()]
@@ -90,7 +92,9 @@ def encode_extension(columns: Mapping[int, bytes]) -> bytes:
 
 
 def extension_before(data: bytes, start: int, end: int) -> bytes:
-    """Return the extension that ends at `data[end]`, in a head whose fields begin at `start`."""
+    """Return the extension that ends at `data[end]`, in a head whose own fields begin at
+    `start`.
+    """
     if end - SIZE.size < start:
         raise BadRecord("too little room for an extension")
     (size,) = SIZE.unpack_from(data, end - SIZE.size)
@@ -100,7 +104,9 @@ def extension_before(data: bytes, start: int, end: int) -> bytes:
 
 
 def decode_extension(extension: bytes) -> dict[int, bytes]:
-    """Return the columns of an extension, by number; raise BadRecord if they do not fill it."""
+    """Return the columns of an extension, by number. Raises BadRecord unless they fill it
+    exactly.
+    """
     columns = {}
     at, end = 0, len(extension) - SIZE.size
     while at < end:

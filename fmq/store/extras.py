@@ -1,4 +1,4 @@
-"""The extras of messages: id, priority and expiry, as columns of the record's extension.
+"""The extras of messages (id, priority and expiry), as columns of the record's extension.
 
     number  column, only where a message of the record uses it
     2       ids         as a column of texts: u32, the bytes of the text; n x u16, the length of
@@ -36,16 +36,16 @@ NEVER = (1 << 63) - 1
 KNOWN_PRIORITIES = bytes((*range(PRIORITY_MAX + 1), NO_PRIORITY))
 LEVELS = bytes.maketrans(bytes((NO_PRIORITY,)), b"\0")
 """A message without a priority comes with those of priority 0."""
-EXTRA_BYTES = 2 + 1 + 8  # what a message adds to these columns, besides the text of its id
+EXTRA_BYTES = 2 + 1 + 8  # what one message adds to these columns, besides the text of its id
 
 
 def has_extras(extension: bytes) -> bool:
-    """Return whether an extension may have extras of the messages."""
+    """Return whether an extension may have extras."""
     return bool(extension) and not is_request_only(extension)
 
 
 def check_message_columns(extension: bytes) -> None:
-    """Raise BadColumns unless an extension of a client has columns about messages, and no other."""
+    """Raise BadColumns unless a client's extension has columns about messages only."""
     try:
         columns = decode_extension(extension)
     except BadRecord as error:
@@ -59,12 +59,12 @@ def check_message_columns(extension: bytes) -> None:
 
 
 class Extras:
-    """The extras of the messages of one record, decoded when they are asked for."""
+    """The extras of the messages of one record, decoded at the first use."""
 
     __slots__ = ("_ids", "expiries_us", "priority_bytes")
 
     def __init__(self, extension: bytes, count: int) -> None:
-        """The extension is that of a record of `count` messages. Raises BadColumns."""
+        """`extension` belongs to a record of `count` messages. Raises BadColumns."""
         try:
             columns = decode_extension(extension) if extension else {}
         except BadRecord as error:
@@ -88,29 +88,33 @@ class Extras:
 
     @property
     def id_pieces(self) -> Pieces | None:
-        """The ids as they lie on disk; None if the record has none."""
+        """Return the ids as pieces, as they are on disk; None if the record has no ids."""
         return self._ids
 
     def ids(self, first: int, last: int) -> list[str | None] | None:
-        """Return the ids from number `first` up to `last`; None if the record has none."""
+        """Return the ids from number `first` up to `last`; None if the record has no ids."""
         return None if self._ids is None else self._ids.texts(first, last)
 
     def priorities(self, first: int, last: int) -> list[int | None] | None:
-        """Return the priorities of the same messages; None if the record has none."""
+        """Return the priorities from number `first` up to `last`; None if the record has no
+        priorities.
+        """
         found = self.priority_bytes
         if found is None:
             return None
         return [None if each == NO_PRIORITY else each for each in found[first:last]]
 
     def levels(self, first: int, last: int) -> bytes | None:
-        """Return the priorities of the same messages as bytes, 0 for one without any; None if the
-        record has none.
+        """Return the priorities from number `first` up to `last` as bytes, 0 for a message without
+        one; None if the record has no priorities.
         """
         found = self.priority_bytes
         return None if found is None else found[first:last].translate(LEVELS)
 
     def expiries(self, first: int, last: int) -> list[datetime | None] | None:
-        """Return when the same messages expire; None if the record has no expiries."""
+        """Return the expiries from number `first` up to `last`; None if the record has no
+        expiries.
+        """
         found = self.expiries_us
         if found is None:
             return None
@@ -128,7 +132,7 @@ class Extras:
 
 
 def with_ids_taken(extension: bytes) -> bytes:
-    """Return the extension of a copy, which says that its ids, if any, are taken already."""
+    """Return the extension for a copy of the record. It says that any ids are taken already."""
     columns = decode_extension(extension) if extension else {}
     if MESSAGE_IDS not in columns or IDS_TAKEN in columns:
         return extension
@@ -149,7 +153,7 @@ def encode_extras(
     priorities: Sequence[int | None],
     expiries: Sequence[datetime | None],
 ) -> bytes:
-    """Return the extension of a record of messages with these extras; b"" if they have none.
+    """Return the extension for messages with these extras; b"" if they have none.
 
     Raises TypeError, BadName or BadOption.
     """
@@ -171,7 +175,7 @@ def _encode_ids(ids: Iterable[str | None]) -> bytes:
 
 
 def id_bytes(message_id: Any) -> bytes:
-    """Return a message id as UTF-8; raise TypeError or BadName."""
+    """Return a message id as UTF-8. Raises TypeError or BadName."""
     if not isinstance(message_id, str):
         raise TypeError(
             f"a message id is a str, not {type(message_id).__name__}. Nothing was changed."
@@ -189,7 +193,7 @@ def id_bytes(message_id: Any) -> bytes:
 
 
 def _priority_byte(priority: Any) -> int:
-    """Return the byte of a priority; raise TypeError or BadOption."""
+    """Return the byte of a priority. Raises TypeError or BadOption."""
     if priority is None:
         return NO_PRIORITY
     if not isinstance(priority, int) or isinstance(priority, bool):
@@ -205,7 +209,7 @@ def _priority_byte(priority: Any) -> int:
 
 
 def _expiry_us(moment: Any) -> int:
-    """Return when a message expires, in microseconds since 1970; raise TypeError or BadOption."""
+    """Return when a message expires, in microseconds since 1970. Raises TypeError or BadOption."""
     if moment is None:
         return NEVER
     if not isinstance(moment, datetime):

@@ -24,12 +24,12 @@ class _Entry:
     def __init__(self, file: File) -> None:
         self.file = file
         self.users = 0
-        self.compared = False  # whether its header is that of the segment that is known
+        self.compared = False  # whether its header was compared with the known segment
         self.doomed = False
 
 
 class Files:
-    """Segments of one directory, open for reading. Safe for threads."""
+    """Segments of one directory, open for reading. Any thread may call it."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -42,7 +42,7 @@ class Files:
 
     @contextmanager
     def using(self, base: int) -> Iterator[File]:
-        """Open the segment at `base` for as long as the block runs; raise FileNotFoundError."""
+        """Keep the segment at `base` open while the block runs. Raises FileNotFoundError."""
         if base in self.refused:
             raise self.refused[base].with_traceback(None)
         with self.lock:
@@ -76,7 +76,7 @@ class Files:
             raise Unreadable(self._directory.path, error) from error
 
     def _check_epoch(self, file: File, base: int) -> None:
-        """Raise Damaged if `file` is not the segment that is known."""
+        """Raise Damaged if `file` is not the known segment."""
         known = None if self.segment_of is None else self.segment_of(base)
         if known is None or not known.epoch:
             return
@@ -84,12 +84,12 @@ class Files:
         try:
             header = decode_header(file.read(0, HEADER_BYTES), name)
         except (Damaged, NewerFormat):
-            return  # it says nothing, and each record has its own checksum
+            return  # a bad header proves nothing, and each record has its own checksum
         if header.epoch != known.epoch:
             raise Damaged(name, base, OTHER_COPY)
 
     def forget(self, base: int) -> None:
-        """Close the segment at `base` as soon as it is not in use."""
+        """Close the segment at `base` once it is not in use."""
         with self.lock:
             entry = self._entries.pop(base, None)
             if entry is not None:
@@ -104,11 +104,11 @@ class Files:
                 entry.file.close()
 
     def forked(self) -> None:
-        """Make a new lock in the child of a fork: the thread that held the old one is not there."""
+        """Replace the lock in a forked child, where the thread that held it does not exist."""
         self.lock = OwnedLock()
 
     def close(self) -> None:
-        """Close each segment as soon as it is not in use."""
+        """Close each segment once it is not in use."""
         with ExitStack() as stack:
             for base in list(self._entries):
                 stack.callback(self.forget, base)

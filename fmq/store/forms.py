@@ -1,4 +1,5 @@
-"""The kinds of which a row says all: their fields, their size, how they are written and shown.
+"""The kinds that a table row describes fully: their fields, their size, how they are written, read
+and shown.
 
     common | numbers | counts | parts          | bodies
     head of all kinds,         each in its turn  if the row names one
@@ -56,11 +57,13 @@ from fmq.store.record import (
     utf8,
 )
 
-COMMON_FORMAT = COMMON.format.removesuffix("H") + "2x"  # without a queue
+COMMON_FORMAT = COMMON.format.removesuffix("H") + "2x"  # the common fields without the queue
 
 
 class Value(NamedTuple):
-    """How one value of a list is written, read and shown. `decode` returns where it ends, too."""
+    """How one value of a list is encoded, decoded and shown. `decode` also returns the index of its
+    end.
+    """
 
     name: str
     """What people call the list."""
@@ -70,12 +73,12 @@ class Value(NamedTuple):
 
 
 class Form:
-    """A row: the fields of a kind in their order."""
+    """A row of the table: the fields of one kind, in their order."""
 
     def __init__(
         self, make: Any, numbers: str, *, bodies: str = "", **parts: tuple[str, Value | None]
     ) -> None:
-        """`numbers` are `name:code`, or a code alone for what is zero; codes are those of struct.
+        """`numbers` are `name:code`, or a code alone for zeros. The codes are those of struct.
 
         A part is the code of its count, and how its values are written; None for a text.
         """
@@ -95,7 +98,7 @@ class Form:
         self._pack_front, self._pack_counts = self.front.pack, self.counts.pack
 
     def size(self, record: Any) -> int:
-        """Return the size of `record`. Put its tail together here, before the lock is taken.
+        """Return the size of `record`. Build its tail here too, before the lock is taken.
 
         Raises IllegalRecord if a field cannot hold what the record says.
         """
@@ -118,7 +121,7 @@ class Form:
         return self._front_bytes + len(tail)
 
     def encode(self, record: Any, lag: int) -> tuple[bytes, bytes]:
-        """Return the head of a measured record, and its bodies."""
+        """Return the head of a record whose size is known, and its bodies."""
         size = head_size = record.size
         bodies, crc = b"", 0
         if self.bodies:
@@ -128,7 +131,7 @@ class Form:
         return front + record.tail, bodies
 
     def decode(self, data: bytes, at: int, head_end: int, kind: int, flags: int) -> Any:
-        """Return the record whose own fields begin at `data[at]`, without its bodies."""
+        """Return the record without its bodies. Its own fields begin at `data[at]`."""
         said = dict(zip(self._names, self._own.unpack_from(data, at), strict=True))
         at += self._own.size
         for name, value in self._parts:
@@ -157,7 +160,9 @@ class Form:
 
 
 def values_in(data: bytes, at: int, end: int, count: int, value: Value) -> tuple[list[Any], int]:
-    """Return `count` values from `data[at]` on, and where they end: not beyond `end`."""
+    """Return `count` values from `data[at]` on, and the index of their end, which is at most
+    `end`.
+    """
     found = []
     for _ in range(count):
         each, at = value.decode(data, at)
@@ -172,13 +177,13 @@ def values_in(data: bytes, at: int, end: int, count: int, value: Value) -> tuple
 
 @lru_cache(maxsize=4096)
 def ack_names_of(group: str, topic: str, queue: int) -> bytes:
-    """Return all of an ack except its range. There are few different ones."""
+    """Return an ack's names: all except for its range. Cached, as few different ones exist."""
     names = group.encode(), topic.encode()
     return QUEUE_FRONT.pack(*map(len, names), queue) + b"".join(names)
 
 
 def _names_at(data: bytes, at: int) -> tuple[str, str, int, int]:
-    """Return group, topic and queue at `data[at]`, and where they end."""
+    """Return group, topic and queue at `data[at]`, and the index of their end."""
     group_size, topic_size, queue = QUEUE_FRONT.unpack_from(data, at)
     at += QUEUE_FRONT.size
     middle = at + group_size
@@ -188,12 +193,12 @@ def _names_at(data: bytes, at: int) -> tuple[str, str, int, int]:
 
 @lru_cache(maxsize=4096)
 def text_of(data: bytes) -> str:
-    """Return a name. Cached, as the same few are used all the time."""
+    """Return a name as str. Cached, because a few names are used all the time."""
     return data.decode()
 
 
 def encode_ack(ack: AckRange) -> bytes:
-    """Return an ack of an ACK or a PREPARE."""
+    """Return one ack as bytes, for an ACK or a PREPARE."""
     return ack_names_of(ack.group, ack.topic, ack.queue) + ACK_RANGE.pack(ack.first, ack.end)
 
 
@@ -225,7 +230,7 @@ def _say_try(tried: TriedRange) -> dict[str, Any]:
 
 
 def encode_mark(change: MarkChange) -> bytes:
-    """Return what a MARK says of one mark. The size of its data comes first, its data last."""
+    """Return one mark as bytes, for a MARK: the size of its data first, its data last."""
     name, data = utf8(change.name), change.data or b""
     return (
         MARK_FRONT.pack(change.data is not None, change.value, len(data), len(name)) + name + data

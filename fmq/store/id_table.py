@@ -35,25 +35,26 @@ HEAD = Struct("<II")
 CODES = "IHQQq"
 KEY_BYTES = 16
 ROW_BYTES = sum(array(code).itemsize for code in CODES) + KEY_BYTES
-WAITS = 1 << 63  # in place of an offset, with the time when a TIMER is due
+# Set in place of an offset, together with the due time of a TIMER.
+WAITS = 1 << 63
 assert ROW_BYTES == 46
 
 Key = bytes
 
 
 class IdKeys(NamedTuple):
-    """The messages of a run that have ids: the key of each id, and the number of each message."""
+    """The messages of a run that have ids: each one's number, and the key of its id."""
 
     keys: list[Key]
     numbers: Sequence[int]
 
 
 class BadIds(BadRecord):
-    """Raised for bytes that are no table of ids."""
+    """Raised for bytes that are not a table of ids."""
 
 
 class TakenId(NamedTuple):
-    """Which message has taken an id."""
+    """The message that has taken an id."""
 
     key: Key
     topic: str
@@ -68,8 +69,8 @@ NO_KEYS = IdKeys([], ())
 
 
 def keys_of(topic: str, ids: Sequence[str | None]) -> IdKeys:
-    """Return the keys of the `ids` of consecutive messages. In practice no two ids have the same
-    key.
+    """Return the keys of the `ids` of consecutive messages. In practice different ids have
+    different keys.
     """
     front, numbers = utf8(topic) + b"\0", range(len(ids))
     there = [each for each in ids if each is not None]
@@ -82,7 +83,7 @@ def keys_of(topic: str, ids: Sequence[str | None]) -> IdKeys:
 
 
 def id_keys_of(run: Run) -> IdKeys:
-    """Return the keys of the ids that `run` takes. They are kept with it. Raises BadRecord."""
+    """Return the keys of the ids that `run` takes, cached with the run. Raises BadRecord."""
     try:
         return run.id_keys  # type: ignore[no-any-return]
     except AttributeError:
@@ -98,12 +99,13 @@ def id_keys_of(run: Run) -> IdKeys:
 
 
 def _takes_ids(run: Run) -> bool:
-    """Return whether `run` takes its ids. A copy does not: another record has taken them."""
+    """Return whether `run` takes its ids. A copy does not, because another record took them."""
     columns = decode_extension(run.extension)
     if MESSAGE_IDS not in columns or IDS_TAKEN in columns:
         return False
     timing = timing_in(run.extension)
-    return timing is None or not timing.number or run.kind != TIMER  # else it is carried forward
+    # any other TIMER is one that was carried forward
+    return timing is None or not timing.number or run.kind != TIMER
 
 
 class IdTable:
@@ -114,7 +116,7 @@ class IdTable:
     def __init__(self, base: int) -> None:
         self.base = base
         self.columns = [array(code) for code in CODES]
-        self.own = 0  # rows that were taken in this segment; the others were carried into it
+        self.own = 0  # rows of ids taken in this segment; the other rows were carried into it
         self.newest_us = 0
         self._keys = bytearray()
         self._topics: list[str] = []
@@ -125,7 +127,7 @@ class IdTable:
 
     @property
     def positions(self) -> array[int]:
-        """The position in each row."""
+        """Return the position in each row."""
         return self.columns[3]
 
     def _number(self, topic: str) -> int:
@@ -136,7 +138,7 @@ class IdTable:
         return number
 
     def add(self, taken: TakenId) -> None:
-        """Add a row."""
+        """Add a row for `taken`."""
         key, topic, *values = taken
         for column, value in zip(self.columns, (self._number(topic), *values), strict=True):
             column.append(value)
@@ -145,7 +147,7 @@ class IdTable:
         self.newest_us = max(self.newest_us, taken.time_us)
 
     def add_run(self, run: Run) -> None:
-        """Add the ids that `run` takes, which is published at its position."""
+        """Add rows for the ids that `run` takes by its publication."""
         keys, numbers = id_keys_of(run)
         if not keys:
             return
@@ -170,7 +172,7 @@ class IdTable:
         return (data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES))
 
     def row(self, row: int) -> TakenId:
-        """Return a row."""
+        """Return row number `row`."""
         number, *rest = (int(column[row]) for column in self.columns)
         at = row * KEY_BYTES
         return TakenId(bytes(self._keys[at : at + KEY_BYTES]), self._topics[number], *rest)
@@ -185,7 +187,7 @@ class IdTable:
         return b"".join((*parts, self._keys[start * KEY_BYTES :]))
 
     def extend(self, data: bytes | memoryview) -> None:
-        """Add the rows in `data`, which has nothing else; raise BadIds."""
+        """Add the rows in `data`, which must hold nothing else. Raises BadIds."""
         other = decode_ids(self.base, data)
         if not self._topics:
             for name in self.__slots__:
@@ -204,7 +206,7 @@ def table_of(base: int, rows: Iterable[TakenId]) -> IdTable:
 
 
 def decode_ids(base: int, data: bytes | memoryview) -> IdTable:
-    """Return the table in `data`, of the segment at `base`; raise BadIds."""
+    """Return the table in `data` for the segment at `base`. Raises BadIds."""
     table = IdTable(base)
     try:
         rows, topics = HEAD.unpack_from(data)

@@ -1,5 +1,5 @@
-"""The bytes of an index. The index of a sealed segment is one block. While a segment is being
-written, its `.part` file has several blocks, each with what was added since the one before.
+"""The bytes of an index. The index of a sealed segment is one block. The `.part` file of the
+segment being written has several blocks, each with what was added since the block before.
 
     offset  size  field
          0     4  magic       b"fmqI"
@@ -41,7 +41,7 @@ from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
 
 MAGIC = b"fmqI"
 FORMAT = 2
-HEAD_1 = Struct("<4sIIIIIII16sQQ")  # of format 1, and the front of each later one
+HEAD_1 = Struct("<4sIIIIIII16sQQ")  # format 1; later formats begin with these fields, too
 HEAD = Struct("<4sIIIIIII16sQQII")
 CHAIN = Struct("<II")
 LANE = Struct("<QQqqIHBB")
@@ -52,7 +52,9 @@ assert HEAD_BYTES == HEAD_1.size + CHAIN.size == 72, "the table above counts on 
 
 
 class BadIndex(Exception):
-    """Raised for bytes that are no sound index. It can be built again from its segment."""
+    """Raised for bytes that are not a sound index. The index can be built again from its
+    segment.
+    """
 
 
 def encode_index(index: SegmentIndex, store: bytes) -> bytes:
@@ -126,7 +128,7 @@ def _frame(
 
 
 class BlockHead(NamedTuple):
-    """The front of a block, verified. Its sizes are compared with the bytes there are."""
+    """The front of a block, verified. Its sizes are checked against the bytes that there are."""
 
     head_size: int
     body_crc: int
@@ -145,19 +147,19 @@ class BlockHead(NamedTuple):
 
 
 def head_size_of(data: bytes) -> int:
-    """Return how many bytes the front of the block takes, not verified yet; raise BadIndex."""
+    """Return the size of the front of a block, before verifying it. Raises BadIndex."""
     if len(data) < HEAD_1.size or data[:4] != MAGIC:
         raise BadIndex("no index begins here")
     return int.from_bytes(data[8:12], "little")
 
 
 def block_size_of(front: bytes) -> int:
-    """Return how many bytes the block with the verified front `front` takes."""
+    """Return the size of the whole block with the verified front `front`."""
     return head_size_of(front) + int.from_bytes(front[16:20], "little")
 
 
 def decode_head(data: bytes, at: int, store: bytes, base: int, chain: int = 0) -> BlockHead:
-    """Return the front of the block at `data[at]`; raise BadIndex.
+    """Return the front of the block at `data[at]`. Raises BadIndex.
 
     `chain` is the checksum of the segment's records, if it is known.
     """
@@ -202,7 +204,7 @@ def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, i
 
 
 def decode_blocks(data: bytes, store: bytes, base: int, chain: int = 0) -> SegmentIndex:
-    """Return the index that one or more blocks contain; raise BadIndex."""
+    """Return the index in one or more blocks. Raises BadIndex."""
     index = SegmentIndex(base)
     for head, body in _blocks(data, store, base, chain):
         if head.end < index.end:
@@ -221,7 +223,7 @@ def decode_blocks(data: bytes, store: bytes, base: int, chain: int = 0) -> Segme
 def decode_outcomes(
     data: bytes, store: bytes, base: int, chain: int = 0
 ) -> tuple[array[int], array[int]]:
-    """Return only the keys and places of the decisions in the blocks; raise BadIndex."""
+    """Return only the keys and places of the decisions in the blocks. Raises BadIndex."""
     keys, places = array("I"), array("I")
     for head, body in _blocks(data, store, base, chain):
         column = _Take(body)
@@ -233,7 +235,7 @@ def decode_outcomes(
 
 
 def decode_ids_of(data: bytes, store: bytes, base: int, chain: int = 0) -> IdTable:
-    """Return only the ids in the blocks; raise BadIndex."""
+    """Return only the ids in the blocks. Raises BadIndex."""
     table = IdTable(base)
     for head, body in _blocks(data, store, base, chain):
         if head.ids:
@@ -247,7 +249,7 @@ def decode_ids_of(data: bytes, store: bytes, base: int, chain: int = 0) -> IdTab
 def _blocks(
     data: bytes, store: bytes, base: int, chain: int
 ) -> Iterator[tuple[BlockHead, memoryview]]:
-    """Yield the blocks in `data`, each with its verified body; raise BadIndex."""
+    """Yield the blocks in `data`, each with its verified body. Raises BadIndex."""
     if not data:
         raise BadIndex("an empty file")
     at = 0
@@ -290,14 +292,14 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
 
 
 class _Take:
-    """Reads the columns of a body, one after another."""
+    """Reads the columns of a block's body, one after another."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
         self._at = 0
 
     def skip(self, entries: int) -> None:
-        """Skip so many entries."""
+        """Skip `entries` entries."""
         self._at += 4 * entries
 
     def __call__(self, entries: int) -> array[int]:

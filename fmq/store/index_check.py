@@ -1,4 +1,4 @@
-"""Comparing an index with the segment that lies beside it, by one record.
+"""Compares an index with the segment beside it, by one record.
 
 A copy of the directory, to which an engine has written, shares the first bytes of a segment with
 ours. From where the two part on, each record is another one. So if the last message that the index
@@ -24,7 +24,7 @@ HEAD_SIZE_AT = 12
 
 
 def check_beside(index: SegmentIndex, directory: Directory, store: bytes) -> None:
-    """Raise Damaged if the last message of `index` is another one in its segment in `directory`.
+    """Raise Damaged if the last message in `index` is not the one in its segment in `directory`.
 
     A segment that cannot be opened says nothing here, either.
     """
@@ -37,7 +37,7 @@ def check_beside(index: SegmentIndex, directory: Directory, store: bytes) -> Non
 
 
 def check_same(index: SegmentIndex, file: File, store: bytes) -> None:
-    """Raise Damaged if the last message of `index` is another one in `file`, the segment.
+    """Raise Damaged if the last message in `index` is not the one in `file`, its segment.
 
     A record that is not sound says nothing here. Its readers are told.
     """

@@ -1,4 +1,4 @@
-"""Reading the index of a sealed segment from its file, which is one block.
+"""Reads the index of a sealed segment from its file, which is one block.
 
 The block states its own size; checksums.py verifies it.
 """
@@ -23,7 +23,7 @@ FRONT_BYTES = 4096
 
 
 def read_front(file: File) -> bytes:
-    """Return the verified front of the index, and the bytes after it that were read with it; raise
+    """Return the verified front of the index, and the bytes after it that were read along. Raises
     BadIndex.
     """
     data = file.read(0, FRONT_BYTES)
@@ -39,7 +39,7 @@ def read_front(file: File) -> bytes:
 
 
 def read_block(file: File, front: bytes) -> bytes:
-    """Return the whole block that begins with `front`; raise BadIndex."""
+    """Return the whole block that begins with `front`. Raises BadIndex."""
     size = block_size_of(front)
     if size != file.size():
         raise BadIndex("shorter or longer than it says")
@@ -47,7 +47,7 @@ def read_block(file: File, front: bytes) -> bytes:
 
 
 def index_in(file: File, store: bytes, base: int, chain: int = 0) -> SegmentIndex:
-    """Return the index of the segment at `base`; raise BadIndex.
+    """Return the index of the segment at `base`. Raises BadIndex.
 
     `chain` is the checksum of the segment's records, if it is known.
     """

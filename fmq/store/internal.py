@@ -1,4 +1,4 @@
-"""The names of internal topics and groups: those of fmq's own, which no caller can name.
+"""The names of internal topics and groups: fmq's own, which no caller can use.
 
 The dead letters of a group are in one of them. Replayed messages are in others, one for each topic
 that they came from. A member that gets every message has a group of its own.
@@ -10,13 +10,13 @@ from hashlib import blake2b
 
 INTERNAL = "\t"
 """What each of these names begins with. It cannot be printed, so no caller's topic has it."""
-NAME_BYTES_MAX = 255  # of any name in a record
+NAME_BYTES_MAX = 255  # of any name in a record, at most
 DEAD, AGAIN, LONG = "dead", "again", "of a long name"
 BROADCAST = "broadcast"
 
 
 def is_internal(topic: str) -> bool:
-    """Return whether a topic is one of fmq's own."""
+    """Return whether `topic` is internal."""
     return topic[:1] == INTERNAL
 
 
@@ -31,7 +31,9 @@ def replay_topic(group: str, topic: str) -> str:
 
 
 def broadcast_group(group: str, member: str) -> str:
-    """Return the name of the group that a member of `group` has alone, to get every message."""
+    """Return the name of the group in which a broadcast member of `group` is alone, to get every
+    message.
+    """
     return _name(BROADCAST, group, member)
 
 
@@ -41,7 +43,7 @@ def is_broadcast(group: str) -> bool:
 
 
 def shown(topic: str) -> str:
-    """Return the name of any topic or group so that it can be printed."""
+    """Return the name of any topic or group in printable form."""
     return "fmq:" + "/".join(topic.split(INTERNAL)[1:]) if is_internal(topic) else topic
 
 

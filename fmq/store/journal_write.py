@@ -1,4 +1,4 @@
-"""One write of the journal: the bytes and rolls that it takes along, and who waits for it.
+"""One write of the journal: its bytes, its rolls, and the callers that wait for it.
 
 Calls plan into a write under the engine's lock until a thread takes it. That thread alone has it
 from then on, and calls plan into the next one.
@@ -38,21 +38,23 @@ class Roll:
         self.new = new
         self.spare = spare
         self.header = header
-        self.ordinary = ordinary  # it does not take the room that is set aside for decisions
+        self.ordinary = ordinary  # whether it may not use the room that is reserved for decisions
 
 
 class JournalWrite:
-    """Rolls, then bytes of one segment from `start` to `end`. One is made for each write, so most
-    of what it says is of the class until it differs.
+    """Rolls, and then bytes of one segment from `start` to `end`. Attributes stay defaults of the
+    class until they differ, because each write makes one object.
     """
 
-    end = 0  # known once it is taken
+    end = 0  # known once the write is taken
     rolls: tuple[Roll, ...] = ()
-    ahead = 0  # how many of the buffers are written without a sync; they end at `ahead_to`
-    ahead_of_sync = False  # whether it is such a write itself, of what stays pending
-    is_forced = False  # whether a call has asked for a sync, in a mode without
+    # How many of the buffers are written without a sync. They end at `ahead_to`.
+    ahead = 0
+    # Whether this is a write without a sync, of bytes that stay pending.
+    ahead_of_sync = False
+    is_forced = False  # whether a call asked for a sync in a mode without syncs
     is_noted = False  # whether `CommitQueue.on_pending` was called for it
-    is_hurried = False  # whether it was begun for what was posted
+    is_hurried = False  # whether it began because of posted appends
 
     def __init__(self, segment: Segment, start: int) -> None:
         self.segment = segment

@@ -1,4 +1,4 @@
-"""Key marks: in which runs of a sealed segment a key may be. A file beside the index has them.
+"""Key marks: in which runs of a sealed segment a key may be. They are in a file beside the index.
 
     offset  size  field
          0     4  magic  b"fmqK"
@@ -41,11 +41,11 @@ HEAD = Struct("<4sII16sQII")
 LANE = Struct("<HB")
 MARKS = Struct("<I")
 CRC_END = 8
-LOADED_MAX = 8  # segments
+LOADED_MAX = 8  # segments whose marks are in memory
 
 
 class BadMarks(Exception):
-    """Raised for bytes that are no sound marks of this segment. They are made again."""
+    """Raised for bytes that are not sound marks of this segment. The marks are then made again."""
 
 
 class LaneMarks:
@@ -58,7 +58,7 @@ class LaneMarks:
         self.numbers = numbers
 
     def find(self, hash: int) -> list[int]:
-        """Return the numbers of the entries that may have a key with this hash, in their order."""
+        """Return, in order, the numbers of the entries that may have a key with this hash."""
         first = bisect_left(self.hashes, hash)
         return self.numbers[first : bisect_left(self.hashes, hash + 1, first)].tolist()
 
@@ -67,17 +67,17 @@ SegmentMarks = dict[LaneKey, LaneMarks]
 
 
 def hash_of(key: str) -> int:
-    """Return the hash of `key`. It is on disk."""
+    """Return the hash of `key`. Hashes are on disk: never change the function."""
     return crc32(key.encode())
 
 
 class KeyMarks:
-    """The marks of the sealed segments of one directory. Safe for threads."""
+    """The marks of the sealed segments of one directory. Any thread may call it."""
 
     def __init__(
         self, directory: Directory, store: bytes, catalog: Catalog, reader: Reader, *, writes: bool
     ) -> None:
-        """Files are made only with `writes`: an engine has the directory open for writing."""
+        """Files are written only with `writes`, which an engine passes."""
         self._directory = directory
         self._store = store
         self._catalog = catalog
@@ -85,10 +85,12 @@ class KeyMarks:
         self._writes = writes
         self._lock = OwnedLock()
         self._loaded: OrderedDict[int, SegmentMarks] = OrderedDict()
-        self._wanted: bool | None = None  # whether a key was ever looked for (None: not known yet)
+        # whether a key was ever searched for (None: not known yet)
+        self._wanted: bool | None = None
 
     def of(self, base: int, chain: int) -> SegmentMarks:
-        """Return the marks of the sealed segment at `base`, whose records have this checksum.
+        """Return the marks of the sealed segment at `base`, whose records have the checksum
+        `chain`.
 
         Raises Damaged, NewerFormat or Unreadable if they must be made and cannot be, or
         FileNotFoundError if the segment is gone.
@@ -108,8 +110,8 @@ class KeyMarks:
             return found
 
     def sealed(self, base: int, chain: int) -> None:
-        """Make the marks of a segment that was just sealed, if keys are looked for in this
-        directory. Raises nothing: marks that are missing are made when they are needed.
+        """Make the marks of a segment that was just sealed, if keys are searched for in this
+        directory. Raises nothing: missing marks are made when they are needed.
         """
         if self._wanted is None:
             self._wanted = any(name.endswith(SUFFIX) for name in self._directory.names())
@@ -127,12 +129,12 @@ class KeyMarks:
     def _make(self, base: int, chain: int) -> SegmentMarks:
         marks = self.made_of(self._catalog.index(base))
         if self._writes:
-            with suppress(OSError):  # they are made again
+            with suppress(OSError):  # missing marks are made when they are needed
                 self._write(base, encode_marks(marks, self._store, base, chain))
         return marks
 
     def made_of(self, index: SegmentIndex) -> SegmentMarks:
-        """Return the marks of a segment, made of the heads of its records."""
+        """Return the marks of a segment, from the heads of its records."""
         found = {}
         for key, lane in index.lanes.items():
             entries = entries_of(index.base, lane, lane.first, lane.next - lane.first)
@@ -172,7 +174,7 @@ def encode_marks(marks: SegmentMarks, store: bytes, base: int, chain: int) -> by
 
 
 def decode_marks(data: bytes, store: bytes, base: int, chain: int) -> SegmentMarks:
-    """Return the marks in `data`; raise BadMarks if they are not sound, or of another segment."""
+    """Return the marks in `data`. Raises BadMarks if they are not sound, or of another segment."""
     try:
         magic, crc, size, *whose, records, lanes = HEAD.unpack_from(data)
         if (magic, whose) != (MAGIC, [store, base]) or not HEAD.size <= size <= len(data):

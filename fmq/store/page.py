@@ -1,4 +1,5 @@
-"""The page: memory in which an open engine tells other processes how far its journal is durable.
+"""The page: shared memory in which an open engine tells other processes how far its journal is
+durable.
 
     word  size  field
        0     8  "fmq page"
@@ -31,7 +32,8 @@ from fmq.disk import PAGE_BYTES, Directory, Page
 
 PAGE = "DURABLE"
 NAME, VERSION = int.from_bytes(b"fmq page", sys.byteorder), 1
-BOOT, INCARNATION, DURABLE_TO, AGAIN, STORE, IDENTITY = 2, 4, 8, 9, 10, 12  # words
+# the number of the word at which each begins
+BOOT, INCARNATION, DURABLE_TO, AGAIN, STORE, IDENTITY = 2, 4, 8, 9, 10, 12
 
 
 def no_page() -> memoryview:
@@ -40,8 +42,8 @@ def no_page() -> memoryview:
 
 
 def begin_page(directory: Directory, store: bytes, drawn: bytes, durable_to: int) -> Page:
-    """Return a new page of the engine that has locked `directory`. Raises OSError if there can be
-    none: the disk is full, or other processes would not see it.
+    """Return a new page for the engine that has locked `directory`. Raises OSError if the disk is
+    full, or other processes would not see the page.
     """
 
     def begin(page: Page) -> None:
@@ -75,12 +77,12 @@ NOTHING = Told(0, is_open=False)
 
 
 class PageReader:
-    """Reads the page of the engine that has a directory open, or that had it open when it was
-    killed. Safe for threads.
+    """Reads the page of the engine that has a directory open, or was killed with it open. Any
+    thread may call it.
     """
 
     def __init__(self, directory: Directory, store: bytes) -> None:
-        """Only a page of the `store` with this UUID is believed."""
+        """Believe only a page of the `store` with this UUID."""
         self._directory = directory
         self._store = _two_words(store)
         self._page: Page | None = None
@@ -88,15 +90,16 @@ class PageReader:
 
     def look(self) -> Told:
         """Return what the page in the directory says now."""
-        with self._lock, suppress(OSError):  # there is none, or this user may not lock or read it
+        # there is no page, or this user may not lock or read it
+        with self._lock, suppress(OSError):
             if self._page is not None and not self._page.is_held():
-                self._close()  # the next engine has made another one, or will
+                self._close()  # the next engine makes a new page
             is_open = self._page is not None or self._open()
             return Told(self._position(), is_open)
         return NOTHING
 
     def glance(self) -> int:
-        """Return the position that the page says which the last call of `look` has found.
+        """Return the present position in the page that the last call of `look` found.
 
         This takes no system call.
         """
@@ -104,8 +107,8 @@ class PageReader:
             return self._position()
 
     def _open(self) -> bool:
-        """Open the page, and close it again if it is not to be believed. Return whether it is
-        held.
+        """Open the page; close it again if it cannot be believed. Return whether an engine holds
+        it.
         """
         self._page = page = self._directory.page(PAGE)
         words, is_held = page.words, page.is_held()
@@ -115,7 +118,7 @@ class PageReader:
         if (
             not named
             or boot != _two_words(page.boot)
-            # An fmq from before has stored neither. While its page is held, no copy has it.
+            # An older fmq stored neither. While an engine holds the page, it is no copy.
             or (not is_held and said != (self._store, page.identity()))
         ):
             self._close()
@@ -125,8 +128,8 @@ class PageReader:
     def _position(self) -> int:
         if self._page is None:
             return 0
-        # A kill between the two stores leaves two positions. Both are true, and nobody was shown
-        # more than the smaller one.
+        # A kill between the two stores leaves two positions. Both are durable, and readers were
+        # shown no more than the smaller one.
         again = self._page.words[AGAIN]
         return min(again, self._page.words[DURABLE_TO])
 
@@ -141,5 +144,5 @@ class PageReader:
             self._close()
 
     def forked(self) -> None:
-        """Make a new lock in the child of a fork: the thread that held the old one is not there."""
+        """Replace the lock in a forked child, where the thread that held it does not exist."""
         self._lock = Lock()

@@ -1,4 +1,4 @@
-"""Pieces: the byte strings of one column, which lie one after another, cut out when asked for.
+"""Pieces: the byte strings of one column, one after another, cut out only when they are used.
 
 This module knows the layout of a column of texts and of one of numbers. columns.py and extras.py
 know what they mean.
@@ -25,12 +25,12 @@ assert array("q").itemsize == 8
 
 
 class BadColumns(Exception):
-    """Raised for bytes that are not columns. The caller knows in which file they are."""
+    """Raised for bytes that are not columns. The caller adds the file."""
 
 
 class Part(NamedTuple):
-    """Byte strings in one piece, with their lengths: NONE for an absent one; None if all are
-    equal.
+    """Joined byte strings and their lengths. A length NONE stands for an absent one; lengths None:
+    all are equally long.
     """
 
     lengths: array[int] | None
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 class Sums:
-    """Sums of the first items of an array. If asked in ascending order, it adds each item once."""
+    """Running sums of an array. Asked in ascending order, it adds each item once."""
 
     __slots__ = ("_items", "_known")
 
@@ -47,7 +47,7 @@ class Sums:
         self._known = 0, 0
 
     def before(self, number: int) -> int:
-        """Return the sum of the first `number` items. A NONE counts as 0."""
+        """Return the sum of the first `number` items. NONE counts as 0."""
         known, total = self._known
         if number < known:
             known = total = 0
@@ -57,7 +57,7 @@ class Sums:
 
 
 class Pieces:
-    """Byte strings that lie one after another. They are cut out when they are asked for."""
+    """Byte strings that lie one after another, cut out only when they are used."""
 
     __slots__ = ("_data", "_lengths", "_start", "_sums", "end")
 
@@ -76,7 +76,7 @@ class Pieces:
         return list(map(self._from(first).read, self._lengths[first:last]))
 
     def texts(self, first: int, last: int) -> list[str | None]:
-        """Return the pieces as texts, and None for absent ones; raise BadColumns."""
+        """Return the pieces as texts, and None for absent ones. Raises BadColumns."""
         read = self._from(first).read
         lengths = self._lengths[first:last]
         try:
@@ -85,29 +85,31 @@ class Pieces:
             raise BadColumns(f"a column of text is not UTF-8: {error}") from None
 
     def has_any(self, words: Iterable[bytes]) -> bool:
-        """Return whether one of `words` occurs anywhere in the pieces: if not, no piece is one."""
+        """Return whether one of `words` occurs anywhere in the joined pieces. If not, no piece
+        equals one.
+        """
         find, start, end = self._data.find, self._start, self.end
         return any(find(word, start, end) >= 0 for word in words)
 
     def lacks_one(self) -> bool:
-        """Return whether one of the pieces is absent."""
+        """Return whether any piece is absent."""
         return NONE in self._lengths
 
     def part(self, first: int, last: int) -> Part:
-        """Return the pieces from `first` up to `last` in one piece, with their lengths."""
+        """Return the pieces from `first` up to `last`, joined, with their lengths."""
         before = self._sums.before
         low, high = self._start + before(first), self._start + before(last)
         return Part(self._lengths[first:last], self._data[low:high])
 
     def _from(self, first: int) -> BytesIO:
-        """Return a file over the same bytes. It cuts three times faster than slices do."""
+        """Return a file over these bytes. Reading from it is three times faster than slicing."""
         file = BytesIO(self._data)
         file.seek(self._start + self._sums.before(first))
         return file
 
 
 class EqualPieces:
-    """Byte strings of one size that lie one after another, cut out when they are asked for."""
+    """Byte strings of equal size that lie one after another, cut out only when they are used."""
 
     __slots__ = ("_count", "_data", "_size", "_start")
 
@@ -121,7 +123,7 @@ class EqualPieces:
         self._start = start
 
     def part(self, first: int, last: int) -> Part:
-        """Return the pieces from number `first` up to, not including, `last`, in one."""
+        """Return the pieces from number `first` up to, not including, `last`, joined."""
         start, size = self._start, self._size
         return Part(None, self._data[start + first * size : start + last * size])
 
@@ -139,7 +141,7 @@ class EqualPieces:
 def pieces_of(
     data: bytes, start: int, end: int, count: int, lengths: array[int] | None
 ) -> Pieces | EqualPieces:
-    """Return the `count` bodies that `data[start:end]` holds, of equal size if `lengths` is None.
+    """Return the `count` bodies in `data[start:end]`. They have equal sizes if `lengths` is None.
 
     Raises BadColumns if they do not fill it.
     """
@@ -161,7 +163,7 @@ def uniform(size: int, count: int) -> Struct:
 
 
 def array_in(code: str, data: bytes, at: int, count: int) -> array[int]:
-    """Return the column of `count` numbers at `data[at]`; raise BadColumns."""
+    """Return the column of `count` numbers at `data[at]`. Raises BadColumns."""
     column = array(code)
     end = at + count * column.itemsize
     if end > len(data):
@@ -184,7 +186,7 @@ def _end_of_texts(data: bytes, at: int, count: int) -> int:
 
 
 def text_pieces(data: bytes, at: int, count: int) -> Pieces:
-    """Return the pieces of the text column at `data[at]`; raise BadColumns."""
+    """Return the pieces of the text column at `data[at]`. Raises BadColumns."""
     end = _end_of_texts(data, at, count)
     lengths = array_in("H", data, at + U32.size, count)
     pieces = Pieces(data, at + U32.size + 2 * count, lengths)

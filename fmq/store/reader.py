@@ -1,5 +1,4 @@
-"""Reading messages: from entries of an index to bodies, in large reads, with every checksum
-verified.
+"""Reads messages: from index entries to bodies, in large reads, with every checksum verified.
 
 The records of a batch are close together, mostly one after another. So the part of the segment that
 holds them is read at once, as a window, and records are cut out of it. The last window is kept, and
@@ -28,11 +27,11 @@ from fmq.store.segment import segment_name
 from fmq.store.window import PUBLISHED, REFERRED, UNREADABLE, Window, refused
 
 RECORD_READ_BYTES = 4096
-DENSE_BYTES = 8192  # a record; those that are larger are not read through to reach the next head
+DENSE_BYTES = 8192  # of a record; to reach the next head, larger ones are skipped and not read
 
 
 class Entries(NamedTuple):
-    """Entries of consecutive runs of one queue in one segment, copied under the lock."""
+    """Entries of consecutive runs of one queue in one segment, copied while the lock was held."""
 
     base: int
     first: int
@@ -52,14 +51,14 @@ def entries_of(base: int, lane: Lane, offset: int, limit: int) -> Entries:
 
 
 class Carried:
-    """What consecutive messages of one run carry besides their bodies, decoded when it is asked
-    for.
-    """
+    """What consecutive messages of one run have besides bodies, decoded at the first use."""
 
     __slots__ = ("_columns", "_part", "first", "messages")
 
     def __init__(self, first: int, messages: int, columns: Columns, part: tuple[int, int]) -> None:
-        """`part` are the numbers of the messages in the run. Raises BadColumns."""
+        """`part` has the first and the last number of the messages in the run. Raises
+        BadColumns.
+        """
         self.first = first
         self.messages = messages
         self._columns = columns
@@ -67,7 +66,7 @@ class Carried:
         columns.opened()
 
     def may_have_tag(self, tags: Iterable[bytes]) -> bool:
-        """Return False if no message has one of `tags`, by a look at all of them at once."""
+        """Return False if no message has one of `tags`. It looks at all messages at once."""
         pieces = self._columns.opened().tags
         return pieces is not None and pieces.has_any(tags)
 
@@ -84,7 +83,7 @@ class Carried:
         return {crc32(key.encode()) for key in keys if key is not None}
 
     def priorities(self) -> bytes:
-        """Return the priorities of all messages; 0 for one without a priority."""
+        """Return the priority of each message; 0 if it has none."""
         return self._columns.extras().levels(*self._part) or bytes(self.messages)
 
     def expiries_us(self) -> Sequence[int]:
@@ -93,7 +92,7 @@ class Carried:
         return [NEVER] * self.messages if found is None else found[slice(*self._part)]
 
     def looks(self) -> Iterator[tuple[str | None, dict[str, str]]]:
-        """Yield what a filter sees of each message: its tag and its headers."""
+        """Yield the tag and the headers of each message, for a filter."""
         nothing = [None] * self.messages
         tags = self._columns.texts(*self._part)[1] or nothing
         headers = self._columns.headers(*self._part) or nothing
@@ -102,7 +101,9 @@ class Carried:
 
 
 class Reader:
-    """Reads the segments of one directory. Safe for threads: its attributes are only replaced."""
+    """Reads the segments of one directory. Any thread may call it: attributes are only replaced as
+    a whole.
+    """
 
     def __init__(self, files: Files, seed: int, read_ahead_bytes: int) -> None:
         self._files = files
@@ -129,7 +130,7 @@ class Reader:
         return Batch(topic, queue, start, bodies, entries.first, reading.stretches, self.seed)
 
     def record(self, base: int, place: int) -> Record:
-        """Return the record at `place` of the segment at `base`; raise Damaged or NewerFormat."""
+        """Return the record at `place` of the segment at `base`. Raises Damaged or NewerFormat."""
         window = self.window(base, place, 0)
         try:
             return decode(window.data, place - window.start, base + place, self.seed)
@@ -137,8 +138,8 @@ class Reader:
             raise refused(base, place, error) from None
 
     def head(self, base: int, place: int) -> tuple[Run, bytes]:
-        """Return the run at `place` of the segment at `base`, and the bytes of its head: all that
-        its messages carry but the bodies, which are not read. Raises Damaged or NewerFormat.
+        """Return the run at `place` of the segment at `base`, and the bytes of its head, which hold
+        everything but the bodies. The bodies are not read. Raises Damaged or NewerFormat.
         """
         with self._files.using(base) as file:
             data = file.read(place, RECORD_READ_BYTES)
@@ -161,7 +162,8 @@ class Reader:
         keep_to: int,
         tags: Sequence[bytes] | None = None,
     ) -> Iterator[Carried]:
-        """Yield what up to `limit` messages from `offset` on carry. Raises Damaged or NewerFormat.
+        """Yield what up to `limit` messages from `offset` on have besides bodies. Raises Damaged or
+        NewerFormat.
 
         Large records are not read, but for their heads. With `tags`, single messages that have none
         of them may be yielded together, as if they carried nothing.
@@ -196,8 +198,8 @@ class Reader:
             i += 1
 
     def run_with_bytes(self, base: int, place: int) -> tuple[Run, bytes, int]:
-        """Return the run at `place` of the segment at `base`, its bytes, and where it begins in
-        them.
+        """Return the run at `place` of the segment at `base`, its bytes, and the index of its start
+        in them.
         """
         window = self.window(base, place, 0)
         try:
@@ -209,7 +211,7 @@ class Reader:
         return run, window.data, place - window.start
 
     def window(self, base: int, place: int, keep_to: int) -> Window:
-        """Return a window that holds the whole record at `place`, as far as there are bytes for it.
+        """Return a window with the whole record at `place`, or with as much of it as the file has.
 
         It is read ahead, and kept, up to `keep_to`: the bytes after it still change.
         """
@@ -223,11 +225,11 @@ class Reader:
             except OSError:
                 if ahead <= 0:
                     raise
-                # Maybe only the bytes after the record cannot be read.
+                # Perhaps only the bytes after the record cannot be read.
                 ahead, data = 0, file.read(place, HEAD_BYTES_MIN)
             size = int.from_bytes(data[8:12], "little")
             if size > len(data):
-                # The size is not verified, so it is believed only as far as there are bytes.
+                # The size is not verified yet, so read no more than the file has.
                 data = file.read(place, min(size, file.size() - place))
         if ahead <= 0:
             return Window(base, place, data)
@@ -236,7 +238,7 @@ class Reader:
 
 
 class _Reading:
-    """One pass over the entries of a batch, for up to `limit` bodies after the first `skip`."""
+    """One pass over the entries of a batch. It skips `skip` bodies and reads up to `limit`."""
 
     def __init__(
         self, reader: Reader, entries: Entries, segment_end: int, skip: int, limit: int
@@ -250,7 +252,7 @@ class _Reading:
         self.stretches: list[Stretch] = []
 
     def read(self) -> None:
-        """Cut bodies until there are enough, or the entries or the window end, or a bad record
+        """Cut bodies out until there are enough, the entries or the window end, or a bad record
         follows.
 
         Raises Damaged if there is no sound record before a bad one.
@@ -265,22 +267,22 @@ class _Reading:
             elif ahead.holds(place):
                 window = ahead
             elif place >= ahead.start:
-                return  # a batch uses one window; the next batch begins with the next window
+                return  # a batch uses one window only
             else:
-                # The bodies may be further and further back, one run after another. Reading ahead
-                # from each would keep a window in memory for each.
+                # Bodies may lie further and further back, one run after another. Reading ahead for
+                # each would keep many windows in memory.
                 window = self._reader.window(entries.base, place, 0)
             try:
                 i = self._cut(window, i, last)
             except (*UNREADABLE, Damaged, NewerFormat) as error:
                 if bodies:
-                    return  # the batch that begins there will raise it
+                    return  # the next batch begins there, and raises its error
                 if isinstance(error, UNREADABLE):
                     raise refused(entries.base, place, error) from None
                 raise
 
     def _cut(self, window: Window, i: int, last: int) -> int:
-        """Take bodies out of `window` from entry `i` on; return the entry to go on with."""
+        """Cut bodies out of `window` from entry `i` on. Return the entry to go on with."""
         entries, seed = self._entries, self._reader.seed
         if entries.counts[i] == 1 and entries.bodies[i] == entries.records[i]:
             while last > i and entries.bodies[last - 1] != entries.records[last - 1]:
@@ -313,7 +315,9 @@ class _Reading:
         self.stretches.append(Stretch([place], [count], window, referring, body_place))
 
     def _referring(self, window: Window, place: int, count: int, body_place: int) -> Window:
-        """Return a window with the record at `place` that publishes the bodies at `body_place`."""
+        """Return a window with the record at `place`, which publishes the bodies at
+        `body_place`.
+        """
         entries, reader = self._entries, self._reader
         if not window.holds(place):
             window = reader.window(entries.base, place, 0)

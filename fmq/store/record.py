@@ -51,13 +51,13 @@ FORMAT = 2
 MAGIC = b"fmq\x02"
 MAGIC_1 = b"fmq\x01"
 MAGICS = frozenset((MAGIC, MAGIC_1))
-NAME = MAGIC[:3]  # of all versions
+NAME = MAGIC[:3]  # the same in all versions
 assert MAGIC[3] == FORMAT
 ALIGNMENT = 8
 
 FIRST = 1
 LAST = 2
-BOUND = 64  # of a PREPARE; those between are of columns.py
+BOUND = 64  # flag of a PREPARE; the values between are in columns.py
 EXTENDED = 128
 
 PREFIX = Struct("<4sI")
@@ -92,7 +92,7 @@ PADDING = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
 
 
 class BadRecord(Exception):
-    """Raised for bytes that are no sound record, be they torn or damaged."""
+    """Raised for bytes that are not a sound record, torn or damaged."""
 
 
 class Misplaced(Exception):
@@ -108,10 +108,10 @@ class Newer(Exception):
 
 @lru_cache(maxsize=4096)
 def utf8(text: str) -> bytes:
-    """Return `text` as bytes. Cached, as the same few names are used all the time."""
+    """Return `text` as UTF-8. Cached, because a few names are used all the time."""
     return text.encode()
 
 
 def aligned(size: int) -> int:
-    """Return `size` with its padding."""
+    """Return `size` rounded up, padding included."""
     return size + -size % ALIGNMENT

@@ -1,4 +1,4 @@
-"""Reading a segment from front to back, append by append, until something stops it.
+"""Reads a segment from front to back, append by append, until something stops it.
 
 A Finding says what stopped the scan. The scan draws no conclusion: recovery/tail.py decides whether
 bytes that are no record are torn or damaged. Nothing is written here.
@@ -30,7 +30,8 @@ from fmq.store.record import (
 )
 
 BLOCK_BYTES = 1 << 20
-HASHED_TIMES = 4  # how many bytes may be hashed for each byte that is searched
+# How many bytes a search may hash for each byte that it covers.
+HASHED_TIMES = 4
 
 
 class Finding(Enum):
@@ -45,7 +46,7 @@ class Finding(Enum):
 
 
 class ScanEnd(NamedTuple):
-    """Where the sound, whole appends end, and why."""
+    """Where the sound, complete appends end, and why."""
 
     finding: Finding
     position: int
@@ -56,7 +57,7 @@ class ScanEnd(NamedTuple):
 
 
 class Scan:
-    """The appends of one segment from `position` on, as an iterator of lists of records.
+    """The appends of one segment from `position` on: iterates over lists of records.
 
     After the last one, `ending` says what stopped it. `durable_to` is the largest that any record
     stated. `chain` is the checksum of the segment up to the last whole append, if it was `chain` at
@@ -75,7 +76,7 @@ class Scan:
         *,
         rest_was_zeros: bool = False,
     ) -> None:
-        """Stop at `limit`: the position after the segment, or its end where that is known.
+        """Stop at `limit`: the segment's end if that is known, else the position after its file.
 
         With `rest_was_zeros`, a block of zeros after the last record counts as zeros to the end. It
         is for a caller that has seen that once and now looks for new appends.
@@ -108,7 +109,7 @@ class Scan:
                 self.ending = ScanEnd(stop.finding, self._position, start, str(stop))
                 return
             if bool(record.flags & FIRST) == bool(append):
-                # No fmq writes this, so no crash can have left it.
+                # No fmq writes such records, so no crash can have left them.
                 reason = "an append begins inside another" if append else "an append lacks its head"
                 self.ending = ScanEnd(Finding.MISPLACED, record.position, start, reason)
                 return
@@ -132,12 +133,12 @@ class Scan:
                 self._stop_unless_changed(position, str(error))
 
     def _record(self, position: int) -> Record:
-        """Return the record at `position`; raise BadRecord, or another reason to stop."""
+        """Return the record at `position`. Raises BadRecord, or another reason to stop."""
         if position + HEAD_BYTES_MIN > self._limit:
             raise BadRecord("too little room for a record")
         at = self._need(position, HEAD_BYTES_MIN)
         if at + PREFIX_BYTES + COMMON.size <= len(self._data):
-            # The size is not verified yet, so it is believed only up to the end of the segment.
+            # The size is not verified yet, so read at most up to the segment's end.
             (size,) = SIZE.unpack_from(self._data, at + PREFIX_BYTES)
             if size <= self._limit - position:
                 at = self._need(position, size)
@@ -154,9 +155,7 @@ class Scan:
         return record
 
     def _need(self, position: int, size: int) -> int:
-        """Read `size` bytes from `position` on, if the file has them; return where they are in
-        memory.
-        """
+        """Read up to `size` bytes from `position` on. Return their index in memory."""
         if position + size > self._data_start + len(self._data):
             wanted = min(max(size, BLOCK_BYTES), self._limit - position)
             self._data = self._file.read(position - self._base, wanted)
@@ -164,13 +163,13 @@ class Scan:
         return position - self._data_start
 
     def _stop_unless_changed(self, position: int, reason: str) -> None:
-        """Stop with the finding at `position`, unless the bytes have changed: an engine may be
-        writing.
+        """Stop with the finding at `position`. If the bytes have changed, an engine may be writing:
+        go on.
         """
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
-        # The block in memory was read at one moment. Compared with newer bytes, what was
-        # appended meanwhile would look like damage.
+        # Compare with the bytes in memory, which were all read at one moment. Mixed with newer
+        # ones, an append of meanwhile would look like damage.
         known = self._data[position - self._data_start :]
         offset, end = position - self._base, self._limit - self._base
         if self._rest_was_zeros:
@@ -193,8 +192,8 @@ ZEROS = bytes(BLOCK_BYTES)
 
 
 def blocks(file: File, offset: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the bytes from `offset` up to `end`, or to the end of the file, block by block, each
-    with its place. A segment may be larger than the free memory.
+    """Yield the bytes from `offset` up to `end`, or to the end of the file, in blocks with their
+    offsets. A segment may be larger than the free memory.
     """
     for start in range(offset, end, BLOCK_BYTES):
         yield start, file.read(start, min(BLOCK_BYTES, end - start))
@@ -213,8 +212,8 @@ def zeros_from(file: File, offset: int, end: int) -> bool:
 
 
 def last_byte(file: File, offset: int, end: int) -> int:
-    """Return where the last byte that is not zero ends, between `offset` and `end`; else
-    `offset`.
+    """Return the end of the last byte between `offset` and `end` that is not zero; `offset` if all
+    are.
     """
     last = offset
     for start, data in blocks(file, offset, end):
@@ -224,7 +223,7 @@ def last_byte(file: File, offset: int, end: int) -> int:
 
 
 def end_of(append: Sequence[Record]) -> int:
-    """Return the position after `append`, with its padding."""
+    """Return the position after `append` and its padding."""
     return append[-1].position + aligned(append[-1].size)
 
 
@@ -253,14 +252,15 @@ def durable_beyond(file: File, base: int, limit: int, position: int, seed: int) 
         except (BadRecord, Misplaced):
             continue
         except Newer:
-            pass  # its head is sound and states its position, so the size that it states is right
+            # The head is sound and states its position, so its size is right, too.
+            pass
         durable_to = max(durable_to, durable_to_of(data, at))
     return durable_to
 
 
 def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield where a record may begin from `position` on: the bytes, the place in them, the
-    position. The common part of the head is in these bytes.
+    """Yield where a record may begin, from `position` on: bytes that hold the common part of its
+    head, its index in them, its position.
     """
     overlap = HEAD_BYTES_MIN - 1
     for start in range(position, limit, BLOCK_BYTES):
@@ -274,7 +274,7 @@ def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[
 
 
 def _head_crc(file: File, offset: int, size: int, seed: int) -> bytes:
-    """Return the checksum of the head of `size` bytes at `offset`."""
+    """Return the checksum of the `size` bytes of a head at `offset`."""
     crc = seed
     for _, data in blocks(file, offset + PREFIX_BYTES, offset + size):
         crc = zlib.crc32(data, crc)

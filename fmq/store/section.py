@@ -29,7 +29,7 @@ def is_mine(lock: RLock) -> bool:
 
 
 class OwnedLock(_thread.RLock):  # type: ignore[misc]  # it is final only for mypy
-    """A lock that raises Nested where a signal handler would wait for its own thread.
+    """A lock that raises Nested if a signal handler asks for it while its own thread holds it.
 
     Use it by `with`. An interrupt leaves it free: that of an RLock is let go in C, where Python
     looks for no signals.
@@ -46,12 +46,12 @@ class OwnedLock(_thread.RLock):  # type: ignore[misc]  # it is final only for my
             raise
 
     def is_taken(self) -> bool:
-        """Return whether this thread holds it. For tests."""
+        """Return whether this thread holds the lock. For tests."""
         return is_mine(self)
 
 
 class Section:
-    """A context manager around each change of what the engine's lock guards.
+    """A context manager around each change of the data that the engine's lock guards.
 
     A refusal is an FmqError or TypeError. It is raised before the first change, and leaves the
     engine as it was. Any other exception is given to `fail`, under the lock, and then goes to the
@@ -68,7 +68,7 @@ class Section:
         self.changed = False
 
     def refusal_of(self, change: Callable[..., object], *what: Any) -> Exception | None:
-        """Call `change(*what)`, one of several changes of the block. Return its refusal, or None.
+        """Call `change(*what)`, one of several changes in the block. Return its refusal, or None.
 
         A refusal leaves the changes before it as they are. Any other exception is raised.
         """
@@ -94,7 +94,7 @@ class Section:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether `error` is a refusal, so that nothing was changed before it.
+    """Return whether `error` is a refusal, which means that nothing was changed.
 
     Nested is no refusal: a signal handler that calls the engine in the middle of a change gets it,
     and may not catch it.

@@ -33,7 +33,7 @@ MAGIC = b"fmqS"
 FORMAT = 2
 HEADER = Struct("<4sIHHI16sQQQII")
 HEADER_BYTES = HEADER.size
-STORE_BYTES = 16  # as long as a UUID, drawn when the journal is made
+STORE_BYTES = 16  # the size of a UUID, which is drawn when the journal is made
 CRC_END = 8
 assert HEADER_BYTES == 64, "the table above counts on it"
 
@@ -47,7 +47,7 @@ OTHER_COPY = "it comes from another copy of this journal, to which an engine has
 
 
 class Header(NamedTuple):
-    """The header of a segment: what it says of itself and of the segment before it."""
+    """The header of a segment, about itself and about the segment before it."""
 
     store: bytes
     base: int
@@ -74,7 +74,7 @@ class Header(NamedTuple):
 
 
 def decode_header(data: bytes, name: str) -> Header:
-    """Return the header at the start of `data`, of the file `name`; raise Damaged or
+    """Return the header at the start of `data`, from the file `name`. Raises Damaged or
     NewerFormat.
     """
     base = base_of(name)
@@ -101,14 +101,14 @@ def decode_header(data: bytes, name: str) -> Header:
 
 
 def segment_name(base: int, suffix: str = SUFFIX) -> str:
-    """Return the name of the file: its first position. So names sort in the order of the
-    journal.
+    """Return the name of a segment's file: its first position, so that names sort in the order of
+    the journal.
     """
     return f"{base:020d}{suffix}"
 
 
 def base_of(name: str) -> int:
-    """Return the first position of the file `name`, a segment or a file that belongs to one."""
+    """Return the first position in the name of a segment, or of a file that belongs to one."""
     return int(name[:20])
 
 
@@ -134,7 +134,7 @@ class Segment:
     def __init__(self, base: int, capacity: int, end: int, chain: int, epoch: int = 0) -> None:
         self.base = base
         self.capacity = capacity
-        self.limit = base + capacity  # the position after its file
+        self.limit = base + capacity  # the position after the last byte of its file
         self.end = end
         self.chain = chain
         self.epoch = epoch

@@ -1,4 +1,4 @@
-"""Segments that are made ahead, under a temporary name.
+"""Spares: segments that are made ahead of use, under another name.
 
 A roll takes one, so it does not wait for the disk to find room. Writes over zeros that are on disk
 sync up to three times faster than writes into room that is only reserved. But zeroing writes
@@ -25,17 +25,15 @@ from fmq.store.segment import HEADER_BYTES
 
 SUFFIX = ".spare"
 FIRST_SPARE = f"{0:06d}{SUFFIX}"
-UNPROVEN = ".new"  # the suffix of one that is being made, or becomes a segment
+UNPROVEN = ".new"  # the suffix while a spare is being made, or turned into a segment
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
 ZEROS = bytes(1 << 20)
-NO_MORE_FILES = (
-    errno.EMFILE,
-    errno.ENFILE,
-)  # too many open files, in this process or on the machine
+# This process, or the machine, has too many open files.
+NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 class Spare:
-    """An empty file of the size of a segment, and the name that it has until it becomes one."""
+    """An empty file of a segment's size, with its name until it becomes a segment."""
 
     __slots__ = ("capacity", "file", "name")
 
@@ -46,16 +44,18 @@ class Spare:
 
 
 class Spares:
-    """The spare segments of a directory. Safe for threads."""
+    """The spares of a directory. Any thread may call it."""
 
     def __init__(self, directory: Directory, capacity: int) -> None:
         self._directory = directory
         self._capacity = capacity
         self._ready: list[Spare] = []
-        self._given: list[Spare] = []  # taken, and not yet segments: they are closed here
-        self._odd: list[Spare] = []  # of another size: for a decision that finds no other room
+        # taken for a roll that has not happened yet; `close` closes them
+        self._given: list[Spare] = []
+        # Spares of another size, for a decision that finds no other room.
+        self._odd: list[Spare] = []
         self._numbers = count()
-        self._taken: set[str] = set()  # the numbers in names that an earlier engine gave
+        self._taken: set[str] = set()  # the numbers in the names of an earlier engine's spares
         self.lock = threading.Lock()
         self.needed = self.aside = 0
         self.made = 0
@@ -64,12 +64,12 @@ class Spares:
         """Why the last one could not be made ahead."""
 
     def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
-        """Take over the spares of an earlier engine that are whole and all zeros. With `any_size`,
-        also those of another size.
+        """Take over the spares of an earlier engine that are complete and all zeros. With
+        `any_size`, also those of another size.
         """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
-            with contextlib.suppress(OSError):  # leave alone what cannot be read
+            with contextlib.suppress(OSError):  # leave a file alone that cannot be read
                 self._adopt(name, any_size=any_size)
 
     def _adopt(self, name: str, *, any_size: bool) -> None:
@@ -92,15 +92,15 @@ class Spares:
 
     @property
     def lacks(self) -> bool:
-        """True if there are fewer spares than are set aside. What took them has left room for
-        more.
+        """Return whether there are fewer spares than are reserved. Room for new ones may have been
+        freed.
         """
         return len(self._ready) < self.needed + self.aside
 
     def take(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Spare:
         """Return a spare for the next segment, which begins with an append of `append_bytes`. Make
-        one if none is ready; raise StorageFull. An append that `makes_room` may take those set
-        aside.
+        one if none is ready. An append that `makes_room` may take reserved ones. Raises
+        StorageFull if the disk is full.
         """
         with self.lock:
             try:
@@ -132,8 +132,8 @@ class Spares:
         )
 
     def give_up(self, *, ordinary: bool) -> bool:
-        """Give the room of a spare back to the disk; return False if there is none, or none for
-        what is `ordinary`.
+        """Remove a spare to free its room. Return False if there is none, or none that an
+        `ordinary` append may use.
         """
         with self.lock:
             allowed = not ordinary or len(self._ready) > self.needed + self.aside
@@ -146,19 +146,21 @@ class Spares:
             return True
 
     def opened(self, spare: Spare) -> None:
-        """Stop counting the spare: it is the segment being written, and is closed with it."""
+        """Stop counting the spare, which is the segment being written now. Closing the segment
+        closes its file.
+        """
         with self.lock:
             self._given.remove(spare)
 
     def reserve(self, needed: int) -> None:
-        """Have at least `needed` spares from now on; raise StorageFull and change nothing."""
+        """Keep at least `needed` spares from now on. Raises StorageFull, with nothing changed."""
         with self.lock:
             while len(self._ready) < needed + self.aside:
                 self._make(zeros=False)
             self.needed = needed
 
     def make_ahead(self, *, zeros: bool) -> bool:
-        """Make the spare that the next roll will take; return False if there is no room for it."""
+        """Make the spare for the next roll. Return False if the disk has no room."""
         with self.lock:
             enough = len(self._ready) > self.needed + self.aside
             if enough or not self.needed:
@@ -178,7 +180,7 @@ class Spares:
         while self._odd:
             spare = self._odd.pop()
             spare.file.close()
-            with contextlib.suppress(OSError):  # then the next engine will look at it
+            with contextlib.suppress(OSError):  # the next engine will look at this file
                 self._directory.remove(spare.name)
 
     def _make(self, *, zeros: bool) -> None:
@@ -190,7 +192,7 @@ class Spares:
         self.failed = None
 
     def _create(self, *, zeros: bool) -> Spare:
-        # Two threads may do this at once: drawing a number is one step.
+        # Drawing a number is one step, so two threads get different names.
         name = f"{next(self._numbers):06d}{SUFFIX}"
         while name in self._taken:
             name = f"{next(self._numbers):06d}{SUFFIX}"
@@ -198,7 +200,8 @@ class Spares:
             file = create_spare(self._directory, name, self._capacity, zeros=zeros)
         except OSError as error:
             if error.errno in NO_MORE_FILES:
-                # The disk is not at fault, and nothing was planned: refuse, as on a full disk.
+                # The disk is not at fault, and nothing was planned: refuse the call, as on a full
+                # disk.
                 raise Unreadable(self._directory.path, error) from error
             if not is_full(error):
                 raise
@@ -210,7 +213,7 @@ class Spares:
         return Spare(name, file, self._capacity)
 
     def close(self) -> None:
-        """Close the files. They stay for the next engine."""
+        """Close the files, and leave them for the next engine."""
         with contextlib.ExitStack() as stack:
             for spare in (*self._ready, *self._odd, *self._given):
                 stack.callback(spare.file.close)
@@ -220,7 +223,7 @@ class Spares:
 
 
 def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool) -> File:
-    """Create a spare. It gets its name when it is known to be sound.
+    """Create a spare. It gets its name once it is known to be sound.
 
     In a file whose sync has failed, later writes may never become durable, and the next engine
     could not tell.
@@ -235,7 +238,7 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
         file.sync()
         directory.rename(unproven, name)
     except OSError:
-        with contextlib.suppress(OSError):  # then the next engine will
+        with contextlib.suppress(OSError):  # else the next engine removes the file
             directory.remove(unproven)
         raise
     finally:
@@ -249,18 +252,20 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
 
 
 def could_be_segment(size: int) -> bool:
-    """Return whether segments can have that size."""
+    """Return whether a segment may have this size."""
     return SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % ALIGNMENT == 0
 
 
 def is_spare(name: str) -> bool:
-    """Return whether `name` is one that `Spares` gives."""
+    """Return whether `name` is the name of a spare."""
     number = name.removesuffix(SUFFIX)
     return number != name and number.isdecimal() and number.isascii()
 
 
 def is_unproven(name: str) -> bool:
-    """Return whether `name` is the name of a spare that was not finished, or not used."""
+    """Return whether `name` is the name of a spare that was not finished, or was being turned into
+    a segment.
+    """
     return name.endswith(UNPROVEN) and is_spare(name.removesuffix(UNPROVEN))
 
 

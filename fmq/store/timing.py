@@ -19,21 +19,23 @@ from fmq.store.record import BadRecord
 
 TIMING = 6
 TIMING_COLUMN = Struct("<qQ")
-ALONE = Struct("<BIqQI")  # an extension with nothing else, as of most messages that wait
+# An extension with only this column, as most delayed messages have.
+ALONE = Struct("<BIqQI")
 TIMING_BYTES = ALONE.size
-FROM_NOW = 1  # not the number of a timer, as each record begins at a multiple of 8
+# Stands for a delay from now. It is no timer's number, as each record begins at a multiple of 8.
+FROM_NOW = 1
 DUE_US_MAX = (1 << 63) - 1
 
 
 class Timing(NamedTuple):
-    """When a timer is due, and its number."""
+    """The due time of a timer, and its number."""
 
     due_us: int
     number: int = 0
 
 
 def timing_in(extension: bytes) -> Timing | None:
-    """Return the timing that an extension says; None without one. Raises BadRecord."""
+    """Return the timing in an extension; None if there is none. Raises BadRecord."""
     if not extension:
         return None
     if len(extension) == TIMING_BYTES and extension[0] == TIMING:
@@ -52,7 +54,7 @@ def timing_in(extension: bytes) -> Timing | None:
 
 
 def with_timing(extension: bytes, timing: Timing | None) -> bytes:
-    """Return the extension with `timing` in place of the one that it has; None: without one."""
+    """Return the extension with `timing` in place of its own; None removes it."""
     if timing is not None and not extension:
         return ALONE.pack(TIMING, TIMING_COLUMN.size, *timing, TIMING_BYTES)
     if timing is None and len(extension) == TIMING_BYTES and extension[0] == TIMING:

@@ -1,4 +1,4 @@
-"""A part of a segment in memory, and the bodies that are cut out of it, with checksums verified.
+"""A part of a segment in memory, and the bodies that are cut out of it, checksums verified.
 
 This is the inner loop of all reading, so it is written for speed: one unpack for each record, no
 objects but the bodies, and no copies. Unusual records are left to `decode`, which says what is
@@ -33,9 +33,10 @@ from fmq.store.record import (
 from fmq.store.segment import segment_name
 
 FRONT = Struct("<4sIIIQIIBBH")
-SINGLE = Struct("<4sIIIQIIHH")  # the same, with kind and flags as one number
+SINGLE = Struct("<4sIIIQIIHH")  # the head of a single message, with kind and flags as one number
 assert FRONT.size == SINGLE.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
-COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)  # with and without a tx before it
+# Where the count of messages is in a head: with a tx before it, and without one.
+COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)
 PUBLISHED = frozenset((MESSAGE, TX_MESSAGE))
 REFERRED = frozenset((PRE_MESSAGE,))
 """The kinds that hold bodies: of what stands where it is published, and of what is referred to."""
@@ -63,7 +64,7 @@ class Window:
 
     __slots__ = ("_columns", "_record", "base", "data", "start")
 
-    _record: tuple[int, Run]  # the run that was decoded last, and its place
+    _record: tuple[int, Run]  # the run that was decoded last, with its place
     _columns: tuple[int, Columns]
 
     def __init__(self, base: int, start: int, data: bytes) -> None:
@@ -80,7 +81,7 @@ class Window:
         return at + int.from_bytes(self.data[at + 8 : at + 12], "little") <= len(self.data)
 
     def record(self, place: int, seed: int) -> Run:
-        """Return the run at `place`, its bodies not verified; raise BadRecord, Misplaced or
+        """Return the run at `place` without verifying its bodies. Raises BadRecord, Misplaced or
         Newer.
         """
         known, run = self._record
@@ -93,7 +94,7 @@ class Window:
         return run
 
     def columns(self, place: int, run: Run) -> Columns:
-        """Return the columns of `run`, which is the one at `place`."""
+        """Return the columns of `run`, whose record is at `place`."""
         known, columns = self._columns
         if known != place:
             columns = columns_of(self.data, place - self.start, run)
@@ -103,7 +104,8 @@ class Window:
     def cut_singles(
         self, places: array[int], counts: array[int], first: int, last: int, seed: int
     ) -> list[bytes]:
-        """Return the bodies of single messages at `places[first:last]`, as long as they are plain.
+        """Return the bodies of single messages at `places[first:last]`, up to the first that is not
+        plain.
 
         Stop before the first run that has several messages, or is compressed, not whole in the
         window, bad, or of a kind that publishes nothing by itself.
@@ -117,7 +119,7 @@ class Window:
                 if count != 1:
                     break
                 at = place - start
-                # Kind and flags are compared at once: this runs for each record.
+                # Kind and flags are compared as one number, because this loop runs for each record.
                 magic, head_crc, size, head_size, says, _, crc, what, _ = SINGLE.unpack_from(
                     data, at
                 )
@@ -138,7 +140,7 @@ class Window:
                     break
                 append(body)
         except StructError:
-            pass  # the head is not whole in the window
+            pass  # the window ends inside of the head
         return found
 
     def pass_singles(
@@ -177,14 +179,14 @@ class Window:
                         return passed
                 passed += 1
         except StructError:
-            pass  # the head is not whole in the window
+            pass  # the window ends inside of the head
         return passed
 
     def cut(
         self, place: int, count: int, seed: int, kinds: frozenset[Kind]
     ) -> Pieces | EqualPieces:
-        """Return the bodies of the run at `place`, as pieces. It is whole in the window and one of
-        `kinds`. Raises BadRecord, BadColumns and the like.
+        """Return the bodies of the run at `place`, as pieces. The whole run is in the window, and
+        its kind is in `kinds`. Raises BadRecord, BadColumns and the like.
         """
         data, at = self.data, place - self.start
         if at + FRONT.size > len(data):

@@ -1,4 +1,5 @@
-"""Machines for tests: a disk whose power fails, a disk that fails, a clock that stands still.
+"""Disks and clocks for tests: a disk whose power fails, a disk that fails, a clock that stands
+still.
 
 They are handed in where `fmq.open` takes a disk and a clock, and are part of fmq so that an
 application can put its own use of it through the same crashes; `crash` does that for it. `outbox`

@@ -1,4 +1,4 @@
-"""Objects of fmq.aio in memory, whose calls a test makes like any others.
+"""Objects of fmq.aio in memory. A test calls them like blocking ones.
 
 Nothing runs beside anything else here. Where the loop would wait, time passes or the server runs,
 and what is meant for a thread is done at once. So a test does the same in each run.
@@ -29,11 +29,11 @@ from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
 
 _bells: WeakValueDictionary[int, Bell] = WeakValueDictionary()
-_numbers = count(1 << 30)  # no descriptor of this process is so large
+_numbers = count(1 << 30)  # above any descriptor of this process
 
 
 class Bell:
-    """What a loop in memory watches in place of a descriptor: it can be read while it rings."""
+    """Stands in for a descriptor that a loop in memory watches: it is readable while it rings."""
 
     def __init__(self) -> None:
         self.rings = False
@@ -42,7 +42,7 @@ class Bell:
 
 
 class RingingWire(MemoryWire):
-    """A connection that a loop can watch."""
+    """A connection in memory that a loop can watch."""
 
     def __init__(self, server: MemoryServer) -> None:
         self._bell = Bell()
@@ -63,42 +63,42 @@ class RingingWire(MemoryWire):
         return found
 
     def fileno(self) -> int:
-        """Return the number of what rings when something has arrived."""
+        """Return the number of the bell, which rings while data has arrived."""
         return self._bell.number
 
 
 class Bells(SelectSelector):
-    """A selector of bells. The system knows nothing of it, so the child of a fork has its own."""
+    """A selector of bells. The operating system does not know it, so a forked child has its own."""
 
     is_woken = False
     """Whether a call from elsewhere waits for the loop."""
 
     def ringing(self) -> list[tuple[SelectorKey, int]] | None:
-        """Return what can be read now; None if nothing can, and the loop was not woken either."""
+        """Return what is readable now; None if nothing is, and no call has woken the loop."""
         found = [(key, key.events) for key in self.get_map().values() if _bells[key.fd].rings]
         woken, self.is_woken = self.is_woken, False
         return found if found or woken else None
 
 
 class LoopOfBells(asyncio.SelectorEventLoop):
-    """An event loop that watches bells."""
+    """An event loop that watches bells instead of descriptors."""
 
     def __init__(self, selector: Bells) -> None:
         self._bells = selector
         super().__init__(selector)
 
     def _make_self_pipe(self) -> None:
-        """Make none: a call from elsewhere wakes the selector."""
+        """Make no pipe, because a call from another thread wakes the selector itself."""
 
     def _close_self_pipe(self) -> None:
-        """Close none."""
+        """Do nothing, because there is no pipe."""
 
     def _write_to_self(self) -> None:
         self._bells.is_woken = True
 
 
 class AtOnce(Threads):
-    """Threads that do what they are given before they go on."""
+    """Stands in for threads: each task runs at once, in the caller's thread."""
 
     def alone(self, function: Callable[[], object]) -> None:
         function()
@@ -115,7 +115,7 @@ class AtOnce(Threads):
 
 
 class TimePasses(Bells):
-    """A selector that lets time pass where its loop would wait, and the server run before."""
+    """A selector that moves the clock where its loop would wait, after the server has run."""
 
     def __init__(self, clock: FakeClock, server: FakeLoop | None) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class TimePasses(Bells):
         self._server = server
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """Return what can be read, within `timeout` seconds of the clock."""
+        """Return what can be read now, or after moving the clock by up to `timeout` seconds."""
         while (found := self.ringing()) is None and timeout != 0:
             wait = None if self._server is None else self._server.next_in()
             if wait is not None and (timeout is None or wait <= timeout):
@@ -139,18 +139,20 @@ class TimePasses(Bells):
 
 
 class LoopInMemory(LoopOfBells):
-    """An event loop by a clock that a test moves."""
+    """An event loop whose clock a test moves."""
 
     def __init__(self, clock: FakeClock, server: FakeLoop | None = None) -> None:
         super().__init__(TimePasses(clock, server))
         self.time = clock.monotonic  # type: ignore[method-assign]
 
     def __del__(self) -> None:
-        self.close()  # a test that is over has nothing to warn of
+        self.close()  # do not warn when a test is over
 
     @contextmanager
     def _nested(self) -> Iterator[None]:
-        """Let the loop run inside of a call of its own, such as one that was meant for a thread."""
+        """Let the loop run inside of one of its own calls, such as one that was meant for a
+        thread.
+        """
         itself: Any = self
         task, thread = asyncio.current_task(self), itself._thread_id
         to_come = len(itself._ready)
@@ -165,13 +167,13 @@ class LoopInMemory(LoopOfBells):
             itself._thread_id = thread
             if task is not None:
                 asyncio.tasks._enter_task(self, task)
-            # The turn that goes on takes as many calls as there were.
+            # The outer turn has counted the calls that were ready, so leave it as many.
             nothing = asyncio.Handle(lambda: None, (), self)
             nothing.cancel()
             itself._ready.extendleft([nothing] * max(0, to_come - len(itself._ready)))
 
     def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine to its end, as if it ran in the caller's own context."""
+        """Run a coroutine to its end, in the caller's context."""
         context = copy_context()
         try:
             is_inside = asyncio._get_running_loop() is self
@@ -185,8 +187,8 @@ class LoopInMemory(LoopOfBells):
 
 
 class Awaited:
-    """An object of fmq.aio. Its calls are run to their end, and what they return is such an object
-    where it is one of fmq.aio.
+    """A blocking front of an object of fmq.aio. Each call runs to its end, and a result from
+    fmq.aio gets such a front, too.
     """
 
     def __init__(self, finish: Callable[[Coroutine[Any, Any, Any]], Any], what: Any) -> None:
@@ -196,17 +198,17 @@ class Awaited:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_finish", "_what"):
-            raise AttributeError(name)  # a copy has none yet
+            raise AttributeError(name)  # a copy in the making has no inner object yet
         if name.startswith("_") and not hasattr(self._what, name):
             inner = getattr(self._what, "_tx", None) or getattr(self._what, "_joined", None)
-            return getattr(inner, name)  # what tests look into
+            return getattr(inner, name)  # attributes that tests look into
         if isinstance(getattr_static(self._what, name, None), property):
             return self._call(partial(getattr, self._what, name))
         found = getattr(self._what, name)
         return partial(self._call, found) if callable(found) else found
 
     def run(self, handler: Any, **named: Any) -> Any:
-        """Run a handler, whose deliveries are such objects."""
+        """Run a handler whose deliveries have blocking fronts, too."""
         given = (
             (lambda delivery: handler(self._wrapped(delivery))) if callable(handler) else handler
         )
@@ -216,11 +218,11 @@ class Awaited:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
         else:
-            setattr(self._what, name, value)  # which refuses it
+            setattr(self._what, name, value)  # the inner object refuses it
 
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         async def made() -> Any:
-            # A call may need the running loop before it returns what is awaited.
+            # A call may need the running loop before it returns its awaitable.
             found = call(*map(_bare, args), **{name: _bare(each) for name, each in named.items()})
             return await found if isawaitable(found) else found
 
@@ -288,10 +290,10 @@ def _bare(each: Any) -> Any:
 
 
 class AwaitedEngine(Awaited):
-    """An engine of fmq.aio: one of this process, or a client of one."""
+    """A blocking front of an engine of fmq.aio: an engine of this process, or a client of one."""
 
     def __init__(self, served: Engine, clock: FakeClock, *, over_frames: bool) -> None:
-        self._parts = served._parts  # what tests look at with `inside`
+        self._parts = served._parts  # for tests that look into the engine with `inside`
         self._served = served
         self._server = server = MemoryServer(served, clock) if over_frames else None
         self._loop = loop = LoopInMemory(clock, None if server is None else server.loop)
@@ -305,15 +307,15 @@ class AwaitedEngine(Awaited):
         self._call(_meet, face, engine, loop)
 
     def transaction(self, **named: Any) -> Any:
-        """Return a transaction that has its id, as a blocking one has."""
+        """Return a transaction that has its id already, as a blocking one has."""
         return self._call(self._what.transaction, **named)
 
     def consumer(self, *args: Any, **named: Any) -> Any:
-        """Return a consumer that has joined its group, as a blocking one has."""
+        """Return a consumer that has joined its group already, as a blocking one has."""
         return self._call(self._what.consumer, *args, **named).__enter__()
 
     def close(self) -> None:
-        """Close the engine and the server. The loop stays: later calls say that all is closed."""
+        """Close the engine and the server. The loop stays, so that later calls raise Closed."""
         try:
             self._call(self._what.close)
         finally:

@@ -1,4 +1,4 @@
-"""Changes to a file's bytes, and what a power cut may leave of one.
+"""Changes to a file's bytes, and what a power cut may leave of each.
 
 A change knows how to happen to an image, whole or torn, and which tears are worth trying. It
 does not know its file, so that disks made from one another share it.
@@ -15,32 +15,36 @@ from typing import Protocol
 
 from fmq.testing.image import Image
 
-SECTOR_BYTES = 512  # 4 KiB pages begin at some of the sectors
-BOUNDARIES_MAX = 16  # of one write; a larger one gets a seeded choice among its sectors
+SECTOR_BYTES = 512  # pages of 4 KiB begin at some of these sectors
+# How many ends of sectors one write is cut at. A larger write is cut at some of them, chosen by the
+# seed.
+BOUNDARIES_MAX = 16
 GARBAGE = Random("garbage").randbytes(4096)
 
 
 class Tear(StrEnum):
-    """What is left of a write that was cut in two."""
+    """What is left of a write that a power cut tore."""
 
-    SHORT = "short"  # the head; the file ends there, or has what it had before
-    ZEROS = "zeros"  # the head, then zeros: the size got there, the data did not
-    GARBAGE = "garbage"  # the head, then what nobody wrote
-    TAIL = "tail"  # all but the head, which is what it was before
-    HOLE = "hole"  # all but one sector, which is what it was before
+    SHORT = "short"  # the head is left; the file ends there, or goes on with its old bytes
+    ZEROS = "zeros"  # the head, then zeros: the new size was stored and the data was not
+    GARBAGE = "garbage"  # the head, then bytes that no program wrote
+    TAIL = "tail"  # all except for the head, where the old bytes are
+    HOLE = "hole"  # all except for one sector, where the old bytes are
 
 
 Cut = tuple[int, Tear]
 
 
 class Change(Protocol):
-    """Something that happened and is not durable; numbers tell in which order."""
+    """A change that is not durable. Numbers tell the order of changes."""
 
     @property
     def number(self) -> int: ...
 
     def tears(self, random: Random) -> Iterator[Cut]:
-        """The ways in which it may be left half done; none if it happens whole or not."""
+        """Yield the ways in which the change may be left half done; none if it happens as a whole
+        or not at all.
+        """
 
 
 class FileChange(Change, Protocol):
@@ -48,15 +52,17 @@ class FileChange(Change, Protocol):
 
     @property
     def durable(self) -> bool:
-        """Return whether it must survive. It is kept only because an earlier one need not."""
+        """Return whether the change must survive. It is in the list only because an earlier change
+        is pending.
+        """
 
     def apply(self, image: Image) -> None: ...
 
     def tear(self, image: Image, cut: int, tear: Tear) -> None:
-        """Apply what is left of it."""
+        """Apply to `image` what is left of the change."""
 
     def digest(self) -> bytes:
-        """The same for the same change, whenever it happened."""
+        """Return a digest that is equal for equal changes, at whatever time they happen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +115,7 @@ class Write:
                 yield cut, Tear.HOLE
 
     def _boundaries(self, random: Random) -> set[int]:
-        """Return where a sector of the disk ends inside the data."""
+        """Return the places inside of the data where a sector of the disk ends."""
         first = -self.offset % SECTOR_BYTES or SECTOR_BYTES
         boundaries = range(first, len(self.data), SECTOR_BYTES)
         if len(boundaries) > BOUNDARIES_MAX:
@@ -117,7 +123,9 @@ class Write:
         return set(boundaries)
 
     def _places(self, random: Random) -> set[int]:
-        """Return other places to cut at. The end of the old file is one: the size was lost."""
+        """Return other places to cut at. One is the file's old end, in case the new size was
+        lost.
+        """
         size = len(self.data)
         places = {1, size // 2, size - 1, random.randrange(size), self.size_before - self.offset}
         return {cut for cut in places if 0 < cut < size}
@@ -125,7 +133,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Zeros:
-    """`size` zeros written from the start of a file on."""
+    """`size` zeros written at the start of a file."""
 
     number: int
     size: int
@@ -148,7 +156,7 @@ class Zeros:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """A file made at least `size` long."""
+    """A file extended to at least `size` bytes."""
 
     number: int
     size: int

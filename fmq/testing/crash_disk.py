@@ -33,7 +33,7 @@ from fmq.testing.power import Power
 
 
 class CrashDisk:
-    """Files in memory, and the power cuts that they may meet. Safe for threads.
+    """Files in memory, and the power cuts that they may meet. Any thread may call it.
 
     Operation number `crash_at`, counted from 0, is not performed but raises PowerLoss; a
     synced write may be pending then, as the power may fail between its write and its sync.
@@ -45,16 +45,18 @@ class CrashDisk:
         self.loss: Loss | None = None
         self._root = Folder({})
         self._power = Power(crash_at, 0, honest=honest)
-        self._fingerprint: str | None = None  # kept until the disk is used
+        self._fingerprint: str | None = None  # cached until the next use of the disk
 
     @property
     def operations(self) -> int:
-        """Return how many operations have changed something on this disk, or made it durable."""
+        """Return the number of operations so far that changed something on this disk or made it
+        durable.
+        """
         return len(self._power.history)
 
     @property
     def history(self) -> list[str]:
-        """These operations, a line each: `write data/a 4096+120 sync`."""
+        """Return these operations as lines such as `write data/a 4096+120 sync`."""
         return self._power.history.copy()
 
     @property
@@ -64,11 +66,11 @@ class CrashDisk:
 
     @property
     def opened(self) -> set[str]:
-        """Return the paths of the files that were opened. The caller may clear the set."""
+        """Return the paths of all files opened so far. The caller may clear the set."""
         return self._power.opened
 
     def watch(self, watcher: Callable[[str], None] | None) -> None:
-        """Have `watcher` called before each operation, with its line of `history`.
+        """Call `watcher` before each operation, with the operation's line of `history`.
 
         To it this disk is one that crashes at that operation: `after_kill`, `states` and
         `losses` give what such a crash leaves. Then the operation happens, and all goes on.
@@ -76,7 +78,9 @@ class CrashDisk:
         self._power.watcher = watcher
 
     def name_of(self, number: int) -> str:
-        """The line of `history` for a number that a Loss names, also of an earlier life."""
+        """Return the line of `history` with this number, which a Loss names; also of an earlier
+        life.
+        """
         return self._power.so_far().name_of(number)
 
     def directory(self, path: str, *, make: bool) -> CrashDirectory:
@@ -99,7 +103,7 @@ class CrashDisk:
             return CrashDirectory(power, folder, path)
 
     def random(self, size: int) -> bytes:
-        """Bytes that differ from call to call, and are the same in every run."""
+        """Return `size` bytes that differ from call to call, and are the same in every run."""
         with self._power as power:
             power.drawn += 1
             seed = f"{power.number} {power.drawn}".encode()
@@ -112,7 +116,7 @@ class CrashDisk:
         return node if isinstance(node, Folder) else None
 
     def stopped(self) -> CrashDisk:
-        """A copy of this disk as it were if its power failed now."""
+        """Return a copy of this disk as a power failure now would find it."""
         with self._power.lock:
             twins = self._twins()
             power = self._power
@@ -135,7 +139,7 @@ class CrashDisk:
             return sorted(self._root.pending(), key=lambda change: change.number)
 
     def after_kill(self, *, written: bool = True, crash_at: int | None = None) -> CrashDisk:
-        """The disk as the next process finds it if this one is killed now.
+        """Return the disk that the next process finds if this process is killed now.
 
         If a synced write was interrupted, `written` says whether its bytes can be seen.
         """
@@ -151,11 +155,13 @@ class CrashDisk:
         return disk
 
     def after_power_loss(self, seed: int, *, crash_at: int | None = None) -> CrashDisk:
-        """One of the disks that a power cut may leave now, chosen by `seed`."""
+        """Return one of the disks that a power cut may leave now, chosen by `seed`."""
         return self.after(random_loss(self.pending(), Random(seed)), crash_at=crash_at)
 
     def after(self, loss: Loss, *, crash_at: int | None = None) -> CrashDisk:
-        """The disk that a power cut leaves if it costs `loss`; always the same."""
+        """Return the disk that a power cut leaves if it costs `loss`. Equal arguments give equal
+        disks.
+        """
         with self._power.lock:
             disk = self._successor(self._root.after(loss), crash_at, self._power.number + 1)
             disk._power.boot += 1
@@ -163,11 +169,15 @@ class CrashDisk:
         return disk
 
     def losses(self, seed: int = 0) -> Iterator[Loss]:
-        """Yield what a power cut may cost now, simple cases first. `seed` chooses among many."""
+        """Yield what a power cut may cost now, simple cases first. `seed` chooses if there are too
+        many.
+        """
         return losses(self.pending(), Random(seed))
 
     def states(self, seed: int = 0) -> Iterator[CrashDisk]:
-        """The distinct disks that a power cut may leave now; the `loss` of each says which."""
+        """Yield the different disks that a power cut may leave now. The `loss` of each names its
+        case.
+        """
         snapshot, _ = self._copy(None)
         known = set()
         for loss in snapshot.losses(seed):
@@ -178,7 +188,8 @@ class CrashDisk:
                 yield disk
 
     def fingerprint(self, *, but: str = "") -> str:
-        """The same for all disks on which the same names and bytes are seen, and no others.
+        """Return a digest of all visible names and bytes: equal for disks that look equal, and for
+        no others.
 
         What is called `but` does not matter.
         """
@@ -190,7 +201,7 @@ class CrashDisk:
             return self._fingerprint
 
     def files(self, path: str) -> dict[str, Image]:
-        """Return the files in the directory at `path` as they are seen now; none without one.
+        """Return the visible files in the directory at `path`; none if it does not exist.
 
         What happens to the disk later does not change them. The disk may be without power.
         """
@@ -200,7 +211,7 @@ class CrashDisk:
             return {name: f.seen.share() for name, f in seen.items() if isinstance(f, Inode)}
 
     def situation(self, *, but: str = "") -> str:
-        """The same for disks that are alike in what is seen, what is durable and what is pending.
+        """Return a digest of what is visible, durable and pending.
 
         So the same can happen to them from now on. What is called `but` does not matter.
         """
@@ -208,21 +219,21 @@ class CrashDisk:
             return self._root.situation(but).hex()
 
     def _copy(self, crash_at: int | None) -> tuple[CrashDisk, dict[Node, Node]]:
-        """Return a copy of this disk, with what is pending, and the copy of each node."""
+        """Return a copy of this disk, pending changes included, and the copy of each node."""
         with self._power.lock:
             twins = self._twins()
             number = self._power.number + 1
             return self._successor(self._root.copy(twins), crash_at, number), twins
 
     def _twins(self) -> dict[Node, Node]:
-        """Return the node that was being written, if any, with a copy that can be changed."""
+        """Return a changeable copy of the node that was being written, if any."""
         if self._power.interrupted is None:
             return {}
         inode, _ = self._power.interrupted
         return {inode: inode.twin()}
 
     def _successor(self, root: Folder, crash_at: int | None, first_number: int) -> CrashDisk:
-        disk = CrashDisk.__new__(CrashDisk)  # there are millions of them
+        disk = CrashDisk.__new__(CrashDisk)  # skip __init__, as millions of disks are made
         disk.loss = disk._fingerprint = None
         disk._root = root
         power = self._power

@@ -18,7 +18,9 @@ from fmq.testing.image import Image
 from fmq.testing.nodes import Folder, Inode, NameChange
 from fmq.testing.power import Power, PowerLoss
 
-LOCK_NUMBER = -1  # other files have the number of the operation that made them
+# LOCK is made by no counted operation. The number of any other file is that of the operation that
+# made it.
+LOCK_NUMBER = -1
 
 
 class CrashFile:
@@ -27,7 +29,7 @@ class CrashFile:
     def __init__(
         self, power: Power, inode: Inode, *, write: bool, handles: dict[int, Inode] | None = None
     ) -> None:
-        """`handles` lists the open files of a directory, this one too until it is closed."""
+        """`handles` lists the open files of a directory, with this one until it closes."""
         self._power = power
         self._inode: Inode | None = inode
         self._write = write
@@ -45,7 +47,7 @@ class CrashFile:
             durable = sync and power.honest
             change = Write(power.number, offset, data, inode.seen.size, durable)
             if sync and data and power.may_end:
-                # Written and then synced: the power may fail in between.
+                # The power may fail after the write and before its sync.
                 power.interrupt(inode, Write(power.number, offset, data, inode.seen.size))
             power.spend(f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}")
             if data:
@@ -84,7 +86,8 @@ class CrashFile:
             return self._opened().pin(self, exclusive=exclusive)
 
     def close(self) -> None:
-        """Release the pin. Not an operation of the disk, so it works without power, too.
+        """Release the pin. This is no operation of the disk, so it works after a power failure,
+        too.
 
         Without the lock: the garbage collector may call this while this thread holds it.
         """
@@ -94,7 +97,9 @@ class CrashFile:
             inode.pins.pop(self, None)
 
     def fail_write(self, offset: int, data: bytes, *, spoils: bool) -> None:
-        """Write as a synced write does that fails: seen from now on, and never durable."""
+        """Write like a synced write that fails: the data is visible from now on, and never becomes
+        durable.
+        """
         with self._power as power:
             inode = self._writable()
             power.spend(f"failing write {inode.path} {offset}+{len(data)}")
@@ -103,7 +108,7 @@ class CrashFile:
             inode.spoiled |= spoils
 
     def fail_sync(self, *, spoils: bool) -> None:
-        """Sync as one does that fails: what is pending stays seen and is never durable."""
+        """Sync like a sync that fails: pending changes stay visible, and never become durable."""
         with self._power as power:
             inode = self._opened()
             power.spend(f"failing sync {inode.path}")
@@ -128,7 +133,7 @@ class CrashPage:
     def __init__(
         self, power: Power, inode: Inode, handles: dict[int, Inode], folder: Folder | None = None
     ) -> None:
-        """The maker passes the `folder` in which it has a name."""
+        """The maker of the page passes the `folder` in which the page has its name."""
         assert inode.page is not None
         self.boot = power.boot.to_bytes(16, "little")
         words = memoryview(inode.page).cast("Q")
@@ -150,7 +155,9 @@ class CrashPage:
             return bool(self._inode.pins)
 
     def close(self, *, keep: bool = False) -> None:
-        """Not an operation of the disk, so it works without power, too. The name stays then."""
+        """Release the page. This is no operation of the disk, so it works after a power failure,
+        too. The name stays then.
+        """
         self._handles.pop(id(self), None)
         folder, self._folder = self._folder, None
         if folder is not None and keep:
@@ -175,10 +182,10 @@ class CrashDirectory:
         self._handles: dict[int, Inode] = {}
 
     def deleted(self) -> list[str]:
-        """Return the paths of files that were opened here, were deleted, and are still open; of
-        a directory that is closed those of all files that are still open.
+        """Return the paths of files that were opened here, deleted, and not closed. If the
+        directory is closed, return those of all files that are still open.
         """
-        with self._power.lock:  # the power may be off
+        with self._power.lock:  # the power may be off, so do not enter `self._power`
             named = set(self._folder.seen.values()) if self._folder is not None else set()
             return sorted(each.path for each in self._handles.values() if each not in named)
 
@@ -248,14 +255,14 @@ class CrashDirectory:
             if folder.holder is not None:
                 raise self._locked()
             if name not in folder.seen:
-                # Durable at once and not counted: no engine relies on the name of a lock, and each
-                # pending name doubles the states that a crash may leave.
+                # The lock's name is durable at once and not counted: no engine relies on it, and
+                # each pending name doubles the states that a crash may leave.
                 inode = Inode(LOCK_NUMBER, Image(), Image())
                 folder.seen[name] = folder.durable[name] = inode
                 power.was_used = True
             inode = self._file(name)
             if inode.pins and not any(inode.pins.values()):
-                # Shared by `fmq.check`: replaced, as on the real disk.
+                # `fmq.check` shares the lock, so a new file replaces it, as on the real disk.
                 inode = Inode(inode.number - 1, Image(), Image())
                 folder.seen[name] = folder.durable[name] = inode
             holder = CrashFile(power, inode, write=True)
@@ -277,7 +284,7 @@ class CrashDirectory:
     def make_page(self, name: str, begin: Callable[[Page], None]) -> CrashPage:
         with self._power as power:
             folder = self._opened()
-            # As a lock: its name is durable at once, and making it is not counted.
+            # As with the lock, the name is durable at once, and making the file is not counted.
             inode = Inode(LOCK_NUMBER, Image(), Image())
             inode.page = bytearray(PAGE_BYTES)
             inode.path = self._join(name)

@@ -1,4 +1,4 @@
-"""What `crash` has to say: what was tried, or the story of the crash that broke a program."""
+"""The reports of `crash`: what was tried, or the story of a crash that broke the program."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LIBRARIES = tuple(
     sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 
-TOLD_MAX = 5  # of what was told, the last so many are shown
+TOLD_MAX = 5  # lines told before the crash that a story shows, at most
 
 
 @dataclass(frozen=True, slots=True)
 class CrashReport:
-    """How much `crash` has tried."""
+    """How much a run of `crash` has tried."""
 
     points: int
     """At how many instants of the program it crashed, those inside of `recover` included."""
@@ -36,7 +36,7 @@ class CrashReport:
 
 
 class CrashFailure(AssertionError):
-    """A crash after which `recover` or `check` fails, as a story; the cause is what they raised.
+    """The story of a crash after which `recover` or `check` failed. Its cause is their exception.
 
     `only` names the crash for `crash(..., only=...)`, and `report` says what was tried before.
     """
@@ -65,7 +65,7 @@ class CrashFailure(AssertionError):
 
 
 def tell_state(state: CrashState) -> list[str]:
-    """Return where the program was, in lines of its own source, and what the crash does."""
+    """Return where the program was, with the lines of its source, and what the crash does."""
     if state.how == ENDED:
         return []
     point = state.point

@@ -19,7 +19,7 @@ from fmq.testing.losses import Loss, Torn
 from fmq.testing.recorder import Point
 
 ENDED, KILL, UNWRITTEN, POWER = "end", "kill", "kill unwritten", "power"
-LOSSES_MAX = 200  # among which the losses of a point are chosen
+LOSSES_MAX = 200  # losses of one point, from which some are chosen
 NOTHING = Loss()
 
 TEARS = {
@@ -37,10 +37,10 @@ NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
-    """One disk that the crash at `point` may have left; the files are those of the point."""
+    """One disk that a crash at `point` may leave. The other files are as at the point."""
 
     point: Point
-    how: str  # one of ENDED, KILL, UNWRITTEN, POWER
+    how: str  # the kind of crash: ENDED, KILL, UNWRITTEN or POWER
     disk: CrashDisk
     loss: Loss = NOTHING
 
@@ -54,7 +54,7 @@ class CrashState:
         return text if torn is None else f"{text} torn {torn.number}@{torn.cut} {torn.tear.value}"
 
     def tell(self) -> str:
-        """The crash in words."""
+        """Return the crash in words."""
         if self.how == ENDED:
             return "nothing crashes"
         if self.how == UNWRITTEN:
@@ -71,7 +71,9 @@ class CrashState:
 
 
 def states(point: Point, count: int, seed: int) -> Iterator[CrashState]:
-    """A killed process, and `count` power cuts, chosen by `seed`; the one that costs most first."""
+    """Yield a killed process, and `count` power cuts chosen by `seed`; the one that loses most
+    comes first.
+    """
     yield CrashState(point, KILL, point.disk)
     if point.unwritten is not None:
         yield CrashState(point, UNWRITTEN, point.unwritten)
@@ -84,7 +86,7 @@ def states(point: Point, count: int, seed: int) -> Iterator[CrashState]:
 
 
 def find(points: list[Point], name: str) -> CrashState:
-    """The state of that name; BadOption if the program does not come to such a point."""
+    """Return the state called `name`. Raises BadOption if the program does not reach its point."""
     found = NAME.fullmatch(name)
     if found is None:
         raise BadOption(f"only={name!r}: not the name of a state; a CrashFailure gives one")

@@ -1,4 +1,6 @@
-"""`crash`: a program is crashed wherever it can make a difference, and its check must hold."""
+"""`crash`: runs a program, crashes it wherever that can make a difference, and checks what is
+left.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def crash(
     only: str | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> CrashReport:
-    """Crash `workload` at each point that makes a difference. `check` must hold of what is left.
+    """Crash `workload` at each point where that makes a difference. `check` must hold after each
+    crash.
 
     Each function is called with an engine and a World. `setup` runs before the first crash
     point; `recover` is what the program does first when it starts again, and is crashed, too.

@@ -1,4 +1,4 @@
-"""Serves an engine on the socket of its directory, with room for few connections."""
+"""Serves an engine on its directory's socket, with room for few connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A block of Django's in a test: as fmq's own, but without a marker, and inside of a TestCase.
+"""A Django block in a test: like fmq's own, but without a marker, and also inside of a TestCase.
 
 A TestCase never commits, and a database in memory cannot be asked after a crash. So the block is a
 savepoint there, and no marker says what became of it. What fmq refuses in production is refused.
@@ -18,7 +18,7 @@ from fmq.feedback.question import Question
 
 
 class DjangoBlock:
-    """Implements Binding with an atomic block of one alias."""
+    """A Binding to an atomic block of one alias."""
 
     def __init__(self, connection: Any) -> None:
         self._django = thread_connection(connection)
@@ -29,45 +29,45 @@ class DjangoBlock:
         self.path = f"django://{self._django.alias}"
 
     def _refuse_open_block(self) -> None:
-        """Raise BindError inside of a block, unless it is that of the test."""
+        """Raise BindError inside of a block, unless it is the test's own block."""
         blocks = self._django.atomic_blocks
         self._in_test = bool(blocks) and blocks[-1]._from_testcase
         if not self._in_test:
             refuse_open_block(self._django)
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Return "": there is no marker table."""
+        """Return "", because there is no marker table."""
         return ""
 
     def begin(self) -> str:
-        """Begin an atomic block. Return "": what a test loses does not matter."""
+        """Begin an atomic block. Return "", because it does not matter what a test loses."""
         self._refuse_open_block()
         self._atomic = transaction.atomic(self._django.alias, durable=True)
         self._atomic.__enter__()
         return ""
 
     def insert_marker(self, store: str, tx_id: str) -> str:
-        """Raise what Django raises in a block that cannot commit, and return ""."""
+        """Return "". In a block that cannot commit, raise the error of Django."""
         self._django.validate_thread_sharing()
         self._django.validate_no_broken_transaction()
         return ""
 
     def commit(self) -> None:
-        """Commit, unless it is a savepoint of a test, which `leave` releases."""
+        """Commit, unless the block is a savepoint of a test, which `leave` releases."""
         if not self._in_test:
             with self._django.wrap_database_errors:
                 self._django.connection.commit()
         self._committed = True
 
     def rolled_back_for_sure(self) -> bool:
-        """Return True: nothing survives the test."""
+        """Return True, because nothing survives the test."""
         return True
 
     def rollback(self) -> None:
-        """Do nothing: `leave` rolls back what was not committed."""
+        """Do nothing, because `leave` rolls back what was not committed."""
 
     def leave(self) -> None:
-        """End Django's block. After a commit this runs the functions given to on_commit.
+        """End Django's block. After a commit this runs the on_commit functions.
 
         In a TestCase they wait for its captureOnCommitCallbacks, as always there.
         """
@@ -81,16 +81,16 @@ class DjangoBlock:
             self._atomic.__exit__(None, None, None)
 
     def check(self, question: Question) -> Answer:
-        """Return "unknown": no marker says what became of it."""
+        """Return "unknown", because there is no marker to ask for."""
         return "unknown"
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Return 0: there are no markers."""
+        """Return 0, because there are no markers."""
         return 0
 
 
 class DjangoOutboxInTest(JoinedBinding):
-    """Implements Binding for an outbox: a block of Django's that it does not begin or end."""
+    """A Binding of an outbox to a Django block that other code begins and ends."""
 
     ended_by = "outermost block"
     ends_in_test = True
@@ -100,25 +100,25 @@ class DjangoOutboxInTest(JoinedBinding):
         self.path = f"django://{connection.alias}"
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Return "": there is no marker table."""
+        """Return "", because there is no marker table."""
         return ""
 
     def join(self) -> str:
-        """Return "": what a test loses does not matter."""
+        """Return "", because it does not matter what a test loses."""
         return ""
 
     def insert_marker(self, store: str, tx_id: str) -> str:
-        """Return "": there is no marker table."""
+        """Return "", because there is no marker table."""
         return ""
 
     def proves_rollback(self, failed: BaseException) -> bool:
-        """Return True: nothing survives the test."""
+        """Return True, because nothing survives the test."""
         return True
 
     def check(self, question: Question) -> Answer:
-        """Return "unknown": no marker says what became of it."""
+        """Return "unknown", because there is no marker to ask for."""
         return "unknown"
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Return 0: there are no markers."""
+        """Return 0, because there are no markers."""
         return 0

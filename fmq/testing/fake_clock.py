@@ -13,14 +13,14 @@ from threading import Condition, Lock, get_ident
 
 from fmq.clock import Waitable
 
-START_US = 1_767_225_600_000_000  # 2026 began
+START_US = 1_767_225_600_000_000  # the beginning of 2026
 TICK_SECONDS = 0.000_001
-LOOK_AGAIN_SECONDS = 0.0005  # of real time: how soon another thread notices that time moved
-PATIENCE_SECONDS = 20.0  # of real time: only a test that fails waits so long
+LOOK_AGAIN_SECONDS = 0.0005  # of real time; how soon another thread notices that time moved
+PATIENCE_SECONDS = 20.0  # of real time; only a failing test waits so long
 
 
 class FakeClock:
-    """Implements Clock. Safe for threads."""
+    """A Clock that a test moves. Any thread may call it."""
 
     def __init__(self, start_us: int = START_US) -> None:
         self._wall_us = start_us
@@ -28,7 +28,7 @@ class FakeClock:
         self._owner = get_ident()
         self._lock = Lock()
         self._wait_begins = Condition()
-        self._waits = 0  # of other threads, so far
+        self._waits = 0  # how many waits of other threads have begun
 
     def time_us(self) -> int:
         return self._wall_us + self._elapsed_us
@@ -43,12 +43,12 @@ class FakeClock:
             self._elapsed_us += round(seconds * 1_000_000)
 
     def set_wall_clock(self, time_us: int) -> None:
-        """Set the clock of the wall. `monotonic` does not notice."""
+        """Set the wall clock. `monotonic` does not change."""
         with self._lock:
             self._wall_us = time_us - self._elapsed_us
 
     def wait(self, lock: Waitable, timeout: float | None) -> bool:
-        """Take `lock` if it is free; if not, let `timeout` pass at once and try once more.
+        """Take `lock` if it is free. If not, let `timeout` pass at once and try once more.
 
         Without a timeout it really waits, as nothing but another thread can end that. In a
         thread that did not make this clock it waits until `advance` has moved past `timeout`.
@@ -62,12 +62,13 @@ class FakeClock:
         if lock.acquire(False):
             return True
         if timeout > 0:
-            # At least a tick: who waits for a moment between two must get beyond it.
+            # At least one tick: a call that waits for a moment between two ticks must get beyond
+            # that moment.
             self.advance(max(TICK_SECONDS, timeout))
         return lock.acquire(False)
 
     def until(self, seen: Callable[[], object]) -> None:
-        """Wait, in real time, until `seen()` is true; AssertionError if it never is.
+        """Wait, in real time, until `seen()` is true. Raises AssertionError after a long time.
 
         It is asked at once, and again each time that another thread begins to wait on this clock:
         that thread has then done all that it could.

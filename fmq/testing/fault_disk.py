@@ -22,7 +22,9 @@ from fmq.testing.faults import Fault, Faults, Interruption, Operation
 
 
 class FaultDisk:
-    """Passes everything on to `disk`, but for what it was told to let fail. Safe for threads."""
+    """Passes all calls on to `disk`, except for those that a test makes fail. Any thread may call
+    it.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -39,7 +41,8 @@ class FaultDisk:
         names: str = "*",
         spoils: bool = False,
     ) -> None:
-        """Let the `nth` such operation from now on fail, and with `persistently` all after it.
+        """Let the `nth` operation of this kind from now on fail; with `persistently`, all later
+        ones, too.
 
         They are counted from 0, among those on paths that match `names` ("*.seg"). A write
         for which there is no room, or which is not synced, leaves the first `short` bytes,
@@ -54,7 +57,8 @@ class FaultDisk:
     def before(
         self, operation: Operation, act: Callable[[], object], *, nth: int = 0, names: str = "*"
     ) -> None:
-        """Call `act` in the middle of what runs: before the `nth` such operation from now on.
+        """Call `act` before the `nth` operation of this kind from now on, in the middle of the
+        engine's call.
 
         They are counted as `fail` counts them. The thread that asks for the operation makes the
         call: it may wait there, use the disk itself, or raise what the operation is to raise.
@@ -62,11 +66,11 @@ class FaultDisk:
         self._faults.add(Interruption(operation, nth, names, act=act))
 
     def heal(self) -> None:
-        """Let nothing fail any more, and call nothing; what is lost stays lost."""
+        """Let nothing fail any more, and call nothing. Lost bytes stay lost."""
         self._faults.clear()
 
     def count(self, operation: Operation, *, names: str = "*") -> int:
-        """Return how many such operations there have been, failed ones included."""
+        """Return how many operations of this kind there were, failed ones included."""
         return self._faults.count(operation, names)
 
     def random(self, size: int) -> bytes:

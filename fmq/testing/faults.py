@@ -1,4 +1,6 @@
-"""Which operation of a disk fails, and how. Knows how to count, and nothing of files."""
+"""Which operation of a disk fails, and how. This module counts operations and knows nothing of
+files.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,21 @@ Operation = Literal[
     "create",
     "read",
     "write",
-    "allocate",  # write_zeros too: both ask for room
+    "allocate",  # also write_zeros: both ask for room
     "sync",
     "rename",
     "remove",
     "mkdir",
     "directory sync",
-    "close",  # of a file or a directory: done all the same, as the kernel does it
-    "unlock",  # as "close"
+    # Closing a file or a directory happens although it fails, as in the kernel.
+    "close",
+    "unlock",  # happens although it fails, as "close" does
 ]
 
 
 @dataclass(slots=True)
 class Order:
-    """What is to happen at which operation, and how many operations of its kind it has met."""
+    """What is to happen at which operation, and how many of these operations there were."""
 
     operation: Operation
     nth: int
@@ -38,7 +41,7 @@ class Order:
     met: int = 0
 
     def strikes(self, operation: Operation, path: str) -> bool:
-        """Count the operation if it is of this kind. Return whether it is the one."""
+        """Count the operation if it is of this order's kind. Return whether the order is due."""
         if operation != self.operation or not fnmatchcase(path, self.names):
             return False
         self.met += 1
@@ -47,7 +50,7 @@ class Order:
 
 @dataclass(slots=True, kw_only=True)
 class Fault(Order):
-    """An order to fail."""
+    """An order that an operation fails."""
 
     error: int
     short: int | None
@@ -59,19 +62,19 @@ class Fault(Order):
 
 @dataclass(slots=True, kw_only=True)
 class Interruption(Order):
-    """An order to call the test before an operation."""
+    """An order to call a function of the test before an operation."""
 
     act: Callable[[], object]
 
 
 class Named(Protocol):
-    """An open file, which wants to be told when it is renamed."""
+    """An open file that must know its present name."""
 
     path: str
 
 
 class Faults:
-    """All orders, and the count of what was asked for. Safe for threads."""
+    """All orders, and the counts of operations. Any thread may call it."""
 
     def __init__(self) -> None:
         self._orders: list[Fault | Interruption] = []
@@ -97,13 +100,13 @@ class Faults:
             )
 
     def strike(self, operation: Operation, path: str) -> Fault | None:
-        """Count an operation and make the calls that are due before it. Return its fault, if any.
+        """Count an operation and make the calls that are due before it. Return its fault, or None.
 
         Raises what such a call raises.
         """
         with self._lock:
             self._met[operation, path] += 1
-            # No any(): every order counts the operation, also after one that strikes.
+            # Not any(): every order must count the operation, also after one that is due.
             due = [order for order in self._orders if order.strikes(operation, path)]
         for order in due:
             if isinstance(order, Interruption):
@@ -111,18 +114,20 @@ class Faults:
         return next((order for order in due if isinstance(order, Fault)), None)
 
     def meet(self, operation: Operation, path: str) -> None:
-        """Count an operation that happens whole or not at all; raise if it is to fail."""
+        """Count an operation that happens as a whole or not at all. Raise its fault if one is
+        due.
+        """
         fault = self.strike(operation, path)
         if fault is not None:
             raise fault.error_at(path)
 
     def watch(self, file: Named) -> None:
-        """Let `file` know when its path changes."""
+        """Tell `file` when its path changes."""
         with self._lock:
             self._open.add(file)
 
     def renamed(self, old: str, new: str) -> None:
-        """Files that are open keep being counted and failed, under their new name."""
+        """Give open files their new path, under which they are counted and fail from now on."""
         with self._lock:
             for file in self._open:
                 if file.path == old:

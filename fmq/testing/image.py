@@ -1,4 +1,4 @@
-"""The bytes of one file, without the zeros that were never written over.
+"""The bytes of one file. Zeros at its end that were never written take no memory.
 
 A segment is zeros ahead of need, so an image holds bytes only up to the last place that was
 written; a 16 MiB file of zeros costs nothing to keep, copy or compare. Many files share one
@@ -11,23 +11,25 @@ from hashlib import blake2b
 
 
 class Image:
-    """Bytes of a file that nothing but this module changes."""
+    """The bytes of a file. Only this module changes them."""
 
     __slots__ = ("_data", "_digest", "_shared", "size")
 
     def __init__(self) -> None:
-        self._data = bytearray()  # after it come zeros, up to `size`
+        self._data = bytearray()  # zeros follow these bytes, up to `size`
         self._shared = False
         self._digest: bytes | None = None
         self.size = 0
 
     def share(self) -> Image:
-        """Return this image, which is not changed any more."""
+        """Return this image, and never change it again."""
         self._shared = True
         return self
 
     def own(self) -> Image:
-        """One with the same bytes that may be changed: this, or a copy if it is shared."""
+        """Return an image with these bytes that may be changed: this one, or a copy if it is
+        shared.
+        """
         if not self._shared:
             return self
         twin = Image()
@@ -35,7 +37,7 @@ class Image:
         return twin
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset` on; fewer only at the end."""
+        """Return up to `size` bytes from `offset` on; fewer only at the end."""
         assert offset >= 0
         assert size >= 0
         end = min(offset + size, self.size)
@@ -45,11 +47,11 @@ class Image:
         return found if len(found) == end - offset else found.ljust(end - offset, b"\0")
 
     def content(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return self.read(0, self.size)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put `data` at `offset`; a gap before it reads as zeros. O(len(data)) but for a gap."""
+        """Put `data` at `offset`; a gap before it reads as zeros. O(len(data)), plus the gap."""
         assert offset >= 0
         self._change()
         if offset > len(self._data):
@@ -68,12 +70,12 @@ class Image:
         self.size = max(self.size, size)
 
     def grow(self, size: int) -> None:
-        """Make it at least `size` long; what is new reads as zeros."""
+        """Make the file at least `size` long. New bytes read as zeros."""
         self._change()
         self.size = max(self.size, size)
 
     def digest(self) -> bytes:
-        """The same for the same bytes, and for no others."""
+        """Return a digest that is equal for equal bytes only."""
         if self._digest is None:
             hashed = blake2b(self._data.rstrip(b"\0"), digest_size=16)
             hashed.update(self.size.to_bytes(8, "little"))

@@ -1,4 +1,4 @@
-"""The inside of an engine, for the tests of fmq itself.
+"""The inside of an engine, for fmq's own tests.
 
 A program has no use for it, and nothing here is promised: the parts change with the engine. A
 test of fmq uses it where no public call shows or does what it needs.
@@ -29,7 +29,7 @@ def inside(engine: ReadOnlyEngine) -> Follower: ...
 
 
 def inside(engine: Engine | ReadOnlyEngine) -> Parts | Follower:
-    """Return the parts of an engine, or what a read-only engine follows its writer with."""
+    """Return the parts of an engine; for a read-only engine, its follower."""
     return engine._follower if isinstance(engine, ReadOnlyEngine) else engine._parts
 
 
@@ -46,11 +46,11 @@ def locks_of(engine: Engine | ReadOnlyEngine) -> list[Any]:
 
 
 def schedule_of(engine: Engine) -> Schedule:
-    """Return when which undecided transaction is asked about. Take the engine's lock first."""
+    """Return the schedule of questions. The caller takes the engine's lock first."""
     return engine._parts.questions._schedule
 
 
 def end_as_killed(engine: Engine) -> None:
-    """Refuse all further calls, and write nothing: the process of the engine is thought dead."""
+    """Refuse all further calls, and write nothing, as if the engine's process were dead."""
     engine._refusal = Closed(f"{engine._path}: its process was killed")
-    forget(engine)  # it syncs nothing when this process ends
+    forget(engine)  # write nothing when this process ends

@@ -1,4 +1,4 @@
-"""An engine whose housekeeping is as late as it can be: it gets a turn only when time passes.
+"""An engine whose chores run as late as possible: only when a test moves the clock.
 
 With a thread of its own an engine does not do the same in every run; without one it syncs at
 the end of each call what the call left for later, which hides that a program relied on it.
@@ -12,20 +12,21 @@ from fmq.testing.fake_clock import FakeClock
 
 
 class LateClock(FakeClock):
-    """Stands still; when it is moved, the housekeeping of `engine` gets its turn."""
+    """A clock that stands still. When a test moves it, the chores of `engine` run."""
 
     engine: fmq.Engine | None = None
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, and what they make due be done."""
+        """Let `seconds` pass, and run the chores that are due then."""
         super().advance(seconds)
         if self.engine is not None:
             self.engine._parts.chores.attempt()
 
 
 def open_late(path: str, options: fmq.Options, disk: CrashDisk, clock: LateClock) -> fmq.Engine:
-    """`fmq.open`, with housekeeping that only `clock` brings about."""
+    """Return `fmq.open(...)`, with chores that only `clock` runs."""
     engine = fmq.open(path, options, disk=disk, clock=clock, background=False)
-    engine._background = True  # as if it had a thread, which has not run yet
+    # As if it had a thread for chores, which has not run yet.
+    engine._background = True
     clock.engine = engine
     return engine

@@ -1,4 +1,4 @@
-"""The lives of a program that is crashed: the first is recorded, the others follow a crash.
+"""The lives of a program that is crashed: the first is recorded, each later one follows a crash.
 
 Each has an engine on a disk in memory, and a World in a directory of its own, so that what an
 earlier life has left open cannot reach its files. What a life's recovery changes is recorded,
@@ -23,8 +23,9 @@ from fmq.testing.late_engine import LateClock, open_late
 from fmq.testing.recorder import Point, Recorder
 from fmq.testing.world import Act, Files, World, read_disk, write_files
 
-ENGINE = "engine"  # the engine's directory on its disk
-OPTIONS = fmq.Options(segment_bytes=256 * 1024)  # after a crash, opening looks at a whole one
+ENGINE = "engine"  # the name of the engine's directory on its disk
+# Small segments, as opening after a crash reads a whole one.
+OPTIONS = fmq.Options(segment_bytes=256 * 1024)
 
 
 class Lives:
@@ -54,7 +55,7 @@ class Lives:
         return CrashReport(self._points, self._states, time.monotonic() - self._began)
 
     def first(self, workload: Act, setup: Act | None) -> list[Point]:
-        """The points of a life in which nothing crashes."""
+        """Return the points of a life without a crash."""
         disk = CrashDisk()
         with self._life(disk, {}, (), START_US) as (engine, world):
             if setup is not None:
@@ -65,22 +66,24 @@ class Lives:
         return recorder.points
 
     def try_all(self, points: list[Point], count: int, seed: int) -> None:
-        """Every state of every point, and of every point of the recovery from it."""
+        """Try every state of every point, and those of the recovery from each."""
         for state in self._crashes(points, count, seed):
-            for again in self._try(state)[1:]:  # the first is the state itself
+            for again in self._try(state)[1:]:  # the first one is the state itself
                 self._points += 1
                 for second in states(again, count, seed):
                     self._try(state, second)
 
     def _crashes(self, points: list[Point], count: int, seed: int) -> Iterator[CrashState]:
-        """Before all others the program that ends well: a check that fails then needs no crash."""
+        """Yield the states to try. The first is the end of the program, where a check can fail
+        without a crash.
+        """
         yield CrashState(points[-1], ENDED, points[-1].disk)
         for point in points:
             self._points += 1
             yield from states(point, count, seed)
 
     def try_one(self, points: list[Point], name: str) -> None:
-        """The state that a CrashFailure has named."""
+        """Try the state that a CrashFailure has named."""
         path: list[CrashState] = []
         for part in name.split(" > "):
             self._points += 1
@@ -89,7 +92,7 @@ class Lives:
             points = self._next(*path)
 
     def _try(self, *path: CrashState) -> list[Point]:
-        """Do `_next` with a state that is not known yet; nothing with one that is."""
+        """Call `_next` for a state that was not tried yet. Return its points, or none."""
         disk, point = path[-1].disk, path[-1].point
         seen = disk.fingerprint(), tuple(point.files.items()), repr(point.told)
         if seen in self._known:
@@ -99,7 +102,9 @@ class Lives:
         return self._next(*path)
 
     def _next(self, *path: CrashState) -> list[Point]:
-        """Start after the last crash of `path`, recover and check; the points of recovery."""
+        """Start after the last crash of `path`, recover and check. Return the points of the
+        recovery.
+        """
         point, disk = path[-1].point, path[-1].disk.after_kill()
         points: list[Point] = []
         trouble = "the engine does not open"
@@ -116,7 +121,7 @@ class Lives:
             failure = self._failure(path, trouble, error)
             if isinstance(error, Exception):
                 raise failure from error
-            error.add_note(str(failure))  # an interrupt, or what pytest.fail raises
+            error.add_note(str(failure))  # an interrupt, or the exception of pytest.fail
             raise
         return points
 

@@ -1,4 +1,4 @@
-"""Which of the pending changes survive a power cut: every choice worth a test.
+"""Which pending changes survive a power cut: every choice that is worth a test.
 
 Nothing but a sync orders anything, so any subset of what is pending may survive, and one
 write may survive in part. Few changes are tried in all subsets; of many, the shapes that find
@@ -30,13 +30,13 @@ class Torn:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is left of the pending changes: these in full, one in part, the others not at all."""
+    """What is left of the pending changes: some in full, one in part, the others not at all."""
 
     kept: frozenset[int] = frozenset()
     torn: Torn | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """To be written down with a failure; `from_json` reads it."""
+        """Return the loss as JSON, to store it with a failure. `from_json` reads it."""
         torn = self.torn
         return {
             "kept": sorted(self.kept),
@@ -53,7 +53,7 @@ class Loss:
 
 
 def losses(pending: Sequence[Change], random: Random) -> Iterator[Loss]:
-    """Each loss worth a test, the simple ones first; some may come to the same bytes."""
+    """Yield each loss worth a test, simple ones first. Several may leave equal bytes."""
     numbers = [change.number for change in pending]
     for kept in _subsets(numbers, random):
         yield Loss(frozenset(kept))
@@ -83,7 +83,7 @@ def _subsets(numbers: list[int], random: Random) -> Iterator[Sequence[int]]:
 
 
 def random_loss(pending: Sequence[Change], random: Random) -> Loss:
-    """One loss, the shapes that find bugs being as likely as the many that do not."""
+    """Return one loss. Losses that often find bugs are as likely as all the others."""
     numbers = [change.number for change in pending]
     tears = [(change, cut) for change in pending for cut in change.tears(random)]
     match random.choice(("none", "all", "prefix", "some", "torn", "torn")):

@@ -1,4 +1,4 @@
-"""Files and directories in memory, each as it is seen and as it is durable.
+"""Files and directories in memory: the visible state of each, and the durable one.
 
 In between lie the changes that are pending. A disk after a crash is a copy of this tree: a
 kill copies all of it, a power cut what is durable and the pending changes that its Loss names.
@@ -19,7 +19,7 @@ NO_CHANGES: tuple[FileChange, ...] = ()
 
 
 class Inode:
-    """One file, whatever its name is.
+    """One file, without its name.
 
     One that is `shared` belongs to several disks and never changes; whoever opens it on one of
     them has that disk get a twin of its own.
@@ -40,39 +40,43 @@ class Inode:
 
     def __init__(self, number: int, seen: Image, durable: Image) -> None:
         self.number = number
-        self.path = ""  # for people: the name by which it was opened or renamed last
-        self.seen = seen  # what a read returns: the page cache
+        self.path = ""  # for messages: the name by which it was last opened or renamed
+        self.seen = seen  # what a read returns, as from the page cache
         self.durable = durable
-        self.changes = NO_CHANGES  # begins with one that is not durable, or is empty
-        self.pins: dict[object, bool] | None = None  # who holds a lock; whether an exclusive one
+        self.changes = NO_CHANGES  # pending changes; the first one is not durable
+        # The holders of its lock, and whether each has the exclusive one.
+        self.pins: dict[object, bool] | None = None
         self.page: bytearray | None = None  # the memory of a page, which has no other bytes
-        self.spoiled = False  # whether nothing more becomes durable
+        self.spoiled = False  # whether nothing becomes durable any more
         self.shared = False
-        self._left: Inode | None = None  # what a power cut leaves of one that is shared
+        self._left: Inode | None = None  # what a power cut leaves of it, if it is shared
 
     def change(self, change: FileChange) -> None:
-        """Let `change` be seen, and be durable or pending as it says."""
+        """Make `change` visible, and durable or pending as it says."""
         self.show(change)
         if self.spoiled:
             return
         if change.durable and not self.changes:
             self.durable = self._with((change,))
         else:
-            # Even a durable change waits after a pending one: the last one applied wins.
+            # Even a durable change waits if an earlier one is pending, because the later one must
+            # win.
             self.changes = (*self.changes, change)
 
     def show(self, change: FileChange) -> None:
-        """Let `change` be seen; whether it survives is said elsewhere."""
+        """Make `change` visible. The caller decides whether it survives."""
         self.seen = self.seen.own()
         change.apply(self.seen)
 
     def interrupt(self, change: FileChange) -> None:
-        """Let `change` be pending though the power failed before a reader could see it."""
+        """Make `change` pending without making it visible: the power may fail before a reader sees
+        it.
+        """
         if not self.spoiled:
             self.changes = (*self.changes, change)
 
     def resume(self, change: FileChange) -> None:
-        """Forget an interruption that did not come."""
+        """Undo `interrupt`, because the power did not fail."""
         self.changes = tuple(each for each in self.changes if each is not change)
 
     def sync(self) -> None:
@@ -88,12 +92,14 @@ class Inode:
         return image
 
     def lose_pending(self) -> None:
-        """Let the pending changes be seen still, and never be durable."""
+        """Keep the pending changes visible, but never make them durable."""
         self.changes = tuple(change for change in self.changes if change.durable)
         self.sync()
 
     def pin(self, who: object, *, exclusive: bool) -> bool:
-        """Take a lock for `who`, as flock does: a lock it has is lost even if this is refused."""
+        """Take a lock for `who`, as flock does: an earlier lock of `who` is lost even if this call
+        is refused.
+        """
         if self.pins is None:
             self.pins = {}
         self.pins.pop(who, None)
@@ -106,7 +112,7 @@ class Inode:
         return (change for change in self.changes if not change.durable)
 
     def twin(self) -> Inode:
-        """A copy that is not shared."""
+        """Return a copy that is not shared."""
         twin = Inode(self.number, self.seen.share(), self.durable.share())
         twin.changes = self.changes
         twin.spoiled = self.spoiled
@@ -114,7 +120,7 @@ class Inode:
         return twin
 
     def copy(self, twins: dict[Node, Node]) -> Inode:
-        """One to be shared."""
+        """Return a copy that other disks may share."""
         if self.shared:
             return self
         twins[self] = twin = self.twin()
@@ -122,12 +128,13 @@ class Inode:
         return twin
 
     def after(self, loss: Loss) -> Inode:
-        """Return what a power cut leaves. It is shared if it does not depend on `loss`."""
+        """Return what a power cut leaves. The result is shared if it does not depend on `loss`."""
         if self._left is not None:
             return self._left
         if self.page is not None:
             self._left = Inode(self.number, self.seen, self.durable)
-            self._left.page = bytearray(b"\xff" * len(self.page))  # a power cut leaves any bytes
+            # a power cut may leave any bytes in a page
+            self._left.page = bytearray(b"\xff" * len(self.page))
             self._left.shared = True
             return self._left
         image = self.durable.share()
@@ -155,12 +162,12 @@ class Inode:
 
 
 class Folder:
-    """One directory: names, and the nodes that have them. A node has one name at most."""
+    """One directory: names, and the node of each. A node has at most one name."""
 
     __slots__ = ("changes", "durable", "holder", "seen")
 
     def __init__(self, names: dict[str, Node]) -> None:
-        self.holder: object = None  # who has locked it
+        self.holder: object = None  # the holder of its lock
         self.seen = names
         self.durable = names.copy()
         self.changes: list[NameChange] = []
@@ -175,7 +182,7 @@ class Folder:
         self.changes.clear()
 
     def own(self, name: str) -> Node | None:
-        """Return the node of this name. A shared file becomes one of this disk's own before."""
+        """Return the node called `name`. If a file is shared, copy it for this disk first."""
         node = self.seen.get(name)
         if isinstance(node, Inode) and node.shared:
             twin = self.seen[name] = node.twin()
@@ -192,7 +199,9 @@ class Folder:
         return node
 
     def pending(self) -> Iterator[Change]:
-        """Return what is pending here and below, without files whose names are gone for good."""
+        """Return what is pending in this directory and below, except for files whose names are gone
+        for good.
+        """
         yield from self.changes
         for node in {*self.durable.values(), *(change.node for change in self.changes)}:
             yield from node.pending()
@@ -217,7 +226,7 @@ class Folder:
         return Folder({name: node.after(loss) for name, node in names.items()})
 
     def digest(self, but: str) -> bytes:
-        """The same for the same names and bytes, leaving out what is called `but`."""
+        """Return a digest of the visible names and bytes, without the node called `but`."""
         parts: list[bytes] = []
         for name, node in sorted(self.seen.items()):
             if name == but:
@@ -226,7 +235,7 @@ class Folder:
         return blake2b(b"".join(parts), digest_size=16).digest()
 
     def situation(self, but: str) -> bytes:
-        """The same if seen and durable names and bytes, and what is pending, are the same.
+        """Return a digest of the visible and the durable names and bytes, and of what is pending.
 
         What has the name `but` does not matter.
         """
@@ -251,7 +260,7 @@ def _names_of(node: Node, names: dict[str, Node]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameChange:
-    """`node` has the name `name` now, and no other; with None it has none."""
+    """`node` now has the name `name` and no other; None: it has no name."""
 
     number: int
     node: Node
@@ -264,5 +273,5 @@ class NameChange:
             names[self.name] = self.node
 
     def tears(self, random: Random) -> Iterator[Cut]:
-        """None: a rename that is lost leaves the old name, one that is kept the new one."""
+        """Yield nothing: a lost rename leaves the old name, and one that survives the new name."""
         return iter(())

@@ -1,4 +1,4 @@
-"""An outbox: what an application sends while a test runs, in an engine in memory.
+"""An outbox: the messages that an application sends in a test, in an engine in memory.
 
 The application's own engines are handles that lead to that engine meanwhile. It knows how they are
 used, and neither their directories nor their connections.
@@ -18,31 +18,31 @@ Handle = fmq.Engine | fmq.RemoteEngine
 
 
 class SentMessages(Sequence[fmq.Message]):
-    """The messages that were sent, as a list: by transaction, and within one by topic and queue."""
+    """The messages that were sent, as a list: by transaction, then by topic and queue."""
 
     def __init__(self, memory: fmq.Engine, engine: Handle) -> None:
         self._memory: fmq.Engine | None = memory
         self._engine = engine
-        self._after = -1  # the position of the last message that was cleared
-        self._last: list[fmq.Message] = []  # what was there when it closed
+        self._after = -1  # the position of the last message that `clear` dropped
+        self._last: list[fmq.Message] = []  # the messages that were left when the block ended
 
     @property
     def engine(self) -> Handle:
-        """A handle that leads to the engine in memory: the first that was given, or a new one."""
+        """Return a handle of the engine in memory: the first that was passed, or a new one."""
         return self._engine
 
     def of(self, topic: str) -> list[fmq.Message]:
-        """Return the messages of one topic."""
+        """Return the messages of `topic`."""
         return [message for message in self._messages() if message.topic == topic]
 
     def clear(self) -> None:
-        """Drop what was sent up to now."""
+        """Drop the messages sent so far."""
         found = self._messages()
         self._after = max([self._after, *(_place(each)[0] for each in found)])
         self._last = []
 
     def close(self) -> None:
-        """Keep the messages: the engine in memory is about to be closed."""
+        """Keep the messages, because the engine in memory is about to close."""
         self._last, self._memory = self._messages(), None
 
     def _messages(self) -> list[fmq.Message]:
@@ -61,7 +61,7 @@ class SentMessages(Sequence[fmq.Message]):
         return self._messages()[index]
 
     def __iter__(self) -> Iterator[fmq.Message]:
-        return iter(self._messages())  # which reads once, not once for each index
+        return iter(self._messages())  # read them once, and not once for each index
 
     def __len__(self) -> int:
         return len(self._messages())
@@ -84,7 +84,7 @@ def _all(engine: fmq.Engine, info: fmq.QueueInfo) -> Iterator[fmq.Message]:
 
 
 class MemoryCalls:
-    """The calls of an engine in memory, as the application's handles make them."""
+    """The calls of an application's handles, made on an engine in memory."""
 
     def __init__(self, memory: fmq.Engine) -> None:
         self._memory = memory
@@ -93,28 +93,30 @@ class MemoryCalls:
         return getattr(self._memory, name)
 
     def transaction(self, *, bind: Any = None, **names: Any) -> fmq.Transaction:
-        """Begin a transaction; one with Django's connection needs neither a file nor a marker."""
+        """Begin a transaction. With a Django connection it needs neither a file nor a marker."""
         if bind is not None and is_django(bind):
-            from fmq.testing.django_block import DjangoBlock  # here: it imports Django
+            # imported here, because it imports Django
+            from fmq.testing.django_block import DjangoBlock
 
             bind = DjangoBlock(bind)
         elif bind is not None and is_of_django_outbox(bind):
-            from fmq.testing.django_block import DjangoOutboxInTest  # here: it imports Django
+            # imported here, because it imports Django
+            from fmq.testing.django_block import DjangoOutboxInTest
 
             bind = DjangoOutboxInTest(bind.connection)
         tx: fmq.Transaction = self._memory.transaction(bind=bind, **names)
         return tx
 
     def begin(self) -> None:
-        """Do nothing: there is nothing to connect to."""
+        """Do nothing, because there is nothing to connect to."""
 
     def close(self) -> None:
-        """Do nothing: the application may use its handle again in the next test."""
+        """Do nothing, because the next test may use the handle again."""
 
 
 @contextmanager
 def _diverted(engine: Handle, calls: MemoryCalls) -> Iterator[None]:
-    """Make the calls of `engine` lead to `calls`.
+    """Direct the calls of `engine` to `calls` inside of the block.
 
     Its class is exchanged, so that code that has the object itself, in whatever module, has the
     diverted one. Nothing that the object holds is touched.
@@ -139,7 +141,7 @@ def _diverted(engine: Handle, calls: MemoryCalls) -> Iterator[None]:
 
 @contextmanager
 def outbox(*engines: Handle, options: fmq.Options | None = None) -> Iterator[SentMessages]:
-    """Show what an application sends inside of the block, and let none of it reach its journal.
+    """Collect what an application sends inside of the block, and keep it out of the journal.
 
     All calls of `engines`, made by `fmq.connect` or `fmq.open`, lead to one engine in memory
     meanwhile. A client made with `lazy=True` does not even connect. Without `engines`, hand

@@ -1,4 +1,4 @@
-"""The power supply that everything on one disk in memory hangs on.
+"""The power supply of everything on one disk in memory.
 
 It counts the operations that change something and fails at the one it was told to. It is also
 the lock that makes the disk safe for threads: `with power:` holds it, and raises if the power
@@ -16,11 +16,11 @@ from fmq.testing.nodes import Inode
 
 
 class PowerLoss(BaseException):
-    """The power failed, or is off already. No Exception: a handler must not go on."""
+    """The power failed, or is off already. It is no Exception, so that handlers do not go on."""
 
 
 class Past(NamedTuple):
-    """What was done before a crash, and before those before it."""
+    """The operations of a life that ended with a crash, and of the lives before it."""
 
     first_number: int
     operations: int
@@ -38,25 +38,26 @@ class Past(NamedTuple):
 
 
 class Power:
-    """Runs out at operation number `crash_at`, counted from 0."""
+    """The power of a disk. It fails at operation number `crash_at`, counted from 0."""
 
     def __init__(
         self, crash_at: int | None, first_number: int, *, honest: bool, past: Past | None = None
     ) -> None:
         self.crash_at = crash_at
         self.honest = honest
-        self.lost = ""  # the operation that met the power cut
+        self.lost = ""  # the operation at which the power failed
         self._past = past
         self.history: list[str] = []
         self.interrupted: tuple[Inode, Write] | None = None
-        self.watcher: Callable[[str], None] | None = None  # told of each operation before it
-        self.boot = 0  # how many power cuts there have been
+        # called before each operation, with its line of the history
+        self.watcher: Callable[[str], None] | None = None
+        self.boot = 0  # how many power cuts there were
         self.opened: set[str] = set()  # the paths of all files that were opened
-        self.drawn = 0  # how often random bytes were asked for
-        self.lock = RLock()  # taken again by a watcher that copies the disk
+        self.drawn = 0  # how often random bytes were drawn
+        self.lock = RLock()  # reentrant, for a watcher that copies the disk
         self._first_number = first_number
         self.is_off = False
-        self.was_used = False  # whether anything that is seen may have changed
+        self.was_used = False  # whether any visible bytes may have changed
 
     def __enter__(self) -> Self:
         self.lock.acquire()
@@ -70,7 +71,7 @@ class Power:
 
     @property
     def number(self) -> int:
-        """The number of the next operation; after a kill it goes on counting."""
+        """Return the number of the next operation. After a kill the count goes on."""
         return self._first_number + len(self.history)
 
     @property
@@ -83,12 +84,16 @@ class Power:
         return self.fails_next or self.watcher is not None
 
     def interrupt(self, inode: Inode, write: Write) -> None:
-        """Let the next operation be interrupted between its write and its sync, if it is."""
+        """Let the power fail between the write and the sync of the next operation, if it fails
+        there.
+        """
         self.interrupted = inode, write
         inode.interrupt(write)
 
     def spend(self, operation: str) -> None:
-        """Count an operation that is about to happen, or fail before it does."""
+        """Count an operation that is about to happen. Raises PowerLoss if the power fails before
+        it.
+        """
         if self.watcher is not None:
             self.watcher(operation)
         if self.fails_next:
@@ -102,10 +107,10 @@ class Power:
         self.was_used = True
 
     def stop(self, lost: str = "") -> None:
-        """Be off from now on; `lost` is the operation that does not happen any more."""
+        """Turn the power off. `lost` names the operation that does not happen."""
         self.is_off, self.lost = True, lost
 
     def so_far(self) -> Past:
-        """Return the operations on this disk, and on those that it came from."""
+        """Return all operations on this disk, and on the disks that it was copied from."""
         count = len(self.history)
         return Past(self._first_number, count, self.history, self.lost, self._past)

@@ -1,4 +1,4 @@
-"""The pytest fixture `crash`: `fmq.testing.crash`, with what the command line says of it.
+"""The pytest fixture `crash`: `fmq.testing.crash`, with options of the command line.
 
 A conftest.py at the root of the tests asks for it, so that pytest loads fmq only where it is
 wanted:
@@ -21,7 +21,7 @@ OPTIONS = {"only": "--crash-only", "seed": "--crash-seed", "states_max": "--cras
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; without them a test's own arguments count."""
+    """Add the command-line options. Without them a test's own arguments count."""
     group = parser.getgroup("fmq", "fmq: crashing programs")
     group.addoption("--crash-only", metavar="NAME", help="the one crash that a failure has named")
     group.addoption("--crash-seed", type=int, metavar="N", help="choose other power cuts")
@@ -30,12 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., CrashReport]:
-    """`fmq.testing.crash`; what a crash had left that broke the program is kept in `tmp_path`."""
+    """Return `fmq.testing.crash`. It keeps the disk of a failing crash in `tmp_path`."""
     said = {name: request.config.getoption(flag, None) for name, flag in OPTIONS.items()}
     chosen = {name: value for name, value in said.items() if value is not None}
 
     def run(*arguments: Any, **named: Any) -> CrashReport:
-        __tracebackhide__ = True  # the test and its check tell more than fmq between them
+        __tracebackhide__ = True  # hide this frame: the test and its check say more
         try:
             return fmq.testing.crash(*arguments, **{"keep": tmp_path, **named, **chosen})
         except CrashFailure as failure:

@@ -1,4 +1,4 @@
-"""Watching a program run once, and keeping the world as a crash would leave it at each point.
+"""Watches one run of a program, and keeps what a crash would leave at each point.
 
 A point is where a crash can make a difference: before each operation of the engine's disk, and
 wherever a call returns to code that is not fmq's. So the moment between a database's commit and
@@ -24,14 +24,15 @@ from fmq.testing.world import Files, World, read_files
 OURS = os.path.dirname(fmq.__file__) + os.sep
 RETURNED = ("c_return", "c_exception")
 LOOKS_MAX = 50
-PLAIN = frozenset((str, bytes, bytearray, int, float, list, dict, set, tuple))  # write no files
+# types whose methods write no files
+PLAIN = frozenset((str, bytes, bytearray, int, float, list, dict, set, tuple))
 
-Seen = tuple[int, int, Files]  # how many operations of the disk, how much was told, the files
+Seen = tuple[int, int, Files]  # operations of the disk, number of told things, files
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the program that was running."""
+    """The line that the program was running."""
 
     file: str
     line: int
@@ -40,21 +41,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One instant of a program: where it was, and what a crash there leaves."""
+    """One moment of a program: its place in the code, and what a crash leaves."""
 
     number: int
-    operation: str | None  # of the disk, that did not happen any more; None: between two calls
-    stack: tuple[Place, ...]  # the outermost first, fmq left out
-    history: CrashDisk  # the disk that went on: it knows what its operations were
+    # The operation of the disk that the crash prevents. None: it comes between two calls.
+    operation: str | None
+    stack: tuple[Place, ...]  # the outermost first, without frames of fmq
+    history: CrashDisk  # the disk that went on, which can name its operations
     disk: CrashDisk
-    unwritten: CrashDisk | None  # the same, if the process dies before its write can be seen
+    unwritten: CrashDisk | None  # the disk if the process dies before its write is visible
     files: Files
     told: tuple[object, ...]
     time_us: int
 
 
 class Recorder:
-    """Makes points of everything that happens to `disk` and `world` in a `with` block.
+    """Records a point for everything that happens to `disk` and `world` in a `with` block.
 
     There is a point before it and, if something has changed, one behind it.
     """
@@ -73,7 +75,7 @@ class Recorder:
         self._profiler = sys.getprofile()
         self._between_calls(None)
         self._disk.watch(self._before_operation)
-        # Not settrace: that is what debuggers and coverage use, and lines tell less than calls.
+        # Not settrace, which debuggers and coverage use. And calls are enough.
         sys.setprofile(self._on_event)
         return self
 
@@ -94,7 +96,7 @@ class Recorder:
             self._between_calls(caller)
 
     def _between_calls(self, frame: FrameType | None) -> None:
-        """A point if anything has changed since the last one."""
+        """Add a point if anything has changed since the last one."""
         before = self._seen
         disk = self._look()
         if disk is not None and self._seen != before:
@@ -102,22 +104,22 @@ class Recorder:
 
     def _before_operation(self, operation: str) -> None:
         if get_ident() != self._thread:
-            return  # its files may be half written, in the middle of a call
+            return  # another thread's files may be half written
         disk = self._look()
         if disk is not None:
-            interrupted = operation.endswith(" sync")  # a write, and its sync
+            interrupted = operation.endswith(" sync")  # the operation is a write and its sync
             unwritten = self._disk.after_kill(written=False) if interrupted else None
             self._add(operation, sys._getframe(), disk, unwritten)
 
     def _look(self) -> CrashDisk | None:
-        """The disk, and in `_seen` all else, at one instant; None if other threads change it all
-        the time.
+        """Return the disk, and keep the rest in `_seen`, as of one moment; None if other threads
+        change them all the time.
         """
         for _ in range(LOOKS_MAX):
             alone = active_count() == 1
             seen = self._see()
             disk = self._disk.after_kill()
-            # What is the same before and after was so in between.
+            # If both looks are equal, the state was the same in between.
             if alone or self._see() == seen:
                 self._seen = seen
                 return disk
@@ -159,5 +161,5 @@ class Recorder:
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Return whether the code is fmq's own."""
+    """Return whether the code belongs to fmq."""
     return frame.f_code.co_filename.startswith(OURS)

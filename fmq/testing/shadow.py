@@ -1,4 +1,4 @@
-"""A second ledger beside a running engine, which knows only the bytes that the engine wrote.
+"""A second ledger beside a running engine. It reads only the bytes that the engine wrote.
 
 What ran is what replays: each append is decoded from its bytes, applied to the shadow, and what it
 touched is compared with what the engine remembers. So a transition that depends on something that
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Shadow:
-    """Follows one engine from the moment it is made."""
+    """The second ledger of one engine, from the moment the engine is made."""
 
     def __init__(self, engine: Engine) -> None:
         parts = inside(engine)
@@ -37,7 +37,9 @@ class Shadow:
             parts.commit_queue.on_shown = self._shown
 
     def _shown(self, write: JournalWrite) -> None:
-        """Apply what was written. Raises AssertionError if the engine remembers anything else."""
+        """Apply what was written. Raises AssertionError if the engine's ledger says something
+        else.
+        """
         written = [(roll.old.base, roll.start, roll.buffers) for roll in write.rolls]
         written.append((write.segment.base, write.start, write.buffers))
         touched: list[Record] = []
@@ -49,14 +51,14 @@ class Shadow:
                 touched += append
         self._equal("applied_upto", self._ledger.applied_upto, self._theirs.applied_upto)
         if self._theirs.end > self._ledger.end:
-            return  # more is planned, and applied
+            return  # more is planned and applied already
         for record in touched:
             self._compare(record)
         if self._ledger.timers.waiting or self._theirs.timers.waiting:
             self._equal("timers", self._ledger.timers.state(), self._theirs.timers.state())
 
     def verify(self) -> None:
-        """Compare everything. Raises AssertionError; an engine that has failed is left alone."""
+        """Compare both ledgers. Raises AssertionError. Do nothing if the engine has failed."""
         if not self._commit_queue.broken():
             for what, mine in state_of(self._ledger).items():
                 self._equal(what, mine, state_of(self._theirs)[what])
@@ -87,7 +89,7 @@ class Shadow:
 
 
 def appends_in(data: bytes, position: int, seed: int) -> list[list[Record]]:
-    """Return the appends in `data`, which stands at `position`."""
+    """Return the appends in `data`, whose first byte is at `position`."""
     appends: list[list[Record]] = [[]]
     at = 0
     while at < len(data):
@@ -101,7 +103,7 @@ def appends_in(data: bytes, position: int, seed: int) -> list[list[Record]]:
 
 
 def copy_of(ledger: Ledger) -> Ledger:
-    """Return a ledger that says the same and has no listeners."""
+    """Return a copy of `ledger` without listeners."""
     copy = Ledger(ledger.index.base)
     copy.unsettled, copy.known_from = ledger.unsettled, ledger.known_from
     copy.carry(ledger.carried())
@@ -114,19 +116,19 @@ def copy_of(ledger: Ledger) -> Ledger:
 
 
 def state_of(ledger: Ledger) -> dict[str, Any]:
-    """Return all that a ledger says, but for what is in files by now."""
+    """Return all that a ledger says, except for what it has moved to files."""
     index = ledger.index
     lanes = {
         key: [list(getattr(lane, name)) for name in ("starts", "counts", "records", "bodies")]
         for key, lane in index.lanes.items()
     }
     carried = ledger.carried()
-    # An ack that says nothing is not worth remembering.
+    # An entry without acks says nothing, and need not be remembered.
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
     return {
         **carried,
         "held marks": ledger.held_marks,
-        "timers": ledger.timers.waiting,  # all about them was compared while their files were open
+        "timers": ledger.timers.waiting,  # the rest was compared while their files were open
         "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
         "applied_upto": ledger.applied_upto,
         "lanes": lanes,
@@ -136,7 +138,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
 
 
 def transaction_in(ledger: Ledger, tx: int) -> tuple[object, ...] | None:
-    """Return what `ledger` knows of an undecided transaction."""
+    """Return the transaction `tx` of `ledger`."""
     entry = ledger.undecided.get(tx)
     if entry is None:
         return None

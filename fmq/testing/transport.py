@@ -1,4 +1,4 @@
-"""Connections in memory: clients and an engine that serves them, in one thread, without sockets.
+"""Connections in memory: an engine's server and its clients in one thread, without sockets.
 
 A client that waits for an answer runs the loop of the server until there is one. So a test decides
 in which order things happen, and where a stream is cut.
@@ -23,18 +23,18 @@ RETRY_FOR = 30.0
 
 
 class FakeTimer:
-    """A call that was put off."""
+    """A call that the loop makes later."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Do not make the call any more."""
         self.call = None
 
 
 class FakeLoop:
-    """Implements the Loop of a server, by a clock that a test moves."""
+    """The Loop of a server, by a clock that a test moves."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -43,20 +43,20 @@ class FakeLoop:
         self._numbers = count()
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
-        """Call it at the next step."""
+        """Make the call at the next step."""
         self._soon.append(lambda: callback(*args))
         return None
 
     call_soon_threadsafe = call_soon
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> FakeTimer:
-        """Call it once the clock has moved on by `delay` seconds."""
+        """Make the call once the clock has moved on by `delay` seconds."""
         timer = FakeTimer(lambda: callback(*args))
         heappush(self._later, (self._clock.monotonic() + delay, next(self._numbers), timer))
         return timer
 
     def next_in(self) -> float | None:
-        """Return after how many seconds the next call is due; None without one."""
+        """Return the seconds until the next call is due; None if there is none."""
         if self._soon:
             return 0.0
         while self._later and self._later[0][2].call is None:
@@ -64,7 +64,9 @@ class FakeLoop:
         return max(0.0, self._later[0][0] - self._clock.monotonic()) if self._later else None
 
     def step(self) -> bool:
-        """Make one call; if there is none, move the clock to the next. Return False without any."""
+        """Make one call. If none is due, move the clock to the next one. Return False if there is
+        none at all.
+        """
         if self._soon:
             self._soon.popleft()()
             return True
@@ -83,7 +85,7 @@ class FakeLoop:
 
 
 class MemoryWire:
-    """Implements Wire: the client's end of a connection to a session."""
+    """A Wire in memory: the client's end of a connection to a session."""
 
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
@@ -95,7 +97,7 @@ class MemoryWire:
         self.session = Session(host, self.arrive, self.cut)
 
     def arrive(self, data: bytes) -> None:
-        """Take bytes of the session."""
+        """Receive bytes from the session."""
         self._arrived.append(data)
 
     def cut(self) -> None:
@@ -109,7 +111,7 @@ class MemoryWire:
         self._server.deliver(self.session, data)
 
     def receive(self) -> bytes:
-        """Run the server until there is an answer."""
+        """Run the server until there is an answer. Return it."""
         while not self._arrived:
             if not self._is_open or self._server.host is None:
                 return b""
@@ -122,26 +124,26 @@ class MemoryWire:
         return True
 
     def receive_now(self) -> bytes | None:
-        """Return what has arrived; None if nothing has."""
+        """Return the bytes that have arrived; None if there are none."""
         if self._arrived:
             return self._arrived.popleft()
         return None if self._is_open and self._server.host is not None else b""
 
     def fileno(self) -> int:
-        """Return that there is nothing to watch."""
+        """Return -1: there is no descriptor to watch."""
         return -1
 
     def forget(self) -> None:
-        """Do nothing: no test forks here."""
+        """Do nothing, because tests in memory do not fork."""
 
     def close(self) -> None:
-        """End the connection, as the death of the client would."""
+        """End the connection, as the client's death would."""
         self._is_open = False
         self.session.ended()
 
 
 class MemoryServer:
-    """An engine with sessions, and the clients that a test connects to it."""
+    """An engine with sessions in memory. Tests connect clients to it."""
 
     def __init__(self, engine: Engine, clock: FakeClock) -> None:
         self.loop = FakeLoop(clock)
@@ -151,26 +153,26 @@ class MemoryServer:
         self.serve(engine)
 
     def draw(self, size: int) -> bytes:
-        """Return bytes that no other call returns."""
+        """Return `size` bytes that no other call returns."""
         return next(self._drawn).to_bytes(size, "little")
 
     def serve(self, engine: Engine) -> None:
-        """Serve `engine` from now on: another process has begun."""
+        """Serve `engine` from now on, as a new engine process would."""
         parts = inside(engine)
         self.host = Host(engine, parts, self.loop, self.draw(8), engine._after)
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         host, self.host = self.host, None
         if host is not None:
             host.close()
 
     def deliver(self, session: Session, data: bytes) -> None:
-        """Hand bytes of a client to its session. A test may cut them here."""
+        """Pass a client's bytes to its session. A test may override this to cut them."""
         session.received(data)
 
     def connect(self) -> RemoteEngine:
-        """Return a client."""
+        """Return a new client."""
         where = "the engine in memory"
         return RemoteEngine(where, self.dial, self.draw, self._clock, RETRY_FOR, background=False)
 

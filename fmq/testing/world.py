@@ -1,4 +1,4 @@
-"""What surrounds an engine in one life of a program: its files, its clock, and what it has told.
+"""What surrounds an engine in one life of a program: files, a clock, and what the program has told.
 
 Files lie in a real directory, because SQLite and other libraries reach theirs without a door.
 """
@@ -15,11 +15,13 @@ from fmq.disk import Directory
 from fmq.testing.crash_disk import CrashDisk
 from fmq.testing.fake_clock import FakeClock
 
-Files = dict[str, bytes | None]  # by their path below the directory; None is a directory
+Files = dict[str, bytes | None]  # by path below the directory; None: a directory
 
 
 class World:
-    """Handed to a program beside its engine; after a crash the next life gets one like it."""
+    """The surroundings that a program gets beside its engine. After a crash the next life gets new
+    ones like them.
+    """
 
     def __init__(self, path: Path, clock: FakeClock, told: Iterable[object] = ()) -> None:
         self.path = path
@@ -29,7 +31,7 @@ class World:
         self._told = list(told)
 
     def tell(self, what: object) -> None:
-        """Note that `what` was told outside of the program: no crash can take it back."""
+        """Note that the program told `what` to the outside, so no crash can take it back."""
         self._told.append(what)
 
     @property
@@ -42,7 +44,7 @@ Act = Callable[[fmq.Engine, World], object]
 
 
 def read_files(directory: Path, known: Files) -> Files:
-    """All files as they are at this instant; what is as in `known` is not kept twice.
+    """Return all files as they are now. Files equal to those in `known` share their bytes.
 
     A database in the directory loses its locks against other processes by being read. Within
     this one SQLite keeps its own account of them.
@@ -67,7 +69,7 @@ def _read_below(directory: str, prefix: str, known: Files, found: Files) -> None
 
 
 def write_files(directory: Path, files: Files) -> None:
-    """Put these files into `directory`, made if it is not there."""
+    """Write `files` to `directory`, which is made if it does not exist."""
     directory.mkdir(exist_ok=True)
     for name, data in files.items():
         if data is None:
@@ -77,7 +79,7 @@ def write_files(directory: Path, files: Files) -> None:
 
 
 def read_disk(disk: CrashDisk, path: str) -> Files:
-    """All files of a directory on a disk in memory."""
+    """Return all files of a directory on a disk in memory."""
     found: Files = {}
     _collect(disk.directory(path, make=False), "", found)
     return found

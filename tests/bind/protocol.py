@@ -18,12 +18,10 @@ class Rules:
     waits: bool = True  # a checker waits for the row of an open transaction; else it sees none
     in_doubt: bool = True  # COMMIT raised: ask; else it is taken for a rollback
     mark_first: bool = True  # mark, then prepare; else prepared at the beginning
-    tombstone_kept: bool = (
-        True  # tombstones stay until no producer can mark; else until the decision
-    )
-    marker_kept: bool = (
-        True  # markers stay until the decision is durable; else they are purged at any time
-    )
+    # Tombstones stay until no producer can mark; else until the decision.
+    tombstone_kept: bool = True
+    # Markers stay until the decision is durable; else they are purged at any time.
+    marker_kept: bool = True
     conflict_seen: bool = True  # an insert that finds the key taken fails; else it is ignored
 
 
