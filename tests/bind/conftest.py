@@ -23,6 +23,9 @@ def address() -> Iterator[str]:
     server = Server(folder.path)
     with server.connect() as connection:
         host = connection.info.host
+        # A lock that a failed test has left fails the next one. It would wait for ever.
+        connection.execute("ALTER SYSTEM SET lock_timeout = '60s'")
+        connection.execute("SELECT pg_reload_conf()")
     yield f"postgresql://postgres@/postgres?host={host}"
     server.close()
     folder.remove()
