@@ -162,7 +162,7 @@ FOUND_BY_TESTS = (
         "            if key in self._lines:\n"
         "                heappush(self._free, (self._lines[key][0], key))\n",
         "            pass\n",
-        tests="tests/consume/test_ordered.py -k next_of_a_key",
+        tests="tests/consume/test_ordered.py -k next_message_of_a_key",
     ),
     Mutant(
         "a look whose messages are not passed over is not made again",

@@ -22,13 +22,13 @@ FOUND_LATELY = (
         "nothing waits after a lease",
         "hold.deadline + retry.delay(hold.count))",
         "hold.deadline)",
-        tests="tests/consume/test_attempts.py -k after_its_lease",
+        tests="tests/consume/test_attempts.py -k after_each_lease",
     ),
     Mutant(
         "requests without an answer are forgotten",
         "oldest = known.done, request.sequence - request.waiting",
         "oldest = known.done, request.sequence",
-        tests="tests/remote/test_repeats.py -k in_flight",
+        tests="tests/remote/test_repeats.py -k unanswered",
     ),
     Mutant(
         "what a client claims again is taken from others",

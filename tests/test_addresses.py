@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("address", [*ADDRESSES, "file:///tmp/no-such-shop"], ids=str)
 @pytest.mark.parametrize("call", CALLS)
-def test_an_address_is_refused(call: str, address: str | Path, folder: Path) -> None:
+def test_an_address_is_refused_as_a_path(call: str, address: str | Path, folder: Path) -> None:
     """A table takes file:///shop, as Spark names files; here there is none."""
     if call == "table" and isinstance(address, Path):
         pytest.skip("a table takes paths as text")
@@ -97,7 +97,7 @@ def test_the_command_line_refuses_an_address(
     assert os.listdir(folder) == ["shop"]
 
 
-def test_a_folder_with_such_a_name_is_named_from_here(folder: Path) -> None:
+def test_a_folder_named_like_an_address_can_be_opened_relative_to_here(folder: Path) -> None:
     """And addresses of a server are none of a directory."""
     (folder / "s3:").mkdir()
     with fmq.open("./s3:/shop") as engine:

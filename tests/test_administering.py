@@ -169,7 +169,7 @@ def test_queues_may_be_added_before_a_retention(retain_bytes: int) -> None:
                 engine.send("fill", bytes(40))
 
 
-def test_a_topic_may_be_made_again_while_retention_drops_its_segments() -> None:
+def test_a_topic_made_again_during_retention_gets_nothing_of_the_old_one() -> None:
     """What is carried of a queue is not said of the queue of another topic of that name."""
     met = True
     nth = 0

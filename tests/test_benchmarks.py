@@ -11,7 +11,7 @@ from benchmarks import others
 ROOT = Path(__file__).parent.parent
 
 
-def test_a_benchmark_with_a_command_of_its_own_is_run_by_its_name() -> None:
+def test_a_benchmark_with_its_own_command_runs_by_its_name() -> None:
     """`processes` has the words of its own module, and not those of the rows."""
     run = [sys.executable, "-m", "benchmarks", "processes", "--help"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -21,11 +21,11 @@ def test_a_benchmark_with_a_command_of_its_own_is_run_by_its_name() -> None:
     assert done.stdout.splitlines()[1:] == same.stdout.splitlines()[1:]
 
 
-def test_each_benchmark_that_a_page_names_is_there() -> None:
+def test_each_benchmark_named_on_a_page_exists() -> None:
     assert {"floor", "groups", "hops", "processes"} <= set(others.names())
     assert not set(others.names()) & others.PARTS
 
 
-def test_a_benchmark_that_fails_says_so() -> None:
+def test_a_failing_benchmark_reports_it() -> None:
     run = [sys.executable, "-m", "benchmarks", "processes", "--no-such-option"]
     assert subprocess.run(run, cwd=ROOT, capture_output=True, check=False).returncode == 2

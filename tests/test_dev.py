@@ -103,7 +103,7 @@ def test_no_test_sleeps_patches_or_uses_private_parts() -> None:
     assert found == []
 
 
-def test_what_the_machine_lacks_is_said_before_the_tests(tmp_path: Path) -> None:
+def test_missing_parts_of_the_machine_are_reported_before_the_tests(tmp_path: Path) -> None:
     """One sentence for each cause, instead of a hundred failures."""
     assert dev.what_tests_lack() == []
     [said] = dev.what_tests_lack(str(tmp_path / "nothing"))
@@ -140,7 +140,7 @@ Successfully installed fmq-0.1.0
 """
 
 
-def test_the_set_up_says_what_is_downloaded_and_how_long_it_takes(
+def test_the_set_up_prints_what_it_downloads_and_how_long_it_takes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Not each line of pip: what is large, and what comes ten seconds after the last line."""
@@ -171,5 +171,5 @@ def test_the_longest_files_come_first_and_those_of_spark_together() -> None:
     assert pace.left_in_words(60, 100, 100) == "0% done"
 
 
-def test_each_file_whose_time_is_noted_is_there() -> None:
+def test_each_test_file_with_a_noted_time_exists() -> None:
     assert [name for name in pace.known_durations() if not (ROOT / name).exists()] == []

@@ -239,7 +239,7 @@ def section(name: str) -> str:
     return page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
 
 
-def test_v2_carries_something_of_everything_over_a_retention() -> None:
+def test_v2_carries_every_kind_of_entry_over_a_retention() -> None:
     """STATE has an entry under each name of docs/format.md, and dead letters and timers were
     carried forward.
     """
@@ -275,7 +275,7 @@ def test_v2_has_internal_topics_and_groups_of_each_form() -> None:
 
 
 @golden_with_times
-def test_attempts_go_on_where_they_were(version: str, life: str, tmp_path: Path) -> None:
+def test_attempts_continue_where_they_were(version: str, life: str, tmp_path: Path) -> None:
     """What was given back until a time is not handed out before it. What was in hand waits by the
     number of its attempts.
     """
@@ -305,7 +305,7 @@ def at_any_time(said: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
 
 @golden_with_times
 @pytest.mark.parametrize("derived", [True, False])
-def test_what_waits_is_published_in_its_time(
+def test_delayed_messages_are_published_at_their_time(
     version: str, life: str, derived: bool, tmp_path: Path
 ) -> None:
     """Also if the journal alone says what waits."""
@@ -332,7 +332,7 @@ def nameless(queues: Any) -> Any:
 
 
 @pytest.mark.parametrize("derived", [True, False])
-def test_requests_of_a_client_are_known_to_be_carried_out(derived: bool, tmp_path: Path) -> None:
+def test_requests_of_a_client_are_known_as_carried_out(derived: bool, tmp_path: Path) -> None:
     """The client may ask again for all since its last answer, and gets what it would have got."""
     place, wanted = copied("v2", "closed", tmp_path), expected("v2", "closed")
     if not derived:

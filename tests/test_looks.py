@@ -386,7 +386,7 @@ def stage(request: Any, tmp_path: Path) -> Iterator[Stage]:
     made.plans.engine.close()
 
 
-def test_no_look_shows_what_is_not_durable(stage: Stage) -> None:
+def test_calls_that_look_show_only_durable_changes(stage: Stage) -> None:
     plans = stage.plans
     wrong = []
     for sort_name in stage.sorts:
@@ -407,7 +407,7 @@ def test_no_look_shows_what_is_not_durable(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_when_the_write_fails_a_look_shows_what_is_durable_or_says_so(sort: str) -> None:
+def test_after_a_failed_write_calls_show_durable_state_or_raise(sort: str) -> None:
     """Messages stay readable. A look whose own facts were on their way raises EngineFailed."""
     assert any(fails(sort) for _ in range(20)), "the thread of chores was faster each time"
 

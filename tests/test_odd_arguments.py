@@ -288,7 +288,7 @@ def test_an_odd_argument_is_accepted_or_refused_by_name(face: str, target: str, 
 @pytest.mark.parametrize(
     "value", [*TEXTS, *NUMBERS, *TIMES, *THINGS], ids=lambda each: f"{each!r:.20}"
 )
-def test_an_odd_argument_of_what_is_made_is_refused_by_name(value: Any) -> None:
+def test_an_odd_argument_of_a_filter_option_or_retry_is_refused_by_name(value: Any) -> None:
     """Filters, options and times to try again are made without an engine."""
     makes: list[Callable[[], object]] = [
         lambda: fmq.filters.sql(value),

@@ -50,7 +50,7 @@ def looking(disk: Any) -> ReadOnlyEngine:
     return fmq.open("data", read_only=True, disk=disk, clock=FakeClock())
 
 
-def test_a_message_is_seen_elsewhere_when_its_send_returns(disk: CrashDisk) -> None:
+def test_a_message_is_visible_to_other_processes_when_its_send_returns(disk: CrashDisk) -> None:
     """Nothing is written after it. So do messages in later segments, and decisions."""
     with opened(disk) as engine, looking(disk) as reader:
         for number in range(40):
@@ -67,7 +67,7 @@ def test_a_message_is_seen_elsewhere_when_its_send_returns(disk: CrashDisk) -> N
         assert reader.outcome("T") == engine.outcome("T")
 
 
-def test_what_is_not_synced_is_not_seen_elsewhere(disk: CrashDisk) -> None:
+def test_an_unsynced_message_is_not_visible_to_other_processes(disk: CrashDisk) -> None:
     with opened(disk, sync="never") as engine, looking(disk) as reader:
         engine.send("t", b"0")
         assert bodies(engine, "t") == [b"0"]
@@ -189,7 +189,7 @@ def unsynced() -> tuple[CrashDisk, int]:
         return disk.after_kill(), inside(engine).journal.position
 
 
-def test_what_was_shown_stays_shown_when_the_engine_is_killed(disk: CrashDisk) -> None:
+def test_visible_messages_stay_visible_when_the_engine_is_killed(disk: CrashDisk) -> None:
     """For readers that are there, for new ones and for tables, over a roll and a decision. And a
     power cut may leave any bytes in the page: it is not believed, and no damage is seen.
     """
@@ -215,7 +215,7 @@ def test_what_was_shown_stays_shown_when_the_engine_is_killed(disk: CrashDisk) -
             assert late.damage is None
 
 
-def test_what_was_shown_stays_shown_while_the_next_engine_opens(disk: CrashDisk) -> None:
+def test_visible_messages_stay_visible_while_the_next_engine_opens(disk: CrashDisk) -> None:
     """Before each operation of recovery, and of an engine that finds no room for a page."""
     with opened(disk) as engine, looking(disk) as reader:
         for number in range(3):
@@ -246,7 +246,7 @@ def test_what_was_shown_stays_shown_while_the_next_engine_opens(disk: CrashDisk)
 
 
 @pytest.mark.parametrize("failing", ["write", "open"])
-def test_what_was_shown_stays_shown_when_an_engine_cannot_write_its_last_checkpoint(
+def test_visible_messages_stay_visible_if_the_last_checkpoint_fails(
     disk: CrashDisk, failing: Any
 ) -> None:
     """Because an append fails, and with it the engine; or because the checkpoint alone does."""
@@ -301,7 +301,7 @@ def test_of_two_positions_in_a_page_the_smaller_one_counts(word: int) -> None:
     page.close()
 
 
-def test_a_page_beside_the_journal_alone_is_no_sign_of_one(disk: CrashDisk) -> None:
+def test_a_page_without_a_journal_is_no_sign_of_one(disk: CrashDisk) -> None:
     """It says nothing without its engine, so a new journal may begin there."""
     begin_page(disk.directory("data", make=True), bytes(16), b"", FAR)
     left = disk.after_kill()
@@ -348,7 +348,9 @@ with (fmq.connect(path) if how == "connect" else fmq.open(path)) as engine:
 
 
 @pytest.mark.parametrize("how", ["open", "connect"])
-def test_what_was_shown_stays_shown_after_a_kill(tmp_path: Path, how: str) -> None:
+def test_visible_messages_stay_visible_after_a_kill_of_their_process(
+    tmp_path: Path, how: str
+) -> None:
     """The process that has the directory open is killed: a program, or the server of clients."""
     path = tmp_path / "d"
     with subprocess.Popen(

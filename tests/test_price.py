@@ -55,13 +55,13 @@ def test_a_figure_that_depends_a_little_on_ids_is_no_change() -> None:
     assert not list(changes(page(), page(bytecodes=1019)))
 
 
-def test_with_another_python_only_what_the_disk_is_asked_for_is_compared() -> None:
+def test_with_another_python_only_disk_operations_are_compared() -> None:
     old = Page(page().lines, "3.12")
     [found] = changes(old, page(bytecodes=2000, syncs=2))
     assert found.figure == "syncs"
 
 
-def test_a_row_that_is_on_one_side_only_is_missing() -> None:
+def test_a_row_on_one_side_only_is_reported_as_missing() -> None:
     new = Page({**page().lines, Key("open", "mark"): Line({"bytecodes": 1})})
     assert missing(page(), new) == [Key("open", "mark")]
 

@@ -64,7 +64,7 @@ def names_of(protocol: type) -> set[str]:
 
 
 @pytest.mark.parametrize(("protocol", "kind"), PROTOCOLS, ids=lambda each: each.__name__)
-def test_what_a_protocol_promises_is_there(protocol: type, kind: type) -> None:
+def test_every_call_that_a_protocol_promises_exists(protocol: type, kind: type) -> None:
     """With the same arguments, in the same order, with the same defaults."""
     assert names_of(protocol)
     for name in names_of(protocol):
@@ -79,7 +79,7 @@ def arguments(call: Any) -> list[tuple[str, Any, Any]]:
     return [(each.name, each.kind, each.default) for each in signature.parameters.values()]
 
 
-def test_a_protocol_leaves_out_what_only_some_have() -> None:
+def test_a_protocol_leaves_out_calls_that_only_some_engines_have() -> None:
     """A new public call is promised, or named here."""
     engine = {name for name in dir(fmq.Engine) if not name.startswith("_")}
     assert engine - names_of(fmq.WritingEngine) == {"serve"}

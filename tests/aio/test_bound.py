@@ -14,7 +14,9 @@ import fmq.bind
 aiosqlite = pytest.importorskip("aiosqlite")
 
 
-def test_rows_and_messages_or_neither(on_loop: Any, engine: fmq.Engine, tmp_path: Path) -> None:
+def test_rows_and_messages_commit_together_or_not_at_all(
+    on_loop: Any, engine: fmq.Engine, tmp_path: Path
+) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         async with aiosqlite.connect(tmp_path / "shop.db") as connection:
             await connection.execute("PRAGMA synchronous = EXTRA")

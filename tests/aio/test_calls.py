@@ -26,7 +26,7 @@ def test_sends_of_one_turn_share_a_record_and_keep_their_order(
     assert [m.body for m in engine.read("t")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_cannot_be_joined_keeps_its_place(on_loop: Any, engine: fmq.Engine) -> None:
+def test_a_send_that_cannot_be_joined_keeps_its_place(on_loop: Any, engine: fmq.Engine) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         async def in_transaction() -> None:
             async with face.transaction() as tx:
@@ -46,7 +46,7 @@ def test_what_cannot_be_joined_keeps_its_place(on_loop: Any, engine: fmq.Engine)
     assert engine.read("t")[2].key == "k"
 
 
-def test_a_refusal_is_its_callers_alone(on_loop: Any, engine: fmq.Engine) -> None:
+def test_a_refused_send_fails_only_its_own_caller(on_loop: Any, engine: fmq.Engine) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         found = await asyncio.gather(
             face.send("t", b"fine"),
@@ -63,7 +63,7 @@ def test_a_refusal_is_its_callers_alone(on_loop: Any, engine: fmq.Engine) -> Non
     assert len(engine.read("t")) == 2
 
 
-def test_a_commit_that_is_refused_leaves_those_of_its_turn_alone(
+def test_a_refused_commit_fails_no_other_order_of_its_turn(
     on_loop: Any, engine: fmq.Engine
 ) -> None:
     """A message with so many headers is refused when its record is made."""
@@ -123,7 +123,7 @@ def test_a_step_while_another_task_commits_is_refused(
     assert engine.undecided() == []
 
 
-def test_a_block_that_is_left_while_another_task_commits_stays_as_that_one_says(
+def test_a_block_left_while_another_task_commits_follows_that_commit(
     on_loop: Any, engine: fmq.Engine
 ) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
@@ -139,7 +139,7 @@ def test_a_block_that_is_left_while_another_task_commits_stays_as_that_one_says(
     assert len(engine.read("t")) == 1
 
 
-def test_two_phases(on_loop: Any) -> None:
+def test_a_transaction_in_two_phases_is_undecided_until_its_commit(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         for end in ("commit", "rollback"):
             tx = face.transaction(tx_id=end, producer="p")
@@ -168,7 +168,9 @@ def test_a_poll_waits_for_a_send_without_a_thread(on_loop: Any) -> None:
     on_loop(story)
 
 
-def test_consume_transform_produce(on_loop: Any, engine: fmq.Engine) -> None:
+def test_consuming_and_producing_commit_in_one_transaction(
+    on_loop: Any, engine: fmq.Engine
+) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         await face.send_many("in", [b"1", b"2", b"3"])
         async with face.consumer("in", group="g") as consumer:
@@ -185,7 +187,7 @@ def test_consume_transform_produce(on_loop: Any, engine: fmq.Engine) -> None:
     assert [m.body for m in engine.read("out")] == [b"11", b"22", b"33"]
 
 
-def test_nothing_is_in_all_tasks_and_nothing_in_the_default_pool(on_loop: Any) -> None:
+def test_asyncio_calls_leave_no_task_and_use_no_default_pool(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         pool: Any = ThreadPoolExecutor(1)
         asyncio.get_running_loop().set_default_executor(pool)
@@ -202,7 +204,7 @@ def test_nothing_is_in_all_tasks_and_nothing_in_the_default_pool(on_loop: Any) -
     on_loop(story)
 
 
-def test_a_closed_engine_answers_each_call_that_waits(on_loop: Any) -> None:
+def test_closing_the_engine_answers_each_waiting_call(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         async with face.consumer("u", group="g") as consumer:
             poll = asyncio.ensure_future(consumer.poll(timeout=60))
@@ -219,7 +221,7 @@ def test_a_closed_engine_answers_each_call_that_waits(on_loop: Any) -> None:
     on_loop(story)
 
 
-def test_all_that_a_message_carries_arrives(on_loop: Any, engine: fmq.Engine) -> None:
+def test_all_properties_of_a_message_arrive(on_loop: Any, engine: fmq.Engine) -> None:
     until = datetime(2100, 1, 1, tzinfo=UTC)
 
     async def story(face: fmq.aio.AsyncEngine) -> None:
@@ -237,7 +239,7 @@ def test_all_that_a_message_carries_arrives(on_loop: Any, engine: fmq.Engine) ->
         assert (message.headers, message.expires_at) == ({"h": "v"}, until)
 
 
-def test_a_topic_with_queues_is_used_as_the_blocking_call_does(
+def test_a_topic_with_queues_works_as_in_the_blocking_call(
     on_loop: Any, engine: fmq.Engine
 ) -> None:
     engine.create_topic("t", queues=3)
@@ -260,7 +262,7 @@ def test_a_topic_with_queues_is_used_as_the_blocking_call_does(
     assert all(info.next - info.first >= 2 for info in engine.queues("t")[:3])
 
 
-def test_groups_are_looked_at_and_moved(on_loop: Any) -> None:
+def test_groups_can_be_listed_and_moved(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         await face.send_many("t", [b"1", b"2", b"3"])
         await face.create_group("g", "t", at="latest")
@@ -284,7 +286,7 @@ def test_groups_are_looked_at_and_moved(on_loop: Any) -> None:
     on_loop(story)
 
 
-def test_savepoints_and_acks(on_loop: Any, engine: fmq.Engine) -> None:
+def test_savepoints_and_acks_work_in_a_transaction(on_loop: Any, engine: fmq.Engine) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         await face.send_many("in", [b"1", b"2"])
         async with face.consumer("in", group="g") as consumer, face.transaction() as tx:

@@ -70,7 +70,7 @@ def note_of(task: Any) -> str:
     return "".join(getattr(raised.value, "__notes__", ()))
 
 
-def test_a_send_is_written_and_says_so_or_is_not(
+def test_a_cancelled_send_is_written_and_reported_or_not_written(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
     ended = 0
@@ -88,7 +88,7 @@ def test_a_send_is_written_and_says_so_or_is_not(
     assert ended
 
 
-def test_a_block_commits_or_rolls_back(
+def test_a_cancelled_block_commits_or_rolls_back(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
     async def story() -> None:
@@ -117,7 +117,7 @@ def test_a_block_commits_or_rolls_back(
     assert ended
 
 
-def test_a_poll_holds_nothing(
+def test_a_cancelled_poll_holds_no_message(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
     """A message arrives at each turn of a poll that is cancelled: the next poll has it, and nobody
@@ -155,7 +155,7 @@ def test_a_poll_holds_nothing(
     stepper.run(consumer.close())
 
 
-def test_an_ack_is_written_or_the_message_is_still_held(
+def test_a_cancelled_ack_is_written_or_leaves_the_message_held(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
     consumer = stepper.run(consumer_of(face))
@@ -240,7 +240,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("name", [name for name in vars(Calls) if not name.startswith("_")])
-def test_a_call_is_carried_out_and_says_so_or_can_be_made_again(
+def test_a_cancelled_call_is_carried_out_and_reported_or_can_be_repeated(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper, name: str
 ) -> None:
     calls = Calls(engine, face, stepper)
@@ -263,7 +263,7 @@ def test_a_call_is_carried_out_and_says_so_or_can_be_made_again(
     stepper.run(calls.consumer.close())
 
 
-def test_a_block_that_prepares_is_undecided_or_has_ended(
+def test_a_cancelled_block_that_prepares_is_undecided_or_has_ended(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
     async def story() -> None:

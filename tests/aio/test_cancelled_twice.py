@@ -13,7 +13,7 @@ from fmq.testing import CrashDisk, FaultDisk
 from tests.small import check
 
 
-def test_each_cancellation_waits_for_the_answer_of_what_is_being_written() -> None:
+def test_two_cancellations_of_one_task_wait_for_its_running_write() -> None:
     """The committer is in the middle of a write when both cancellations come."""
     disk = CrashDisk()
     door = FaultDisk(disk)

@@ -11,7 +11,7 @@ import fmq.aio
 from tests.remote.test_network import CERTIFICATE, KEY, port_of, token_in
 
 
-def test_tls_serves_a_loop(tmp_path: Path) -> None:
+def test_a_loop_is_served_over_tls(tmp_path: Path) -> None:
     token = token_in(tmp_path / "token")
 
     async def story(where: str) -> None:
@@ -29,7 +29,7 @@ def test_tls_serves_a_loop(tmp_path: Path) -> None:
         asyncio.run(story(f"tcp://localhost:{port_of(serving)}"))
 
 
-def test_more_than_a_socket_takes_is_sent_without_holding_up_the_loop(tmp_path: Path) -> None:
+def test_a_message_larger_than_the_socket_buffer_does_not_block_the_loop(tmp_path: Path) -> None:
     async def story() -> None:
         async with fmq.aio.connect(tmp_path / "d", start=False) as engine:
             await engine.send("t", b"")
@@ -42,7 +42,7 @@ def test_more_than_a_socket_takes_is_sent_without_holding_up_the_loop(tmp_path: 
         asyncio.run(story())
 
 
-def test_the_child_of_a_fork_is_another_client(tmp_path: Path) -> None:
+def test_a_forked_child_is_a_new_client(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d") as engine:
         engine.serve()
         face = fmq.aio.connect(engine.path, lazy=True, start=False)

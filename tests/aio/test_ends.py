@@ -98,7 +98,7 @@ def test_several_loops_in_several_threads_share_one(tmp_path: Path) -> None:
         remote.close()
 
 
-def test_a_loop_refuses_what_belongs_to_another_one(tmp_path: Path) -> None:
+def test_a_loop_refuses_objects_of_another_loop(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "data") as engine:
         face = fmq.aio.of(engine)
         first = asyncio.new_event_loop()

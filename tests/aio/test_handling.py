@@ -92,7 +92,7 @@ def test_a_run_that_is_cancelled_gives_back_what_is_in_hand(on_loop: Any) -> Non
     on_loop(story)
 
 
-def test_many_that_wait_for_the_same_messages_are_woken_one_by_one(on_loop: Any) -> None:
+def test_many_waiting_polls_are_woken_one_for_each_message(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         async def one() -> bytes:
             async with face.consumer("t", group="g") as consumer:

@@ -47,7 +47,7 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize(("blocking", "face"), FACES, ids=lambda kind: kind.__name__)
-def test_each_public_name_has_a_face(blocking: type, face: type) -> None:
+def test_each_public_name_has_an_asyncio_face(blocking: type, face: type) -> None:
     faces = public(face)
     assert set(public(blocking)) - set(faces) == set()
 
@@ -60,7 +60,7 @@ def test_no_face_has_a_public_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("blocking", "face"), FACES, ids=lambda kind: kind.__name__)
-def test_the_arguments_are_the_same(blocking: type, face: type) -> None:
+def test_asyncio_faces_take_the_same_arguments(blocking: type, face: type) -> None:
     faces = public(face)
     for name, method in public(blocking).items():
         if inspect.isfunction(method):
@@ -68,7 +68,7 @@ def test_the_arguments_are_the_same(blocking: type, face: type) -> None:
 
 
 @pytest.mark.parametrize(("blocking", "face"), FACES, ids=lambda kind: kind.__name__)
-def test_what_may_be_a_round_trip_is_awaited(blocking: type, face: type) -> None:
+def test_every_call_that_may_be_a_round_trip_is_awaited(blocking: type, face: type) -> None:
     for name, method in public(blocking).items():
         found = public(face)[name]
         if inspect.isfunction(method):
@@ -81,13 +81,13 @@ def test_what_may_be_a_round_trip_is_awaited(blocking: type, face: type) -> None
 
 
 @pytest.mark.parametrize(("blocking", "face"), FACES, ids=lambda kind: kind.__name__)
-def test_blocks_and_loops_have_their_faces(blocking: type, face: type) -> None:
+def test_blocks_and_loops_have_asyncio_faces(blocking: type, face: type) -> None:
     for name, asynchronous in DUNDERS.items():
         if name in vars(blocking):
             assert hasattr(face, asynchronous), name
 
 
-def test_open_and_connect_take_what_those_of_fmq_take() -> None:
+def test_open_and_connect_take_the_arguments_of_their_blocking_twins() -> None:
     names = set(inspect.signature(fmq.open).parameters) - {"read_only"}
     assert set(inspect.signature(fmq.aio.open).parameters) == names
     names = set(inspect.signature(fmq.connect).parameters)

@@ -14,7 +14,7 @@ from tests.small import bodies, opened
 
 @pytest.mark.parametrize("mode", ["interval", "never"])
 @pytest.mark.parametrize("first", [True, False])
-def test_sync_of_one_call_is_kept_beside_others_that_do_not_wait(mode: str, *, first: bool) -> None:
+def test_a_call_with_sync_keeps_it_beside_calls_that_do_not_wait(mode: str, *, first: bool) -> None:
     disk = CrashDisk()
     engine = opened(disk, sync=mode)
 

@@ -23,7 +23,7 @@ SIFTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("how", SIFTED)
 @pytest.mark.parametrize("backlog", [0, 3])
-def test_it_waits_and_does_not_look_all_the_time(how: str, backlog: int) -> None:
+def test_a_poll_waits_without_looking_again_and_again(how: str, backlog: int) -> None:
     """The clock moves only where the loop waits: who looks again and again never ends."""
 
     def told() -> list[object]:
@@ -43,7 +43,7 @@ def test_it_waits_and_does_not_look_all_the_time(how: str, backlog: int) -> None
 
 
 @pytest.mark.parametrize("how", [*SIFTED, "as they come"])
-def test_each_message_wakes_one_of_those_that_wait(how: str) -> None:
+def test_each_message_wakes_one_waiting_poll(how: str) -> None:
     async def told() -> list[bytes]:
         disk = CrashDisk()
         async with fmq.aio.of(opened(disk, queues=3)) as engine:

@@ -61,7 +61,7 @@ def test_arguments_of_a_wrong_type_are_refused(strategy: Any) -> None:
             strategy(queues, members)
 
 
-def test_the_error_is_one_of_usage_and_of_value() -> None:
+def test_bad_allocation_is_a_usage_error_and_a_value_error() -> None:
     assert issubclass(BadAllocation, UsageError)
     assert issubclass(BadAllocation, ValueError)
 
@@ -92,7 +92,7 @@ def test_a_ring_without_points_is_refused(number: Any) -> None:
         consistent_hash(number)
 
 
-def test_rooms_that_cannot_be_are_refused() -> None:
+def test_impossible_rooms_are_refused() -> None:
     with pytest.raises(BadAllocation, match=r"rooms is empty.* Name the rooms"):
         by_room([], room)
     with pytest.raises(TypeError, match="pass a list"):
@@ -100,7 +100,7 @@ def test_rooms_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.parametrize("nowhere", [None, ""])
-def test_nearby_refuses_what_is_in_no_room(nowhere: Any) -> None:
+def test_nearby_refuses_queues_and_members_without_a_room(nowhere: Any) -> None:
     for strategy, what in (
         (nearby(average, lambda queue: nowhere, room), r"queue_room\(0\)"),
         (nearby(average, room, lambda member: nowhere), r"member_room\('a'\)"),
@@ -109,7 +109,7 @@ def test_nearby_refuses_what_is_in_no_room(nowhere: Any) -> None:
             strategy([0], ["a"])
 
 
-def test_a_table_names_rooms() -> None:
+def test_a_table_can_name_the_rooms() -> None:
     wrong: Any = {0: 7}
     with pytest.raises(TypeError, match=r"queue_room\[0\] is a str, not int"):
         by_room(["here"], wrong)
@@ -118,12 +118,12 @@ def test_a_table_names_rooms() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Average", "nearby"])
-def test_an_unknown_name_is_refused_with_those_that_there_are(name: str) -> None:
+def test_an_unknown_name_is_refused_with_a_list_of_known_ones(name: str) -> None:
     with pytest.raises(BadAllocation, match="Use one of average, by_circle, consistent_hash, stic"):
         by_name(name)
 
 
-def test_a_name_that_is_no_str_is_refused() -> None:
+def test_a_name_that_is_not_a_str_is_refused() -> None:
     wrong: Any = 7
     with pytest.raises(TypeError, match="is a str, not int"):
         by_name(wrong)
@@ -138,7 +138,7 @@ def test_a_name_that_is_no_str_is_refused() -> None:
         ({"c": [0]}, "gave queues to 'c', which is not a member"),
     ],
 )
-def test_a_result_that_nobody_can_follow_is_refused(shares: Any, match: str) -> None:
+def test_a_result_that_is_no_valid_share_is_refused(shares: Any, match: str) -> None:
     def wrong(queues: object, members: object) -> Any:
         return shares
 
@@ -150,7 +150,7 @@ def test_a_strategy_may_leave_out_members_and_queues() -> None:
     assert allocate(lambda queues, members: {"b": (1,)}, [0, 1], ["a", "b"]) == {"a": [], "b": [1]}
 
 
-def test_only_a_strategy_that_wants_it_is_given_the_former_result() -> None:
+def test_only_a_strategy_that_asks_for_it_gets_the_former_result() -> None:
     given: list[Any] = []
 
     class Mine:

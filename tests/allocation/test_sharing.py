@@ -47,7 +47,7 @@ EVEN = ("average", "by_circle", "sticky", "by_room")
 
 @pytest.mark.parametrize("name", WHOLE)
 @given(QUEUES, MEMBERS)
-def test_each_queue_has_one_member_and_each_member_is_there(
+def test_each_queue_has_one_member_and_every_member_is_listed(
     name: str, queues: list[int], members: list[str]
 ) -> None:
     """The members keep their order, and the same arguments give the same shares."""
@@ -68,7 +68,7 @@ def test_the_counts_of_even_strategies_differ_by_at_most_one(
 
 
 @given(QUEUES, MEMBERS, st.randoms(use_true_random=False))
-def test_consistent_hash_does_not_depend_on_an_order(
+def test_consistent_hash_does_not_depend_on_the_order_of_members(
     queues: list[int], members: list[str], random: Any
 ) -> None:
     """So few members do not have points in one place, or hardly ever."""
@@ -82,7 +82,7 @@ def test_consistent_hash_does_not_depend_on_an_order(
 
 
 @given(QUEUES, MEMBERS.filter(lambda members: len(members) > 1))
-def test_consistent_hash_moves_only_the_queues_of_who_joins_or_leaves(
+def test_consistent_hash_moves_only_queues_of_joining_or_leaving_members(
     queues: list[int], members: list[str]
 ) -> None:
     with_all = consistent_hash()(queues, members)
@@ -92,7 +92,7 @@ def test_consistent_hash_moves_only_the_queues_of_who_joins_or_leaves(
 
 
 @given(QUEUES, MEMBERS)
-def test_nearby_leaves_no_room_as_long_as_it_has_a_member(
+def test_nearby_reads_each_room_from_within_while_it_has_a_member(
     queues: list[int], members: list[str]
 ) -> None:
     """A queue of a room with members is read there. Other rooms are shared by all, evenly."""

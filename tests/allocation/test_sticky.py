@@ -47,7 +47,7 @@ def disjoint(former: dict[str, list[int]]) -> dict[str, list[int]]:
     st.lists(st.integers(0, 7), min_size=1, max_size=6, unique=True),
     st.lists(st.sampled_from("abcde"), min_size=1, max_size=3, unique=True),
 )
-def test_no_even_result_moves_fewer(
+def test_sticky_moves_as_few_queues_as_any_even_result(
     before: dict[str, list[int]], queues: list[int], members: list[str]
 ) -> None:
     """Method: try every way to share up to six queues among up to three members."""
@@ -58,7 +58,7 @@ def test_no_even_result_moves_fewer(
 
 
 @given(FORMER, st.lists(st.integers(0, 9), min_size=1, unique=True), MEMBERS)
-def test_whatever_was_before_each_queue_has_one_member(
+def test_sticky_gives_each_queue_one_member_whatever_was_before(
     before: dict[str, list[int]], queues: list[int], members: list[str]
 ) -> None:
     """Also if a queue had two members. Each share is in the order of the queues."""
@@ -72,13 +72,13 @@ def test_whatever_was_before_each_queue_has_one_member(
 
 
 @given(COUNTS, MEMBERS)
-def test_without_a_former_result_it_is_average(count: int, members: list[str]) -> None:
+def test_sticky_without_a_former_result_is_average(count: int, members: list[str]) -> None:
     assert sticky(range(count), members) == average(range(count), members)
     assert sticky(range(count), members, {}) == average(range(count), members)
 
 
 @given(COUNTS, st.lists(MEMBERS, min_size=2, max_size=6))
-def test_members_join_and_leave_and_no_more_moves_than_must(
+def test_sticky_moves_no_more_than_it_must_when_members_change(
     count: int, story: list[list[str]]
 ) -> None:
     """What stays is the sum of the smaller of former and new count, for the best new counts."""
@@ -94,12 +94,12 @@ def test_members_join_and_leave_and_no_more_moves_than_must(
         shares = after
 
 
-def test_a_member_that_joins_takes_one_from_each_that_has_too_many() -> None:
+def test_a_joining_member_takes_one_queue_from_each_that_has_too_many() -> None:
     before = {"a": [0, 1, 2], "b": [3, 4, 5]}
     assert sticky(range(6), ["a", "b", "c"], before) == {"a": [0, 1], "b": [3, 4], "c": [2, 5]}
 
 
-def test_new_queues_go_to_those_with_fewest() -> None:
+def test_new_queues_go_to_the_members_with_fewest() -> None:
     before = {"a": [0, 1], "b": [2]}
     assert sticky(range(5), ["a", "b"], before) == {"a": [0, 1, 3], "b": [2, 4]}
     assert sticky(range(4), ["a", "b"], before) == {"a": [0, 1], "b": [2, 3]}
@@ -124,7 +124,7 @@ def test_nearby_hands_the_former_result_to_sticky(left: str) -> None:
         assert set(before[member]) <= set(after[member])
 
 
-def test_a_queue_that_two_members_had_stays_with_the_first_of_the_list() -> None:
+def test_a_queue_that_two_members_had_stays_with_the_first_in_the_list() -> None:
     before = {"b": [0, 1], "a": [1, 2]}
     assert sticky(range(3), ["a", "b"], before) == {"a": [1, 2], "b": [0]}
     assert sticky(range(3), ["b", "a"], before) == {"b": [0, 1], "a": [2]}

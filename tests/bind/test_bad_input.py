@@ -65,7 +65,7 @@ def test_a_closed_connection_is_refused(engine: fmq.Engine, database: Database) 
         engine.transaction(bind=connection)
 
 
-def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
+def test_a_connection_closed_inside_of_the_block_rolls_both_back(
     engine: fmq.Engine, database: Database
 ) -> None:
     connection = database.connect()
@@ -108,7 +108,7 @@ def test_an_age_that_is_not_a_number_of_seconds_is_refused(
     assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
 
 
-def test_a_cursor_is_no_connection(engine: fmq.Engine, connection: Any) -> None:
+def test_a_cursor_is_refused_as_a_connection(engine: fmq.Engine, connection: Any) -> None:
     """Each call refuses a cursor: it has no transaction of its own."""
     cursor = connection.cursor()
     for call in (
@@ -242,7 +242,7 @@ def test_a_table_that_is_dropped_while_the_program_runs_is_named_as_well(
     assert [tx.tx_id for tx in engine.undecided()] == ["2"]
 
 
-def test_the_statement_of_ddl_leaves_a_table_that_is_there_as_it_is(
+def test_the_ddl_statement_leaves_an_existing_table_alone(
     engine: fmq.Engine, database: Database
 ) -> None:
     """A program may run the statement at each start."""
@@ -390,7 +390,7 @@ def test_a_transaction_whose_marker_was_deleted_is_taken_for_rolled_back(
         assert engine.outcome("committed").state == "rolled back"
 
 
-def test_markers_deleted_while_the_program_runs_do_not_disturb_it(
+def test_a_running_program_notices_no_deletion_of_markers(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
     place(engine, connection, "1")

@@ -147,7 +147,7 @@ def test_a_transaction_by_hand_does_not_forbid_the_first_bound_one(
     assert undecided(engine) == ["by hand"]
 
 
-def test_a_checker_of_the_programs_own_decides_it(
+def test_the_programs_own_checker_decides_a_transaction_by_hand(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """The guide's checker passes on the questions about bound transactions."""

@@ -56,7 +56,7 @@ def enqueue(engine: fmq.Engine, body: str) -> str:
     return "at once" if tx is None else "with the block"
 
 
-def test_a_bound_block_is_found(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_a_running_bound_block_is_found(engine: fmq.Engine, tmp_path: Path) -> None:
     connection = connect(tmp_path)
     with engine.transaction(producer=PRODUCER, bind=connection):
         assert enqueue(engine, "1") == "with the block"
@@ -104,7 +104,7 @@ def test_a_block_of_django_is_found_until_it_commits(engine: fmq.Engine, using: 
     assert not connections[using].in_atomic_block
 
 
-def test_a_session_that_was_begun_is_found(
+def test_a_session_that_has_begun_is_found(
     engine: fmq.Engine, database: Engine, sessions: Sessions
 ) -> None:
     with sessions.begin() as session:

@@ -302,7 +302,7 @@ def test_a_database_that_cannot_be_reached_answers_unknown(
 # --- as a decorator -----------------------------------------------------------------------------
 
 
-def test_a_decorated_function_is_a_block_at_each_call(
+def test_a_decorated_function_runs_in_a_new_block_at_each_call(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     """This holds in the threads of a server, too, each with its own connection."""

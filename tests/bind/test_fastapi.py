@@ -12,7 +12,7 @@ pytest.importorskip("fastapi")
 from tools.kill_fastapi import run
 
 
-def test_nothing_is_lost_or_doubled(tmp_path: Path, address: str) -> None:
+def test_killed_fastapi_workers_lose_and_double_nothing(tmp_path: Path, address: str) -> None:
     """`python tools/kill_fastapi.py` does the same for longer."""
     seed = random.randrange(1 << 16)
     assert run(tmp_path / "shop", 2, seed, address) == [], f"seed {seed}"

@@ -38,7 +38,7 @@ def test_connections_are_used_in_parent_and_child_after_a_fork() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_thread_that_uses_one_may_fork_itself() -> None:
+def test_a_thread_that_uses_a_connection_may_fork() -> None:
     """It waits for nobody but itself, and only for a while."""
     guard = ForkGuard()
     guard.patience = 0.01

@@ -142,7 +142,9 @@ def downgrade():
 """
 
 
-def test_a_migration_goes_up_and_down(databases: list[Engine], tmp_path: Path) -> None:
+def test_an_alembic_migration_can_be_upgraded_and_downgraded(
+    databases: list[Engine], tmp_path: Path
+) -> None:
     """A migration script as the guide shows it, run by Alembic's own commands."""
     (tmp_path / "versions").mkdir()
     (tmp_path / "env.py").write_text(ENV)
@@ -158,7 +160,7 @@ def test_a_migration_goes_up_and_down(databases: list[Engine], tmp_path: Path) -
         assert not sqlalchemy.inspect(databases[1]).has_table("fmq_tx")
 
 
-def test_a_migration_can_be_written_down_as_sql(tmp_path: Path) -> None:
+def test_a_migration_can_be_printed_as_sql(tmp_path: Path) -> None:
     """Alembic's offline mode prints SQL that makes the table."""
     printed = io.StringIO()
     options = {"as_sql": True, "output_buffer": printed}
@@ -169,7 +171,7 @@ def test_a_migration_can_be_written_down_as_sql(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_mysql_is_given_the_table_that_fmq_ddl_prints() -> None:
+def test_mysql_migrates_to_the_table_that_fmq_ddl_prints() -> None:
     """It is the same text but for comments and spaces, as no server runs here."""
     made = str(
         CreateTable(marker_table(MetaData()), if_not_exists=True).compile(dialect=mysql.dialect())

@@ -30,7 +30,7 @@ def test_the_journal_committed_if_and_only_if_the_database_did(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_rows_and_messages_disagree_if_a_rule_is_broken(name: str) -> None:
+def test_rows_and_messages_disagree_if_a_rule_of_the_protocol_is_broken(name: str) -> None:
     story, _ = disagreement(WRONG[name])
     assert story is not None
     print(name, "·", " > ".join(story))

@@ -62,24 +62,24 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_each_kind_of_change_has_its_words_and_its_case() -> None:
+def test_each_kind_of_change_has_its_words_and_a_test_case() -> None:
     assert {*SAYS} == {*ChangeKind}
     assert {*SAID} == {kind.name for kind in ChangeKind}
 
 
-def test_records_say_in_words_what_each_change_has_changed(path: Path) -> None:
+def test_records_describe_each_change_in_words(path: Path) -> None:
     lines = fmq_json("records", path, "--kind", "CHANGE").lines
     assert {line["asked"]: line["says"] for line in lines} == SAID
 
 
-def test_a_person_reads_the_words_as_a_remark(path: Path) -> None:
+def test_a_person_reads_the_description_of_a_change_as_a_remark(path: Path) -> None:
     table = fmq_table("records", path, "--kind", "CHANGE")
     text = " ".join(table.split())
     for said in SAID.values():
         assert said.split(",")[0].split(" of ")[0] in text
 
 
-def test_the_view_records_of_the_table_says_the_same(path: Path) -> None:
+def test_the_table_view_records_describes_changes_alike(path: Path) -> None:
     rows = [row for batch in read(str(path), "records") for row in batch.to_pylist()]
     said = [json.loads(row["change"]) for row in rows if row["kind"] == "CHANGE"]
     assert {each["asked"]: each["says"] for each in said} == SAID

@@ -54,7 +54,7 @@ def test_dead_letters_are_shown_replayed_and_purged(path: Path, *, is_live: bool
         engine.close()
 
 
-def test_what_is_wrong_about_dead_letters_is_said(path: Path) -> None:
+def test_errors_about_dead_letters_are_printed(path: Path) -> None:
     code, _, error = fmq_json("dead", "show", path, "billing", "7")
     assert code == 3
     assert "no dead letter 7" in error
@@ -64,7 +64,7 @@ def test_what_is_wrong_about_dead_letters_is_said(path: Path) -> None:
     assert numbers(path) == [0, 1, 2]
 
 
-def test_dead_letters_are_no_messages_of_the_table_and_records_by_a_name_of_their_own(
+def test_dead_letters_are_hidden_from_the_table_and_named_in_records(
     path: Path,
 ) -> None:
     fmq_json("dead", "replay", path, "billing", "0")

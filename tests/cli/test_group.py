@@ -64,7 +64,7 @@ def test_replayed_messages_and_filters_are_shown(path: Path) -> None:
     assert progress(path) == {"billing": (5, 0)}
 
 
-def test_what_is_wrong_is_said(path: Path) -> None:
+def test_wrong_group_commands_are_refused_with_a_message(path: Path) -> None:
     code, _, error = fmq_json("group", "show", path, "biling")
     assert code == 3
     assert "there is no group 'biling'" in error

@@ -54,7 +54,9 @@ def test_sealed_segments_are_verified_beside_an_engine(segments: Path) -> None:
 
 
 @pytest.mark.parametrize(("tool", "what"), [("dump.py", "record"), ("verify.py", "report")])
-def test_the_tools_run_the_commands_of_the_same_name(shop: Path, tool: str, what: str) -> None:
+def test_the_scripts_in_tools_run_the_commands_of_the_same_name(
+    shop: Path, tool: str, what: str
+) -> None:
     """They find fmq beside themselves, from any working directory."""
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
     done = subprocess.run(

@@ -19,7 +19,7 @@ import fmq.compat.{package}
 
 
 @pytest.mark.parametrize("package", ["huey", "kombu"])
-def test_the_error_names_the_extra(package: str) -> None:
+def test_the_error_for_a_missing_extra_names_it(package: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(package=package)],
         cwd=ROOT,

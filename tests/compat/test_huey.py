@@ -31,9 +31,7 @@ def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
         yield engine
 
 
-def test_a_task_that_is_enqueued_in_a_block_belongs_to_it(
-    engine: fmq.Engine, tmp_path: Path
-) -> None:
+def test_a_task_enqueued_in_a_block_commits_with_it(engine: fmq.Engine, tmp_path: Path) -> None:
     """The order and its job, or neither; a task for later, too."""
     huey = FmqHuey("app", engine=engine, read_timeout=0.0, utc=False)
     done = []
@@ -93,7 +91,7 @@ def test_values_of_all_sizes_are_kept(tmp_path: Path, size: int) -> None:
         assert not storage.put_if_empty("a", b"x")
 
 
-def test_one_of_many_takes_a_lock_a_value_or_a_count(engine: fmq.Engine) -> None:
+def test_of_many_callers_one_takes_a_lock_value_or_count(engine: fmq.Engine) -> None:
     """Threads, half of them clients as other processes have them, on the same keys at once."""
     engine.serve()
     storages = [FmqStorage("app", engine=engine), FmqStorage("app", path=engine.path)]
@@ -169,7 +167,7 @@ def test_a_consumer_in_another_process_does_the_tasks(tmp_path: Path, kind: str)
     tasks.huey.storage.close()
 
 
-def test_what_waits_in_a_schedule_survives_its_consumer(tmp_path: Path) -> None:
+def test_tasks_in_a_schedule_survive_their_consumer(tmp_path: Path) -> None:
     """A consumer that is killed holds the schedule. The next one gets all of it."""
     tasks = app(tmp_path)
     later = [tasks.double.schedule((number,), delay=3) for number in range(5)]

@@ -50,7 +50,7 @@ def taken(queue: Any) -> list[Any]:
         message.ack()
 
 
-def test_messages_are_taken_in_their_order_and_once(engine: fmq.Engine) -> None:
+def test_messages_are_taken_in_order_and_once(engine: fmq.Engine) -> None:
     with connected(engine) as one, connected(engine) as two:
         queue = one.SimpleQueue("q")
         for number in range(5):
@@ -61,7 +61,7 @@ def test_messages_are_taken_in_their_order_and_once(engine: fmq.Engine) -> None:
         assert queue.qsize() == 0
 
 
-def test_what_is_not_acked_comes_again(engine: fmq.Engine) -> None:
+def test_a_message_that_is_not_acked_is_redelivered(engine: fmq.Engine) -> None:
     """It was requeued, or its connection has ended. Then it says that it was delivered before."""
     with connected(engine) as one:
         queue = one.SimpleQueue("q")
@@ -81,9 +81,7 @@ def test_what_is_not_acked_comes_again(engine: fmq.Engine) -> None:
     assert b"text/plain" in dead.body or b"json" in dead.body
 
 
-def test_a_message_that_is_published_in_a_block_belongs_to_it(
-    engine: fmq.Engine, tmp_path: Path
-) -> None:
+def test_a_message_published_in_a_block_commits_with_it(engine: fmq.Engine, tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "shop.db")
     database.execute("PRAGMA synchronous = EXTRA")
     database.execute("CREATE TABLE orders (name TEXT)")
@@ -103,7 +101,7 @@ def test_a_message_that_is_published_in_a_block_belongs_to_it(
     database.close()
 
 
-def test_a_fanout_reaches_each_queue_that_somebody_consumes(engine: fmq.Engine) -> None:
+def test_a_fanout_reaches_each_queue_with_a_consumer(engine: fmq.Engine) -> None:
     """Those of a consumer that is gone are forgotten after a while."""
     exchange, got = Exchange("news", type="fanout"), []
     with connected(engine) as one, connected(engine) as two:
@@ -122,7 +120,7 @@ def test_a_fanout_reaches_each_queue_that_somebody_consumes(engine: fmq.Engine) 
         assert len(engine.marks(prefix="kombu/binding/")) == 2
 
 
-def test_remote_control_comes_between_tasks(engine: fmq.Engine) -> None:
+def test_remote_control_is_handled_between_tasks(engine: fmq.Engine) -> None:
     """Handing out a task may take long in a worker, and the next one may be revoked meanwhile."""
     got: list[str] = []
     with connected(engine) as connection, connected(engine) as other:
@@ -198,7 +196,7 @@ def app_in(folder: Path) -> Any:
     return tests.compat.celery_app
 
 
-def test_a_worker_of_celerys_does_the_tasks(tmp_path: Path) -> None:
+def test_a_celery_worker_does_the_tasks(tmp_path: Path) -> None:
     """Results, a retry, an ETA and remote control. Then it ends by itself."""
     tasks = app_in(tmp_path)
     results = [tasks.add.delay(number, 1) for number in range(10)]
@@ -234,7 +232,7 @@ def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
             assert each.state == "REVOKED"
 
 
-def test_a_task_in_work_comes_again_when_its_worker_is_killed(tmp_path: Path) -> None:
+def test_a_task_is_redelivered_when_its_worker_is_killed(tmp_path: Path) -> None:
     """With acks_late, as Celery's documents say; a task with an ETA too."""
     tasks = app_in(tmp_path)
     waits = tasks.add.apply_async((1, 1), countdown=3)
@@ -258,7 +256,7 @@ def wait_for(ledger: Path, lines: int) -> None:
             client.read("nothing", timeout=0.05)  # wait a moment
 
 
-def test_no_task_is_lost_when_all_are_killed(tmp_path: Path) -> None:
+def test_no_task_is_lost_when_all_processes_are_killed(tmp_path: Path) -> None:
     """Worker, client and server; `python tools/kill_celery.py DIR --kills 20` for longer."""
     print(kill_celery.run(tmp_path, kills=3, seed=5))
 

@@ -16,7 +16,7 @@ FETCHED = {name for name, suite in others_tests.SUITES.items() if suite.distribu
     ("name", "module", "least"),
     [("python", "test.test_queue", 24), ("huey", "huey.tests.test_storage", 20)],
 )
-def test_the_tests_that_are_installed_pass(
+def test_the_installed_tests_of_other_projects_pass(
     tmp_path: Path, name: str, module: str, least: int
 ) -> None:
     """Those of `queue.Queue` and of huey's storages need nothing from an index."""
@@ -28,7 +28,7 @@ def test_the_tests_that_are_installed_pass(
     assert result.count("skipped") == 0
 
 
-def test_a_difference_is_reviewed_or_wrong() -> None:
+def test_each_failing_test_of_another_project_is_on_the_list_of_differences() -> None:
     """A failure that is not listed is wrong. So is a test that is listed and passes."""
     reasons = {"Queue::test_a": "one", "Queue::test_b": "another"}
     result = Result(expected=reasons)
@@ -45,7 +45,7 @@ def test_a_difference_is_reviewed_or_wrong() -> None:
     assert lines[1].split() == ["x", "1", "2", "1", "1"]
 
 
-def test_each_reason_is_of_a_suite_that_there_is() -> None:
+def test_each_listed_difference_is_of_an_existing_suite() -> None:
     import tomllib
 
     listed = tomllib.loads((others_tests.OTHERS / "expected.toml").read_text())

@@ -43,7 +43,7 @@ def test_items_outlive_the_process(tmp_path: Path) -> None:
             queue.get_nowait()
 
 
-def test_an_item_that_is_not_done_comes_again(tmp_path: Path) -> None:
+def test_an_item_that_is_not_done_is_redelivered(tmp_path: Path) -> None:
     """With ack="task_done". Its getter has died, or has closed the queue. It comes among others."""
     with fmq.open(tmp_path / "d") as engine:
         queue = Queue[Any](engine, ack="task_done")
@@ -60,7 +60,7 @@ def test_an_item_that_is_not_done_comes_again(tmp_path: Path) -> None:
             assert sorted([again.get(), again.get()]) == [1, 2]
 
 
-def test_each_thread_says_that_its_own_items_are_done(engine: fmq.Engine) -> None:
+def test_each_thread_marks_its_own_items_as_done(engine: fmq.Engine) -> None:
     queue = Queue[Any](engine, ack="task_done")
     for number in range(2):
         queue.put(number)
@@ -72,7 +72,7 @@ def test_each_thread_says_that_its_own_items_are_done(engine: fmq.Engine) -> Non
     assert Queue[Any](engine).get() == 0
 
 
-def test_a_put_in_a_block_belongs_to_the_block(engine: fmq.Engine) -> None:
+def test_an_item_put_in_a_block_commits_with_it(engine: fmq.Engine) -> None:
     queue = Queue[Any](engine)
     with pytest.raises(fmq.RollBack), engine.transaction():
         queue.put("lost with its block")
@@ -85,7 +85,7 @@ def test_a_put_in_a_block_belongs_to_the_block(engine: fmq.Engine) -> None:
     assert queue.empty()
 
 
-def test_an_item_that_json_cannot_say_is_refused(engine: fmq.Engine) -> None:
+def test_an_item_that_json_cannot_represent_is_refused(engine: fmq.Engine) -> None:
     """Nothing is pickled, unless the program brings an encoder of its own."""
     queue = Queue[Any](engine)
     with pytest.raises(TypeError):
@@ -96,14 +96,14 @@ def test_an_item_that_json_cannot_say_is_refused(engine: fmq.Engine) -> None:
     assert bytes_only.get() == b"\xff"
 
 
-def test_an_item_that_cannot_be_decoded_is_in_the_error(engine: fmq.Engine) -> None:
+def test_the_error_for_an_undecodable_item_contains_it(engine: fmq.Engine) -> None:
     engine.send("queue", b"{")
     with pytest.raises(Undecodable, match="offset 0") as caught:
         Queue[Any](engine).get()
     assert caught.value.message.body == b"{"
 
 
-def test_a_queue_that_is_shut_down_gives_out_what_it_has(engine: fmq.Engine) -> None:
+def test_a_queue_that_is_shut_down_still_hands_out_its_items(engine: fmq.Engine) -> None:
     """And what is left after an immediate shutdown is there for the next one."""
     queue = Queue[Any](engine)
     for item in ("a", "b", "c"):
@@ -121,7 +121,7 @@ def test_a_queue_that_is_shut_down_gives_out_what_it_has(engine: fmq.Engine) -> 
     assert [again.get(), again.get()] == ["b", "c"]
 
 
-def test_a_shutdown_ends_the_calls_that_wait(engine: fmq.Engine) -> None:
+def test_a_shutdown_ends_waiting_calls(engine: fmq.Engine) -> None:
     empty, full = Queue[Any](engine, "empty"), Queue[Any](engine, "full", 1)
     full.put(1)
     with ThreadPoolExecutor(2) as pool:
@@ -132,7 +132,7 @@ def test_a_shutdown_ends_the_calls_that_wait(engine: fmq.Engine) -> None:
             assert isinstance(each.exception(timeout=10), ShutDown)
 
 
-def test_join_waits_for_an_item_that_is_in_work(engine: fmq.Engine) -> None:
+def test_join_waits_for_an_item_that_is_being_worked_on(engine: fmq.Engine) -> None:
     queue, done = Queue[Any](engine), threading.Event()
 
     def join() -> bool:

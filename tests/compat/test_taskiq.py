@@ -59,7 +59,7 @@ def test_tasks_run_and_are_acked(tmp_path: Path) -> None:
     run(tmp_path / "data", story)
 
 
-def test_a_task_of_a_block_belongs_to_its_transaction(tmp_path: Path) -> None:
+def test_a_task_sent_in_a_block_belongs_to_its_transaction(tmp_path: Path) -> None:
     async def story(face: fmq.aio.AsyncEngine, note: Any, ran: asyncio.Queue[int]) -> None:
         with pytest.raises(fmq.RollBack):
             async with face.transaction():
@@ -86,7 +86,7 @@ def test_a_task_waits_for_its_delay(tmp_path: Path) -> None:
     run(tmp_path / "data", story)
 
 
-def test_a_broker_that_is_not_started_says_so(tmp_path: Path) -> None:
+def test_a_broker_that_is_not_started_raises_an_error(tmp_path: Path) -> None:
     broker = FmqBroker(tmp_path / "data")
     message = taskiq.BrokerMessage(task_id="1", task_name="t", message=b"", labels={})
     with pytest.raises(fmq.errors.WrongState):

@@ -39,7 +39,7 @@ def nothing(delivery: Delivery) -> None:
     pass
 
 
-def test_a_job_of_run_is_one_write_with_a_sync(disk: CrashDisk) -> None:
+def test_run_writes_and_syncs_once_for_each_job(disk: CrashDisk) -> None:
     with opened(disk, segment_bytes=65536) as engine:
         engine.send_many("t", [b"%d" % number for number in range(6)])
         before: list[int] = []

@@ -40,7 +40,7 @@ def test_a_first_delivery_is_attempt_1_and_each_later_one_is_one_more(engine: En
         assert batch.attempt == 5
 
 
-def test_a_message_that_fails_starves_no_other(engine: Engine) -> None:
+def test_a_failing_message_and_new_messages_do_not_starve_each_other(engine: Engine) -> None:
     """And neither does what is new starve it."""
     engine.send_many("t", [b"poison", b"good", b"good"])
     seen = []
@@ -81,7 +81,7 @@ def test_an_attempt_takes_no_sync_of_its_own(engine: Engine) -> None:
         assert engine.stats().syncs == before + 1
 
 
-def test_what_was_only_read_ahead_was_not_tried(disk: CrashDisk) -> None:
+def test_messages_that_were_only_read_ahead_count_no_attempt(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send_many("t", [b"0", b"1", b"2"])
         assert polled(engine, limit=1) == [(0, 1)]
@@ -172,7 +172,7 @@ def test_attempts_outlive_the_segment_that_tells_of_them(disk: CrashDisk) -> Non
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), YEARS_11, float("inf")])
-def test_a_delay_that_cannot_be_is_refused(engine: Engine, delay: float) -> None:
+def test_an_impossible_delay_is_refused(engine: Engine, delay: float) -> None:
     engine.send("t", b"x")
     with engine.consumer("t", group="g") as consumer:
         (delivery,) = consumer.poll()
@@ -198,7 +198,7 @@ def test_attempts_are_counted_in_every_mode(sync: str) -> None:
     check(disk)
 
 
-def test_what_was_tried_once_is_handed_out_by_the_first_poll_after_a_restart(
+def test_a_message_tried_once_is_delivered_by_the_first_poll_after_a_restart(
     tmp_path: Path,
 ) -> None:
     """It is due before that poll begins, on a clock that moves too."""
@@ -209,7 +209,7 @@ def test_what_was_tried_once_is_handed_out_by_the_first_poll_after_a_restart(
             assert polled(engine) == [(0, attempt)]
 
 
-def test_what_is_never_settled_waits_after_its_lease_longer_each_time(clock: FakeClock) -> None:
+def test_a_message_that_is_never_settled_waits_longer_after_each_lease(clock: FakeClock) -> None:
     """Whoever handles it hangs, or dies: its attempts do not follow each other at once."""
     disk = CrashDisk()
     came = []
@@ -224,7 +224,9 @@ def test_what_is_never_settled_waits_after_its_lease_longer_each_time(clock: Fak
     check(disk)
 
 
-def test_what_can_be_no_dead_letter_waits_also_if_no_attempt_does(clock: FakeClock) -> None:
+def test_a_message_too_large_to_become_a_dead_letter_waits_between_attempts(
+    clock: FakeClock,
+) -> None:
     """It fills a segment, so its dead letter finds no room: a poll must not try that for ever."""
     disk = CrashDisk()
     with opened(disk, clock, segment_bytes=4096) as engine:
@@ -266,7 +268,7 @@ def test_releases_in_a_loop_come_to_an_end_without_a_retry(engine: Engine) -> No
     assert count == 2
 
 
-def test_the_delay_of_what_was_in_hand_counts_from_its_last_life(disk: CrashDisk) -> None:
+def test_the_delay_after_a_kill_counts_from_the_last_delivery(disk: CrashDisk) -> None:
     """Method: after two kills the third attempt waits for a while; a day later it does not."""
     with opened(disk) as engine:
         engine.send("t", b"kills its process")
@@ -310,7 +312,7 @@ def test_an_attempt_that_an_exit_or_a_drain_ends_does_not_count(engine: Engine) 
         assert sorted(each for each, _ in polled(engine)) == []
 
 
-def test_what_an_exit_has_not_counted_is_not_counted_after_a_kill(disk: CrashDisk) -> None:
+def test_an_attempt_that_an_exit_uncounted_stays_uncounted_after_a_kill(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send("t", b"x")
         with pytest.raises(Stopped), engine.consumer("t", group="g") as consumer:

@@ -47,7 +47,7 @@ def test_each_member_gets_every_message_from_its_beginning_on() -> None:
         two.close()
 
 
-def test_what_is_not_acked_comes_again() -> None:
+def test_a_broadcast_message_that_is_not_acked_is_redelivered() -> None:
     clock = FakeClock()
     with (
         opened(CrashDisk(), clock, lease_seconds=10.0) as engine,
@@ -60,7 +60,7 @@ def test_what_is_not_acked_comes_again() -> None:
         assert bodies_of(consumer) == [b"1"]
 
 
-def test_it_leaves_nothing_behind_when_it_is_closed() -> None:
+def test_a_broadcast_consumer_leaves_nothing_behind_when_closed() -> None:
     disk = CrashDisk()
     with opened(disk) as engine, engine.consumer("t", group="g") as shared:
         before = groups_in(engine)
@@ -76,7 +76,7 @@ def test_it_leaves_nothing_behind_when_it_is_closed() -> None:
         assert [info.group for info in engine.groups()] == ["g"]
 
 
-def test_it_leaves_nothing_behind_when_it_is_dropped() -> None:
+def test_a_broadcast_consumer_leaves_nothing_behind_when_dropped() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         consumer = engine.consumer("t", group="g", broadcast=True)
@@ -91,7 +91,7 @@ def test_it_leaves_nothing_behind_when_it_is_dropped() -> None:
         assert groups_in(engine) == []
 
 
-def test_what_a_kill_has_left_goes_a_moment_after_the_next_opening() -> None:
+def test_a_killed_broadcast_member_is_removed_soon_after_the_next_opening() -> None:
     """Until then its member may come back by its name, and goes on where it was."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
@@ -114,7 +114,7 @@ def test_what_a_kill_has_left_goes_a_moment_after_the_next_opening() -> None:
         assert groups_in(engine) == []
 
 
-def test_it_takes_a_filter_and_nothing_that_shares() -> None:
+def test_a_broadcast_consumer_takes_a_filter_but_no_strategy_order_or_strictness() -> None:
     with opened(CrashDisk()) as engine:
         wanted = filters.tags("up")
         with engine.consumer("t", group="g", filter=wanted, broadcast=True) as consumer:
@@ -128,7 +128,7 @@ def test_it_takes_a_filter_and_nothing_that_shares() -> None:
         assert groups_in(engine) == []
 
 
-def test_a_transaction_may_ack_what_it_got() -> None:
+def test_a_transaction_may_ack_broadcast_messages() -> None:
     with opened(CrashDisk()) as engine:
         with engine.consumer("in", group="g", broadcast=True) as consumer:
             engine.send("in", b"1")
@@ -140,7 +140,7 @@ def test_a_transaction_may_ack_what_it_got() -> None:
         assert [message.body for message in engine.read("out")] == [b"1"]
 
 
-def test_it_keeps_no_segment_once_it_is_gone() -> None:
+def test_a_broadcast_member_that_is_gone_keeps_no_segment() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=1) as engine:
         with engine.consumer("t", group="g", broadcast=True):

@@ -202,7 +202,7 @@ def test_messages_before_a_bad_sector_are_delivered(bad_sector: fmq.Engine) -> N
 
 
 @pytest.mark.parametrize(("sent", "bad", "count"), [(SINGLES, 50, 1), (RUNS, 50, 10)])
-def test_a_group_can_go_on_behind_the_damage(
+def test_a_group_can_skip_the_damage_and_go_on(
     sent: list[list[Message]], bad: int, count: int
 ) -> None:
     """The error says how. What was passed over is counted."""
@@ -316,7 +316,7 @@ WAYS = [by_loop, by_batches, by_polls, by_batch_polls, by_takes]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", [-1, 9, 30])
 @pytest.mark.parametrize("how", [{}, {"ordered": True}, {"filter": fmq.filters.sql("x IS NULL")}])
-def test_consumers_go_on_behind_the_damage_if_they_are_told_to(
+def test_consumers_with_that_option_skip_damage_and_go_on(
     sent: list[list[Message]],
     bad: int,
     count: int,
@@ -346,7 +346,7 @@ def test_consumers_go_on_behind_the_damage_if_they_are_told_to(
 
 
 @pytest.mark.parametrize(("sent", "bad", "count"), [(SINGLES, 50, 1), (RUNS, 50, 10)])
-def test_run_goes_on_behind_the_damage(sent: list[list[Message]], bad: int, count: int) -> None:
+def test_run_skips_damage_and_goes_on(sent: list[list[Message]], bad: int, count: int) -> None:
     """The clock is the machine's: a thread that extends leases would move another one."""
     disk, options = damaged(sent, bad), fmq.Options(segment_bytes=1 << 16)
     got: list[bytes] = []
@@ -366,7 +366,7 @@ def test_run_goes_on_behind_the_damage(sent: list[list[Message]], bad: int, coun
     assert got == [b"%03d" % i for i in range(100) if not bad <= i < bad + count]
 
 
-def test_an_undecided_ack_of_other_messages_is_in_no_ones_way() -> None:
+def test_an_undecided_ack_of_other_messages_hinders_no_skip() -> None:
     with (
         opened(damaged(SINGLES, 1), segment_bytes=1 << 16) as engine,
         skipping(engine) as consumer,
@@ -396,7 +396,7 @@ def test_a_group_of_one_broadcast_member_skips_too() -> None:
 
 @pytest.mark.parametrize("limit", [60, 100])
 @pytest.mark.parametrize("at", [-1, 30])
-def test_a_filter_lets_through_what_is_before_the_damage(at: int, limit: int) -> None:
+def test_a_filtered_group_gets_the_messages_before_the_damage(at: int, limit: int) -> None:
     """The error at the damage says how to go on. The heads are damaged, or a body."""
     wanted = fmq.filters.sql("x IS NULL")
     with (
@@ -437,7 +437,7 @@ def test_a_segment_that_is_missing_is_not_skipped() -> None:
                 consumer.poll()
 
 
-def test_other_answers_to_damage_are_refused() -> None:
+def test_unknown_answers_to_damage_are_refused() -> None:
     with opened(CrashDisk()) as engine:
         for answer in ("drop", None, [1]):
             with pytest.raises(fmq.errors.BadOption, match="damaged="):

@@ -81,7 +81,7 @@ def test_a_batch_is_rejected_as_a_whole(engine: Engine) -> None:
         assert [delivery.body for delivery in consumer.poll()] == [b"4", b"5"]
 
 
-def test_what_is_lost_cannot_be_rejected(engine: Engine) -> None:
+def test_a_message_whose_lease_was_lost_cannot_be_rejected(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         delivery, *_ = consumer.poll()
         delivery.ack()
@@ -92,7 +92,7 @@ def test_what_is_lost_cannot_be_rejected(engine: Engine) -> None:
     assert numbers(engine) == []
 
 
-def test_a_replay_is_for_its_group_alone(engine: Engine, disk: CrashDisk) -> None:
+def test_a_replayed_message_goes_to_its_group_alone(engine: Engine, disk: CrashDisk) -> None:
     reject(engine, 1, 3)
     reject(engine, group="other")
     assert engine.dead_letters("g").replay(1) == 1
@@ -111,7 +111,7 @@ def test_a_replay_is_for_its_group_alone(engine: Engine, disk: CrashDisk) -> Non
         assert numbers(again) == [0]
 
 
-def test_what_was_replayed_may_be_released_expire_and_fail_again(
+def test_a_replayed_message_may_be_released_expire_and_fail_again(
     engine: Engine, disk: CrashDisk
 ) -> None:
     reject(engine, 2)
@@ -134,7 +134,7 @@ def test_what_was_replayed_may_be_released_expire_and_fail_again(
         batch.ack()
 
 
-def test_what_was_replayed_may_be_taken_for_good(engine: Engine) -> None:
+def test_a_replayed_message_may_be_taken_for_good(engine: Engine) -> None:
     reject(engine, 2)
     engine.dead_letters("g").replay()
     with engine.consumer("t", group="g") as consumer:
@@ -150,7 +150,7 @@ def test_a_replay_wakes_a_poll_that_waits(engine: Engine) -> None:
         assert [each.offset for each in consumer.poll()] == [2]
 
 
-def test_a_replay_ignores_the_filter_that_a_group_has_by_now(engine: Engine) -> None:
+def test_a_replay_ignores_the_present_filter_of_its_group(engine: Engine) -> None:
     from fmq import filters
 
     reject(engine, 2)
@@ -160,7 +160,7 @@ def test_a_replay_ignores_the_filter_that_a_group_has_by_now(engine: Engine) -> 
         assert [each.offset for each in consumer.poll()] == [2]
 
 
-def test_an_ordered_group_goes_on_behind_what_it_rejects(engine: Engine) -> None:
+def test_an_ordered_group_goes_on_after_a_rejected_message(engine: Engine) -> None:
     """The key is not blocked; what is replayed comes in the order of its key."""
     with engine.consumer("t", group="g", ordered=True) as consumer:
         first, *_ = consumer.poll(limit=1)
@@ -176,7 +176,7 @@ def test_an_ordered_group_goes_on_behind_what_it_rejects(engine: Engine) -> None
         assert [each.offset for each in consumer.poll()] == [2, 4]
 
 
-def test_a_group_with_a_strategy_gets_what_is_replayed(engine: Engine) -> None:
+def test_a_group_with_a_strategy_gets_replayed_messages(engine: Engine) -> None:
     reject(engine, 5)
     engine.dead_letters("g").replay()
     with engine.consumer("t", group="g", strategy="average") as consumer:
@@ -217,7 +217,7 @@ def test_purged_letters_are_gone(disk: CrashDisk) -> None:
     check(disk)
 
 
-def test_internal_topics_are_no_business_of_callers(engine: Engine) -> None:
+def test_callers_cannot_use_internal_topics(engine: Engine) -> None:
     reject(engine, 1)
     engine.dead_letters("g").replay()
     assert {info.topic for info in engine.queues()} == {"t"}
@@ -304,7 +304,7 @@ def test_dead_letters_outlive_the_segments_that_they_were_in(disk: CrashDisk) ->
         assert engine.dead_letters("g").list() == [left]
 
 
-def test_retention_does_not_carry_dead_letters_round_and_round(disk: CrashDisk) -> None:
+def test_retention_does_not_carry_dead_letters_for_ever(disk: CrashDisk) -> None:
     """More dead letters than retention may keep: the journal grows with them, and no faster."""
     with opened(disk, retain_bytes=8192) as engine:
         for number in range(40):
@@ -320,7 +320,7 @@ def test_retention_does_not_carry_dead_letters_round_and_round(disk: CrashDisk) 
     check(disk)
 
 
-def test_a_message_that_fills_a_segment_is_not_moved_but_can_be_with_larger_ones(
+def test_a_message_that_fills_a_segment_needs_a_larger_one_to_be_moved(
     disk: CrashDisk,
 ) -> None:
     body = b"x" * (4096 - 250)
@@ -347,7 +347,7 @@ def test_a_reason_is_cut_to_what_fits(engine: Engine) -> None:
     assert [letter.reason for letter in engine.dead_letters("g")] == ["ä" * 512, "a?b"]
 
 
-def test_what_a_message_carries_is_kept(disk: CrashDisk) -> None:
+def test_a_dead_letter_keeps_all_properties_of_its_message(disk: CrashDisk) -> None:
     clock = FakeClock()
     late = as_datetime(clock.time_us() + 10**12)
     with opened(disk, clock) as engine:
@@ -367,7 +367,7 @@ def test_what_a_message_carries_is_kept(disk: CrashDisk) -> None:
     check(disk)
 
 
-def test_an_undecided_transaction_holds_what_it_acks(engine: Engine) -> None:
+def test_an_undecided_transaction_holds_the_dead_letters_that_it_acks(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         first, *_ = consumer.poll()
         tx = engine.transaction()
@@ -379,7 +379,7 @@ def test_an_undecided_transaction_holds_what_it_acks(engine: Engine) -> None:
     assert [letter.body for letter in engine.dead_letters("g")] == [b"0"]
 
 
-def test_a_transaction_acks_what_was_replayed(engine: Engine, disk: CrashDisk) -> None:
+def test_a_transaction_can_ack_replayed_messages(engine: Engine, disk: CrashDisk) -> None:
     reject(engine, 2)
     engine.dead_letters("g").replay()
     with engine.consumer("t", group="g") as consumer:
@@ -392,7 +392,7 @@ def test_a_transaction_acks_what_was_replayed(engine: Engine, disk: CrashDisk) -
         assert consumer.poll() == []
 
 
-def test_a_message_that_the_filter_excludes_by_now_is_no_dead_letter(disk: CrashDisk) -> None:
+def test_a_message_that_a_new_filter_excludes_is_no_dead_letter(disk: CrashDisk) -> None:
     """Its attempts are used up, but the group does not want it any more."""
     clock = FakeClock()
     one: dict[str, Any] = {"group": "g", "lease_seconds": 5, "retry": Retry(1)}

@@ -98,7 +98,9 @@ def test_a_message_expires_at_its_time(engine: Engine, clock: FakeClock, send: S
     assert counted(engine) == (1, 0)
 
 
-def test_what_is_in_hand_may_expire_there(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_a_delivered_message_may_expire_before_it_is_acked(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     send(10)
     with engine.consumer("t", group="g") as consumer:
         (delivery,) = consumer.poll()
@@ -147,7 +149,7 @@ def test_each_group_counts_for_itself(engine: Engine, clock: FakeClock, send: Se
     assert counted(engine, "late") == (1, 0)
 
 
-def test_what_a_filter_leaves_out_does_not_count(
+def test_messages_that_a_filter_excludes_do_not_count_as_expired(
     engine: Engine, clock: FakeClock, send: Sending
 ) -> None:
     send(5, None, tag="a")
@@ -158,7 +160,9 @@ def test_what_a_filter_leaves_out_does_not_count(
     assert counted(engine) == (1, 0)
 
 
-def test_an_ordered_group_passes_over_them(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_an_ordered_group_passes_over_expired_messages(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     send(None, 5, None, 5, key="k")
     clock.advance(10)
     with engine.consumer("t", group="g", ordered=True) as consumer:
@@ -166,7 +170,9 @@ def test_an_ordered_group_passes_over_them(engine: Engine, clock: FakeClock, sen
     assert counted(engine) == (2, 0)
 
 
-def test_expiry_and_priorities(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_expired_messages_are_passed_over_in_each_priority(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     send(None, 5, None, priority=1)
     send(5, None, 5, priority=9)
     send(5, None)
@@ -176,7 +182,9 @@ def test_expiry_and_priorities(engine: Engine, clock: FakeClock, send: Sending) 
     assert counted(engine) == (4, 0)
 
 
-def test_batches_pass_over_them(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_batches_pass_over_expired_messages(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     send.many(5, 5, None, None, 5, None)
     clock.advance(10)
     with engine.consumer("t", group="g") as consumer:
@@ -185,7 +193,9 @@ def test_batches_pass_over_them(engine: Engine, clock: FakeClock, send: Sending)
         assert consumer.poll_batch() is None
 
 
-def test_a_committed_transaction_expires(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_messages_of_a_committed_transaction_expire(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     for size in (10, 20_000):
         tx = engine.transaction()
         tx.send_many("t", [send.message(5)._replace(body=bytes(size)), b"left"])
@@ -197,13 +207,15 @@ def test_a_committed_transaction_expires(engine: Engine, clock: FakeClock, send:
     assert counted(engine) == (2, 0)
 
 
-def test_a_read_shows_what_has_expired(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_a_read_returns_expired_messages(engine: Engine, clock: FakeClock, send: Sending) -> None:
     send(5)
     clock.advance(10)
     assert len(engine.read("t")) == 1
 
 
-def test_a_topic_whose_messages_never_expire_is_not_sifted(engine: Engine, send: Sending) -> None:
+def test_a_topic_without_expiries_is_not_searched_for_expired_messages(
+    engine: Engine, send: Sending
+) -> None:
     send(None, None)
     assert inside(engine).ledger.topics["t"].queues[0].spans is None
 
@@ -221,7 +233,7 @@ def test_the_command_shows_the_count(engine: Engine, clock: FakeClock, send: Sen
 BURIES: dict[str, Any] = {"group": "g", "expired": "dead_letter"}
 
 
-def test_expired_messages_become_dead_letters_where_that_is_asked(
+def test_expired_messages_become_dead_letters_on_request(
     engine: Engine, clock: FakeClock, send: Sending
 ) -> None:
     send.many(5, None, 5, 60, 5)
@@ -239,7 +251,7 @@ def test_expired_messages_become_dead_letters_where_that_is_asked(
     assert letters[0].expires_at is not None
 
 
-def test_one_poll_buries_thousands_with_one_sync_at_most(
+def test_one_poll_moves_thousands_to_the_dead_letters_with_one_sync(
     engine: Engine, clock: FakeClock, send: Sending
 ) -> None:
     send.many(*[5] * 4000)
@@ -283,7 +295,7 @@ def test_an_expired_message_that_was_tried_keeps_its_attempts(
     assert dead.attempts == 1
 
 
-def test_what_a_filter_excludes_is_not_buried(
+def test_an_expired_message_that_a_filter_excludes_is_no_dead_letter(
     engine: Engine, clock: FakeClock, send: Sending
 ) -> None:
     send(5, tag="a")
@@ -295,7 +307,7 @@ def test_what_a_filter_excludes_is_not_buried(
     assert [each.tag for each in engine.dead_letters("g")] == ["a"]
 
 
-def test_a_message_that_cannot_be_copied_is_counted(
+def test_an_expired_message_too_large_to_copy_is_counted(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a segment that it fills so far that nothing can be added."""
@@ -313,7 +325,7 @@ def test_a_message_that_cannot_be_copied_is_counted(
     check(disk)
 
 
-def test_what_becomes_of_expired_messages_is_one_of_two_words(engine: Engine) -> None:
+def test_the_option_for_expired_messages_takes_two_values(engine: Engine) -> None:
     with pytest.raises(fmq.errors.BadOption, match="'dead_letter'"):
         engine.consumer("t", group="g", expired="drop")
 

@@ -52,7 +52,7 @@ def polled(consumer: fmq.Consumer, *, ack: bool = True, limit: int = 100) -> lis
 
 @pytest.mark.parametrize("in_one", [False, True])
 @pytest.mark.parametrize("limit", [1, 4, 100])
-def test_only_what_matches_is_delivered(engine: Engine, limit: int, *, in_one: bool) -> None:
+def test_only_matching_messages_are_delivered(engine: Engine, limit: int, *, in_one: bool) -> None:
     paid = send(engine, 40, in_one=in_one)
     with engine.consumer("t", group="g", filter=PAID) as consumer:
         assert polled(consumer, limit=limit) == paid
@@ -61,7 +61,7 @@ def test_only_what_matches_is_delivered(engine: Engine, limit: int, *, in_one: b
         assert (info.acked_below, info.unread) == (40, 0)
 
 
-def test_unread_counts_what_the_filter_has_yet_to_look_at(disk: CrashDisk) -> None:
+def test_unread_counts_messages_that_the_filter_has_not_seen_yet(disk: CrashDisk) -> None:
     """Each info says which filter the group has, so that nobody takes it for what is wanted."""
     wide = filters.sql("n >= 0")
     with opened(disk) as engine:
@@ -84,7 +84,7 @@ def test_unread_counts_what_the_filter_has_yet_to_look_at(disk: CrashDisk) -> No
         assert "before its filter" not in engine.group("g").explain()
 
 
-def test_batches_are_in_one_piece(engine: Engine) -> None:
+def test_filtered_batches_are_consecutive(engine: Engine) -> None:
     for tag in ("paid", "paid", "open", "paid"):
         engine.send("t", tag.encode(), tag=tag)
     with engine.consumer("t", group="g", filter=PAID) as consumer:
@@ -97,7 +97,7 @@ def test_batches_are_in_one_piece(engine: Engine) -> None:
         assert consumer.poll_batch() is None
 
 
-def test_conditions_on_headers(engine: Engine) -> None:
+def test_a_filter_can_be_a_condition_on_headers(engine: Engine) -> None:
     send(engine, 20)
     with engine.consumer("t", group="g", filter=filters.sql("n between 3 and 5")) as consumer:
         assert polled(consumer) == [b"3", b"4", b"5"]
@@ -114,7 +114,7 @@ def test_what_does_not_match_is_not_kept(disk: CrashDisk) -> None:
     check(disk)
 
 
-def test_a_released_message_comes_again_and_no_other(engine: Engine) -> None:
+def test_only_a_released_message_is_redelivered(engine: Engine) -> None:
     paid = send(engine, 30)
     with engine.consumer("t", group="g", filter=PAID) as consumer:
         deliveries = consumer.poll()
@@ -153,7 +153,7 @@ def test_the_filter_is_durable_and_can_be_changed_for_all(engine: Engine, disk: 
         assert len(polled(consumer)) == 9
 
 
-def test_a_seek_makes_it_look_again(engine: Engine) -> None:
+def test_a_seek_lets_the_filter_see_messages_again(engine: Engine) -> None:
     paid = send(engine, 30)
     with engine.consumer("t", group="g", filter=PAID) as consumer:
         (first,) = consumer.poll(limit=1)
@@ -163,7 +163,7 @@ def test_a_seek_makes_it_look_again(engine: Engine) -> None:
         assert polled(consumer) == paid
 
 
-def test_acks_in_a_transaction(engine: Engine) -> None:
+def test_a_transaction_can_ack_filtered_messages(engine: Engine) -> None:
     paid = send(engine, 30)
     with engine.consumer("t", group="g", filter=PAID) as consumer:
         with engine.transaction() as tx:
@@ -173,7 +173,7 @@ def test_acks_in_a_transaction(engine: Engine) -> None:
         assert sum(info.unread for info in engine.groups("g")) == 0
 
 
-def test_a_bad_filter(engine: Engine) -> None:
+def test_a_bad_filter_is_refused(engine: Engine) -> None:
     with pytest.raises(BadFilter) as refused:
         filters.sql("n = ")
     assert refused.value.column == 5
@@ -181,7 +181,7 @@ def test_a_bad_filter(engine: Engine) -> None:
         engine.consumer("t", group="g", filter="paid")  # type: ignore[arg-type]
 
 
-def test_what_the_group_no_longer_wants_is_not_redelivered(engine: Engine) -> None:
+def test_messages_that_a_new_filter_excludes_are_not_redelivered(engine: Engine) -> None:
     send(engine, 6, every=2)
     with engine.consumer("t", group="g", filter=PAID) as consumer:
         (old,) = consumer.poll(limit=1)
@@ -194,7 +194,7 @@ def test_what_the_group_no_longer_wants_is_not_redelivered(engine: Engine) -> No
 
 
 @pytest.mark.parametrize("size", [2, 3000])
-def test_single_messages_are_told_apart_by_their_tag_alone(disk: CrashDisk, size: int) -> None:
+def test_single_messages_are_filtered_by_their_tag_alone(disk: CrashDisk, size: int) -> None:
     """Not by a key, a header or a body that says the same, in records of every sort and size."""
     with opened(disk, segment_bytes=1 << 17, compress_bytes_min=1000) as engine:
         wanted = []

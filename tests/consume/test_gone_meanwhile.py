@@ -136,7 +136,7 @@ def filled(engine: Engine) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("what", GOES)
-def test_what_goes_during_a_read_ends_no_engine(call: str, what: str) -> None:
+def test_a_deletion_during_a_read_ends_no_engine(call: str, what: str) -> None:
     """It goes before each read of the disk in turn."""
     tried = 0
     for nth in range(20):
@@ -168,7 +168,7 @@ def test_what_goes_during_a_read_ends_no_engine(call: str, what: str) -> None:
     assert tried, "it never read"
 
 
-def test_a_member_that_was_out_when_its_group_was_deleted_is_told(clock: FakeClock) -> None:
+def test_a_silent_member_of_a_deleted_group_gets_an_error(clock: FakeClock) -> None:
     disk = CrashDisk()
     with opened(disk, clock, member_timeout_seconds=5) as engine:
         engine.send("t", b"x")
@@ -187,7 +187,7 @@ def test_a_member_that_was_out_when_its_group_was_deleted_is_told(clock: FakeClo
     check(disk)
 
 
-def test_a_group_that_is_deleted_while_a_consumer_joins_is_refused_to_it(clock: FakeClock) -> None:
+def test_a_consumer_whose_group_is_deleted_while_it_joins_is_refused(clock: FakeClock) -> None:
     """Between its record, which a sync makes durable, and the consumer's entry."""
     disk = CrashDisk()
     with opened(disk, clock) as engine:

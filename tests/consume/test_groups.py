@@ -68,7 +68,7 @@ def test_a_group_is_made_once_for_each_topic(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("at", ["first", -1, 11, 1.5])
-def test_a_group_cannot_begin_there(engine: Engine, at: object) -> None:
+def test_a_group_cannot_begin_at_an_impossible_place(engine: Engine, at: object) -> None:
     with pytest.raises((BadOption, OffsetBeyond, TypeError)):
         engine.create_group("g", "t", at=at)  # type: ignore[arg-type]
     with pytest.raises(UnknownGroup):
@@ -95,7 +95,7 @@ def test_a_seek_forward_passes_over_messages(engine: Engine) -> None:
     assert taken(engine) == [b"new"]
 
 
-def test_what_is_in_hand_is_lost_by_a_seek(engine: Engine) -> None:
+def test_a_seek_takes_delivered_messages_from_their_consumers(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         old = consumer.poll(limit=3)
         engine.group("g").seek("t", offset=1)
@@ -120,7 +120,7 @@ def test_a_transaction_that_holds_a_delivery_loses_it_by_a_seek(engine: Engine) 
         assert [each.body for each in consumer.poll(limit=1)] == [b"0"]
 
 
-def test_an_undecided_ack_stands_in_the_way(engine: Engine, disk: CrashDisk) -> None:
+def test_an_undecided_ack_prevents_a_seek(engine: Engine, disk: CrashDisk) -> None:
     with engine.consumer("t", group="g") as consumer:
         (delivery,) = consumer.poll(limit=1)
         tx = engine.transaction(tx_id="pay-1")
@@ -180,7 +180,7 @@ def test_a_deleted_group_is_gone_in_all_topics(engine: Engine, disk: CrashDisk) 
         assert len(taken(again)) == 10  # it begins anew
 
 
-def test_seek_takes_one_aim(engine: Engine) -> None:
+def test_seek_takes_exactly_one_target(engine: Engine) -> None:
     engine.create_group("g", "t")
     group = engine.group("g")
     with pytest.raises(BadOption, match="one of"):
@@ -209,7 +209,7 @@ def test_what_retention_takes_is_counted_and_logged(
     check(disk)
 
 
-def test_a_replay_that_begins_after_an_ack_counts_what_was_skipped_and_lost_as_it_was(
+def test_a_replay_from_after_an_ack_counts_skipped_and_lost_messages_alike(
     disk: CrashDisk,
 ) -> None:
     """The segment that says what the group had acked is dropped. `check` replays what is left."""
@@ -226,7 +226,7 @@ def test_a_replay_that_begins_after_an_ack_counts_what_was_skipped_and_lost_as_i
     check(disk)
 
 
-def test_a_group_that_is_deleted_and_made_again_gets_everything_again(engine: Engine) -> None:
+def test_a_group_made_again_after_its_deletion_gets_everything_again(engine: Engine) -> None:
     """Also of queues that the first one had read to their ends, and that nothing is sent to."""
     engine.create_topic("wide", queues=3)
     for number in range(3):
@@ -248,7 +248,7 @@ def all_of(consumer: Any) -> list[Any]:
     return found
 
 
-def test_a_seek_counts_what_it_passes_over_and_nothing_that_comes_again(
+def test_a_seek_counts_skipped_messages_and_no_redelivered_ones(
     engine: Engine, disk: CrashDisk
 ) -> None:
     engine.send_many("t", [b"%d" % number for number in range(10)])

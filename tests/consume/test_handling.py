@@ -24,7 +24,7 @@ def left(engine: Engine) -> int:
     return engine.groups("g")[0].unread
 
 
-def test_a_loop_yields_one_by_one_and_ends_with_the_drain(engine: Engine) -> None:
+def test_a_loop_yields_deliveries_one_by_one_and_ends_with_a_drain(engine: Engine) -> None:
     sent(engine, "a", "b", "c")
     seen = []
     with engine.consumer("t", group="g") as consumer:
@@ -48,7 +48,9 @@ def test_a_loop_raises_closed_when_its_engine_closes(engine: Engine) -> None:
         next(iter(consumer))
 
 
-def test_a_block_acks_at_its_end_or_gives_back(engine: Engine, clock: FakeClock) -> None:
+def test_a_block_acks_its_delivery_at_the_end_or_gives_it_back(
+    engine: Engine, clock: FakeClock
+) -> None:
     sent(engine, "a", "b")
     with engine.consumer("t", group="g", retry=Retry(backoff=10)) as consumer:
         first, second = consumer.poll()
@@ -66,7 +68,7 @@ def test_a_block_acks_at_its_end_or_gives_back(engine: Engine, clock: FakeClock)
         assert left(engine) == 1
 
 
-def test_a_block_leaves_what_a_transaction_took(engine: Engine) -> None:
+def test_a_block_leaves_a_delivery_that_a_transaction_took(engine: Engine) -> None:
     sent(engine, "a")
     with engine.consumer("t", group="g") as consumer:
         (delivery,) = consumer.poll()
@@ -99,7 +101,9 @@ def test_extending_makes_the_lease_longer(engine: Engine, clock: FakeClock) -> N
             first.extend(wrong)
 
 
-def test_batches_are_full_or_as_old_as_they_may_be(engine: Engine, clock: FakeClock) -> None:
+def test_batches_are_handed_out_when_full_or_at_their_maximum_age(
+    engine: Engine, clock: FakeClock
+) -> None:
     sent(engine, *"abcde")
     begun = clock.monotonic()
     sizes = []
@@ -176,7 +180,7 @@ def test_a_batch_with_one_delivery_twice_is_refused(engine: Engine) -> None:
         assert left(engine) == 0
 
 
-def test_a_drain_waits_for_what_is_in_hand(engine: Engine, clock: FakeClock) -> None:
+def test_a_drain_waits_for_unsettled_deliveries(engine: Engine, clock: FakeClock) -> None:
     sent(engine, "a", "b")
     with engine.consumer("t", group="g", lease_seconds=10) as consumer:
         first, second = consumer.poll()
@@ -223,7 +227,7 @@ def test_delays_grow_from_0_to_ten_minutes_if_nothing_is_said(
     assert delays == [0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
 
 
-def test_a_retry_says_its_delays() -> None:
+def test_a_retry_sets_its_delays() -> None:
     assert [Retry(backoff=10).delay(n) for n in (1, 2, 3, 99)] == [10, 20, 40, 600]
     assert [Retry(backoff=[1, 5]).delay(n) for n in (1, 2, 3)] == [1, 5, 5]
     assert Retry(backoff=10, jitter=0.5).delay(1, lambda: 1.0) == 5
@@ -245,7 +249,7 @@ def test_a_retry_says_its_delays() -> None:
         {"jitter": float("nan")},
     ],
 )
-def test_a_retry_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+def test_an_impossible_retry_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadOption):
         Retry(**wrong)  # type: ignore[arg-type]
 

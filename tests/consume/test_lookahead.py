@@ -65,13 +65,15 @@ def test_a_loop_takes_many_messages_with_one_append(engine: Engine) -> None:
     assert with_attempts < of_acks * 1.2
 
 
-def test_what_the_program_has_not_seen_is_given_back_untried(engine: Engine) -> None:
+def test_messages_that_the_program_has_not_seen_are_given_back_untried(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         assert taken(consumer, 100) == [*range(100)]
         assert left_for_others(engine) == [(offset, 1) for offset in range(100, COUNT)]
 
 
-def test_nothing_waits_in_the_loop_of_a_slow_program(engine: Engine, clock: FakeClock) -> None:
+def test_a_loop_whose_program_becomes_slow_gives_back_waiting_messages(
+    engine: Engine, clock: FakeClock
+) -> None:
     """It was quick, and has become slow: then what it has not seen is free for others."""
     with engine.consumer("t", group="g", lease_seconds=30) as consumer:
         for delivery in consumer:
@@ -94,7 +96,7 @@ def test_a_quick_program_of_several_members_takes_little_ahead(engine: Engine) -
 
 
 @pytest.mark.parametrize("how", [{"ordered": True}, {"retry": fmq.Retry(2)}])
-def test_a_loop_holds_one_message_where_more_could_do_harm(engine: Engine, how: Any) -> None:
+def test_a_loop_takes_one_message_at_a_time_where_more_could_harm(engine: Engine, how: Any) -> None:
     """Where keys have an order, or one more attempt would be the last."""
     with engine.consumer("t", group="g", **how) as consumer:
         for delivery in islice(consumer, 50):
@@ -104,7 +106,7 @@ def test_a_loop_holds_one_message_where_more_could_do_harm(engine: Engine, how: 
         assert [each.attempt for each in consumer.poll(limit=COUNT)] == [1] * (COUNT - 51)
 
 
-def test_the_crash_of_a_program_counts_against_one_message(clock: FakeClock) -> None:
+def test_a_crash_of_the_program_counts_against_one_message(clock: FakeClock) -> None:
     """The message that ends its program comes alone from its second attempt on. So the others lose
     one attempt, of the first crash.
     """
@@ -131,7 +133,7 @@ def test_the_crash_of_a_program_counts_against_one_message(clock: FakeClock) -> 
     assert max(seen.values()) == 2
 
 
-def test_a_drain_in_the_loop_waits_for_nothing_that_the_program_has_not_seen(
+def test_a_drain_in_the_loop_does_not_wait_for_unseen_messages(
     engine: Engine, clock: FakeClock
 ) -> None:
     with engine.consumer("t", group="g") as consumer:
@@ -144,7 +146,9 @@ def test_a_drain_in_the_loop_waits_for_nothing_that_the_program_has_not_seen(
         assert left_for_others(engine) == [(offset, 1) for offset in range(61, COUNT)]
 
 
-def test_a_lease_that_ends_in_the_loop_is_noticed(engine: Engine, clock: FakeClock) -> None:
+def test_a_lease_that_ends_while_a_message_waits_in_the_loop_is_noticed(
+    engine: Engine, clock: FakeClock
+) -> None:
     """What waits in the loop meanwhile goes to others, and the program does not see it."""
     with engine.consumer("t", group="g", lease_seconds=5) as consumer:
         loop = iter(consumer)
@@ -159,7 +163,7 @@ def test_a_lease_that_ends_in_the_loop_is_noticed(engine: Engine, clock: FakeClo
         assert next(loop).offset in others, "the other member has closed, and it comes again"
 
 
-def test_a_loop_that_ends_by_an_error_gives_all_back(engine: Engine) -> None:
+def test_a_loop_that_ends_by_an_error_gives_all_messages_back(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
 
         def fail() -> None:

@@ -125,7 +125,7 @@ def test_a_member_that_comes_later_takes_over_queues(engine: Engine) -> None:
     assert sum(info.unread for info in engine.groups("g")) == 0
 
 
-def test_what_a_member_leaves_goes_to_the_others(engine: Engine) -> None:
+def test_queues_of_a_leaving_member_go_to_the_others(engine: Engine) -> None:
     with joined(engine, "a") as a:
         with joined(engine, "b") as b:
             assert len(polled(b)) == 20
@@ -174,7 +174,7 @@ def test_a_consumer_of_the_same_name_takes_over(engine: Engine) -> None:
         assert old.member == "a"
 
 
-def test_members_bring_the_same_strategy(engine: Engine) -> None:
+def test_all_members_need_the_same_strategy(engine: Engine) -> None:
     with joined(engine, "a"):
         with pytest.raises(StrategyDiffers, match="no strategy"):
             joined(engine, "b", strategy=None)
@@ -223,7 +223,7 @@ def test_a_queue_that_was_given_back_reaches_its_next_owner(engine: Engine) -> N
         assert len(polled(c)) == 40
 
 
-def test_a_bad_name_of_a_member(engine: Engine) -> None:
+def test_a_bad_name_of_a_member_is_refused(engine: Engine) -> None:
     with pytest.raises(BadName, match="member"):
         joined(engine, "")
 
@@ -269,7 +269,7 @@ def text_of(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("strategy", "of_a", "of_b"), TABLES, ids=text_of)
-def test_a_strategy_with_its_table(
+def test_a_strategy_with_a_table_shares_by_it(
     engine: Engine, strategy: Any, of_a: list[int], of_b: list[int]
 ) -> None:
     with joined(engine, "a", strategy=strategy), joined(engine, "b", strategy=strategy):
@@ -289,12 +289,14 @@ DIFFERENT: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=text_of)
-def test_other_arguments_make_another_strategy(engine: Engine, one: Any, other: Any) -> None:
+def test_a_strategy_with_other_arguments_is_another_strategy(
+    engine: Engine, one: Any, other: Any
+) -> None:
     with joined(engine, "a", strategy=one), pytest.raises(StrategyDiffers):
         joined(engine, "b", strategy=other)
 
 
-def test_what_comes_later_needs_no_row_in_a_table(engine: Engine) -> None:
+def test_queues_and_members_without_a_row_in_a_table_are_not_refused(engine: Engine) -> None:
     """Queues and members without a row are in a room together: nobody is refused for them."""
     strategy = nearby(average, ROOMS, PEOPLE)
     with joined(engine, "a", strategy=strategy), joined(engine, "new", strategy=strategy):
@@ -306,7 +308,7 @@ def test_what_comes_later_needs_no_row_in_a_table(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["by_magic", 7])
-def test_no_strategy(engine: Engine, strategy: object) -> None:
+def test_a_wrong_strategy_is_refused(engine: Engine, strategy: object) -> None:
     with pytest.raises((BadAllocation, TypeError), match=r"fmq\.allocation"):
         joined(engine, "a", strategy=strategy)
 
@@ -414,7 +416,7 @@ def test_a_timer_puts_silent_members_out(
     check(disk)
 
 
-def test_a_poll_that_waits_gets_what_a_silent_member_had(engine: Engine, clock: FakeClock) -> None:
+def test_a_waiting_poll_gets_messages_of_a_silent_member(engine: Engine, clock: FakeClock) -> None:
     with (
         joined(engine, "a", lease_seconds=1000) as a,
         joined(engine, "b", lease_seconds=1000) as b,

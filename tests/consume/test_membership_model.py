@@ -170,7 +170,7 @@ class Membership(RuleBasedStateMachine):
         self.engine.close()
 
 
-def test_queues_have_one_owner_whoever_comes_and_goes() -> None:
+def test_each_queue_has_one_owner_however_members_change() -> None:
     """Method: see the docstring of the module. `FMQ_BUDGET=10 FMQ_SEED=3` tries more and others."""
     machine = seed(SEED)(Membership) if SEED_IS_GIVEN else Membership
     run_state_machine_as_test(

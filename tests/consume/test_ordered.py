@@ -49,7 +49,7 @@ def bodies(deliveries: list[fmq.Delivery]) -> list[str]:
     return [each.body.decode() for each in deliveries]
 
 
-def test_the_next_of_a_key_comes_when_the_one_before_is_acked(engine: Engine) -> None:
+def test_the_next_message_of_a_key_comes_after_the_ack_of_the_one_before(engine: Engine) -> None:
     send(engine, "a", "b", "a", "c", "a")
     with joined(engine) as consumer:
         (first,) = consumer.poll(limit=1)
@@ -146,7 +146,7 @@ def test_what_is_acked_while_another_thread_looks_holds_up_no_later_message() ->
             assert sorted(found) == ["a0", "a1", "a3", "a5", "b0", "b2"], lines.met
 
 
-def test_a_look_that_is_interrupted_is_made_again(clock: FakeClock) -> None:
+def test_an_interrupted_look_at_new_messages_is_repeated(clock: FakeClock) -> None:
     """Of what does not match, some may be passed over when the lease of the poll has ended."""
 
     def interrupt() -> None:
@@ -183,7 +183,7 @@ def acked(consumer: fmq.Consumer) -> list[str]:
     return found
 
 
-def test_several_of_a_key_come_together(engine: Engine) -> None:
+def test_one_batch_may_hold_several_messages_of_a_key(engine: Engine) -> None:
     send(engine, "a", "b", "a", "a")
     with joined(engine) as consumer:
         assert bodies(consumer.poll()) == ["a0", "b1", "a2", "a3"]
@@ -244,7 +244,7 @@ def test_a_message_that_is_rolled_back_blocks_the_later_ones_in_hand(engine: Eng
         assert bodies(consumer.poll()) == ["a2"]
 
 
-def test_the_order_holds_over_members_and_openings() -> None:
+def test_the_order_holds_across_members_and_restarts() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         send(engine, "a", "a", "b", "a")
@@ -265,7 +265,7 @@ def test_messages_without_a_key_are_in_order(engine: Engine) -> None:
         assert bodies(consumer.poll()) == ["a2"]
 
 
-def test_a_filter_does_not_block_a_key(engine: Engine) -> None:
+def test_excluded_messages_do_not_block_their_key(engine: Engine) -> None:
     for number in range(6):
         engine.send("t", b"%d" % number, key="a", tag="paid" if number % 2 else "open")
     with joined(engine, filter=filters.tags("paid")) as consumer:
@@ -275,7 +275,7 @@ def test_a_filter_does_not_block_a_key(engine: Engine) -> None:
         assert bodies(consumer.poll()) == ["3", "5"]
 
 
-def test_all_members_keep_the_order_or_none(engine: Engine) -> None:
+def test_all_members_keep_the_order_or_none_does(engine: Engine) -> None:
     with joined(engine, "a"):
         with pytest.raises(StrategyDiffers, match="sticky, in order"):
             engine.consumer("t", group="g", strategy="sticky")

@@ -53,7 +53,7 @@ def handled(engine: Engine, **how: Any) -> int:
 
 
 @pytest.mark.parametrize("keys", KEYS)
-def test_it_costs_about_what_an_unordered_poll_costs(keys: str) -> None:
+def test_an_ordered_poll_costs_about_as_much_as_an_unordered_one(keys: str) -> None:
     with opened(CrashDisk(), segment_bytes=1 << 20) as engine:
         for number in range(BACKLOG):
             engine.send("t", b"%d" % number, key=KEYS[keys](number))
@@ -62,7 +62,7 @@ def test_it_costs_about_what_an_unordered_poll_costs(keys: str) -> None:
 
 
 @pytest.mark.parametrize("keys", ["none", "one"])
-def test_a_key_in_hand_does_not_make_other_polls_look_at_its_backlog_again(keys: str) -> None:
+def test_a_key_being_handled_does_not_make_polls_search_its_backlog_again(keys: str) -> None:
     with opened(CrashDisk(), segment_bytes=1 << 20) as engine:
         for number in range(BACKLOG):
             engine.send("t", b"%d" % number, key=KEYS[keys](number))

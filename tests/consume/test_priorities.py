@@ -80,14 +80,14 @@ def test_the_highest_priority_goes_first(engine: Engine, limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
-def test_of_ten_messages_one_is_the_oldest(engine: Engine, limit: int) -> None:
+def test_one_of_ten_deliveries_is_the_oldest_message(engine: Engine, limit: int) -> None:
     send(engine, 0, 0, 0, *[9] * 40)
     with engine.consumer("t", group="g") as consumer:
         found = polled(consumer, limit)
     assert found == [*range(3, 12), 0, *range(12, 21), 1, *range(21, 30), 2, *range(30, 43)]
 
 
-def test_a_message_that_comes_later_overtakes(engine: Engine) -> None:
+def test_a_later_message_of_higher_priority_overtakes(engine: Engine) -> None:
     send(engine, 1, 1, 1)
     with engine.consumer("t", group="g") as consumer:
         (first,) = consumer.poll(limit=1)
@@ -95,7 +95,7 @@ def test_a_message_that_comes_later_overtakes(engine: Engine) -> None:
         assert [first.offset, *polled(consumer)] == [0, 3, 1, 2]
 
 
-def test_one_that_comes_behind_a_long_backlog_is_next(engine: Engine) -> None:
+def test_a_high_priority_message_after_a_long_backlog_is_next(engine: Engine) -> None:
     """Nothing of the backlog is looked at: no span has it, and nothing is read."""
     for _ in range(5):
         engine.send_many("t", [b""] * 10_000)
@@ -106,7 +106,9 @@ def test_one_that_comes_behind_a_long_backlog_is_next(engine: Engine) -> None:
         assert (first.offset, second.offset) == (0, 50_000)
 
 
-def test_priorities_of_a_transaction(disk: CrashDisk, engine: Engine) -> None:
+def test_messages_of_a_transaction_are_delivered_by_priority(
+    disk: CrashDisk, engine: Engine
+) -> None:
     """In one phase, and prepared: published by a reference, and as a copy after a restart."""
     engine.send("t", b"")
     with engine.transaction() as tx:
@@ -133,7 +135,7 @@ def test_an_undecided_transaction_keeps_its_priorities_over_a_restart(disk: Cras
     check(disk)
 
 
-def test_the_queues_of_a_topic_are_one_order(disk: CrashDisk) -> None:
+def test_priorities_hold_across_the_queues_of_a_topic(disk: CrashDisk) -> None:
     """The highest priority of all queues goes first; each tenth is the oldest of the next queue."""
     with opened(disk, queues=3, **LARGE) as engine:
         for queue, priority in ((0, 1), (1, 5), (2, 3), (0, 4), (1, 2)):
@@ -158,7 +160,7 @@ def test_one_poll_takes_no_lower_priority_than_another_queue_has(disk: CrashDisk
             assert polls == [[b"9"], [b"8"] * 3, [b"0"] * 20]
 
 
-def test_batches_are_in_one_piece(engine: Engine) -> None:
+def test_batches_by_priority_are_consecutive(engine: Engine) -> None:
     send_many(engine, [0, 0, 9, 9, 0, 9])
     with engine.consumer("t", group="g") as consumer:
         batches = [consumer.poll_batch() for _ in range(4)]
@@ -166,7 +168,7 @@ def test_batches_are_in_one_piece(engine: Engine) -> None:
         assert consumer.poll_batch() is None
 
 
-def test_a_filter_passes_over_by_priority(engine: Engine) -> None:
+def test_a_filter_excludes_messages_of_each_priority(engine: Engine) -> None:
     engine.send_many("t", [Message(b"", tag="ab"[n % 2], priority=n % 3) for n in range(30)])
     with engine.consumer("t", group="g", filter=filters.tags("a")) as consumer:
         found = polled(consumer)
@@ -195,7 +197,7 @@ def test_members_with_a_strategy_take_by_priority_from_their_queues(disk: CrashD
             assert [each.body for each in other.poll()] == [b"9", b"0"]
 
 
-def test_a_group_that_becomes_ordered_gets_what_was_given_back_once(engine: Engine) -> None:
+def test_a_group_that_becomes_ordered_gets_returned_messages_once(engine: Engine) -> None:
     send(engine, 0, 9, 0, 9, 5)
     with engine.consumer("t", group="g") as consumer:
         one, other = consumer.poll(limit=2)
@@ -212,7 +214,7 @@ def test_a_group_that_becomes_ordered_gets_what_was_given_back_once(engine: Engi
 # --- what was given back ------------------------------------------------------------------------
 
 
-def test_what_was_given_back_goes_by_its_priority(engine: Engine) -> None:
+def test_returned_messages_are_delivered_by_priority(engine: Engine) -> None:
     send(engine, 3, 1, 1, 5, 1)
     with engine.consumer("t", group="g") as consumer:
         taken = consumer.poll(limit=4)
@@ -223,7 +225,7 @@ def test_what_was_given_back_goes_by_its_priority(engine: Engine) -> None:
         assert polled(consumer) == [0, 5, 4, 1, 2]
 
 
-def test_what_a_dead_member_had_does_not_go_before_higher_priorities(engine: Engine) -> None:
+def test_messages_of_a_dead_member_do_not_overtake_higher_priorities(engine: Engine) -> None:
     send_many(engine, [0] * 50)
     send(engine, 1)
     with engine.consumer("t", group="g") as consumer:
@@ -237,7 +239,7 @@ def test_what_a_dead_member_had_does_not_go_before_higher_priorities(engine: Eng
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_goes_on_by_priority(disk: CrashDisk, *, clean: bool) -> None:
+def test_after_a_restart_delivery_goes_on_by_priority(disk: CrashDisk, *, clean: bool) -> None:
     """Acks of high priorities are ranges, so what is left is known; priorities are read again."""
     priorities = [n * 7 % 10 for n in range(SPAN + 500)]
     with opened(disk, **LARGE) as engine:
@@ -278,7 +280,7 @@ def test_memory_does_not_grow_with_the_backlog(engine: Engine) -> None:
     assert len(queue.spans.masks.numbers) == 12
 
 
-def test_priorities_that_are_forgotten_are_read_again(disk: CrashDisk) -> None:
+def test_forgotten_priorities_are_read_again(disk: CrashDisk) -> None:
     """Only so many spans are kept one by one. Method: keep one."""
     priorities = [n * 7 % 10 for n in range(2 * SPAN + 100)]
     options = fmq.Options(**LARGE)  # and no shadow, which compares every ack with every other
@@ -300,7 +302,7 @@ def test_a_topic_without_priorities_has_no_spans(engine: Engine) -> None:
     assert not topic.has_priorities
 
 
-def test_damage_does_not_keep_the_others_from_being_handed_out(disk: CrashDisk) -> None:
+def test_damage_does_not_keep_other_messages_from_delivery(disk: CrashDisk) -> None:
     """The priorities of a damaged record are not known. It raises when it is handed out."""
     with opened(disk, **LARGE) as engine:
         send(engine, 1, 2, 3)

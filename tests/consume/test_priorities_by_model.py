@@ -58,7 +58,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_order_of_steps_is_that_of_a_model(seed: int) -> None:
+def test_deliveries_by_priority_agree_with_a_model(seed: int) -> None:
     """Sends, polls, acks and releases, compared with a model."""
     draw, disk, model = random.Random(seed), CrashDisk(), Model()
     engine = opened(disk, segment_bytes=1 << 20)

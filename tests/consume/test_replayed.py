@@ -32,7 +32,7 @@ def counts(engine: Engine) -> list[tuple[int, int, int]]:
     return [(each.queue, each.unread, each.replayed) for each in engine.groups("g")]
 
 
-def test_what_is_replayed_counts_until_it_is_acked(engine: Engine) -> None:
+def test_replayed_messages_count_until_they_are_acked(engine: Engine) -> None:
     """All of it counts in the first queue: members compete for it, whichever queue they have."""
     replay(engine)
     assert counts(engine) == [(0, 6, 6), (1, 0, 0)]
@@ -47,7 +47,7 @@ def test_what_is_replayed_counts_until_it_is_acked(engine: Engine) -> None:
     assert engine.groups("other") == []
 
 
-def test_unread_shows_them_as_they_were(engine: Engine) -> None:
+def test_unread_shows_replayed_messages_as_they_were(engine: Engine) -> None:
     replay(engine)
     engine.send("t", b"6", queue=0)
     found = engine.unread("g", "t")
@@ -61,7 +61,7 @@ def test_unread_shows_them_as_they_were(engine: Engine) -> None:
     assert len(engine.unread("g", "t", limit=2)) == 2
 
 
-def test_a_purge_of_all_reaches_them(engine: Engine) -> None:
+def test_a_purge_of_all_dead_letters_drops_replayed_ones(engine: Engine) -> None:
     """Those that a consumer has in hand, too."""
     replay(engine)
     with engine.consumer("t", group="g") as consumer:
@@ -74,7 +74,7 @@ def test_a_purge_of_all_reaches_them(engine: Engine) -> None:
     assert engine.dead_letters("g").purge(all=True) == 0
 
 
-def test_a_purge_of_some_leaves_them(engine: Engine) -> None:
+def test_a_purge_of_some_dead_letters_leaves_replayed_ones(engine: Engine) -> None:
     replay(engine)
     with engine.consumer("t", group="g") as consumer:
         (one,) = consumer.poll(limit=1)
@@ -84,7 +84,7 @@ def test_a_purge_of_some_leaves_them(engine: Engine) -> None:
     assert counts(engine) == [(0, 5, 5), (1, 0, 0)]
 
 
-def test_a_purge_leaves_what_a_transaction_acks(engine: Engine) -> None:
+def test_a_purge_leaves_messages_that_a_transaction_acks(engine: Engine) -> None:
     replay(engine)
     with engine.consumer("t", group="g") as consumer:
         tx = engine.transaction(tx_id="T")
@@ -97,13 +97,13 @@ def test_a_purge_leaves_what_a_transaction_acks(engine: Engine) -> None:
         assert len(consumer.poll()) == 2
 
 
-def test_what_is_replayed_of_a_deleted_topic_counts(engine: Engine) -> None:
+def test_replayed_messages_of_a_deleted_topic_count(engine: Engine) -> None:
     replay(engine)
     engine.topic("t").delete()
     assert counts(engine) == [(0, 6, 6)]
 
 
-def test_a_reader_says_the_same(disk: CrashDisk) -> None:
+def test_a_reader_counts_replayed_messages_alike(disk: CrashDisk) -> None:
     with opened(disk, queues=2) as engine:
         replay(engine)
         with fmq.open("data", disk=disk, read_only=True) as reader:
@@ -112,7 +112,7 @@ def test_a_reader_says_the_same(disk: CrashDisk) -> None:
             assert len(reader.unread("g", "t")) == 6
 
 
-def test_the_numbers_survive_a_restart() -> None:
+def test_counts_of_replayed_messages_survive_a_restart() -> None:
     disk = CrashDisk()
     with opened(disk, queues=2) as engine:
         replay(engine)

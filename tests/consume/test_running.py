@@ -82,7 +82,7 @@ def test_run_keeps_the_lease_while_a_handler_works(engine: Engine, clock: FakeCl
     assert left(engine) == 0
 
 
-def test_run_ends_on_sigterm_after_what_is_in_hand(engine: Engine) -> None:
+def test_run_ends_on_sigterm_after_the_messages_being_handled(engine: Engine) -> None:
     sent(engine, "a", "b")
     before = signal.getsignal(signal.SIGTERM)
     seen = []
@@ -102,7 +102,7 @@ def test_run_ends_on_sigterm_after_what_is_in_hand(engine: Engine) -> None:
     assert left(engine) == 1
 
 
-def test_what_a_worker_cannot_go_on_after_ends_the_run(engine: Engine) -> None:
+def test_an_error_that_a_worker_cannot_survive_ends_the_run(engine: Engine) -> None:
     sent(engine, "a")
 
     def handle(delivery: Delivery) -> None:
@@ -120,7 +120,9 @@ class Lingers:
         Event().wait(0.2)
 
 
-def test_run_returns_with_its_last_worker_and_not_with_the_next_extension(tmp_path: Path) -> None:
+def test_run_returns_with_its_last_worker_and_not_at_the_next_lease_extension(
+    tmp_path: Path,
+) -> None:
     """Method: the thread of the worker lives on after its work, and leases are long."""
     kept = local()
 

@@ -33,7 +33,7 @@ def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[Engine]:
     check(disk)
 
 
-def test_what_is_taken_is_acked_and_comes_once(engine: Engine, clock: FakeClock) -> None:
+def test_a_taken_message_is_acked_and_comes_once(engine: Engine, clock: FakeClock) -> None:
     with engine.consumer("t", group="g") as one, engine.consumer("t", group="g") as two:
         bodies = [each.body for each in (*one.take(), *two.take(limit=2), *one.take(limit=9))]
         assert bodies == [b"0", b"1", b"2", b"3"]
@@ -42,7 +42,7 @@ def test_what_is_taken_is_acked_and_comes_once(engine: Engine, clock: FakeClock)
     assert (info.acked_below, info.unread) == (4, 0)
 
 
-def test_what_was_taken_survives_a_power_cut_as_acked(engine: Engine, disk: CrashDisk) -> None:
+def test_a_taken_message_stays_acked_after_a_power_cut(engine: Engine, disk: CrashDisk) -> None:
     with engine.consumer("t", group="g") as consumer:
         taken = consumer.take(limit=3)
         assert len(taken) == 3
@@ -58,14 +58,14 @@ def test_a_take_waits_for_a_message(engine: Engine, clock: FakeClock) -> None:
         assert clock.monotonic() >= before + 5
 
 
-def test_a_take_passes_over_what_a_filter_does_not_want(engine: Engine) -> None:
+def test_a_take_passes_over_messages_that_the_filter_excludes(engine: Engine) -> None:
     engine.send("f", b"a", tag="no")
     engine.send("f", b"b", tag="yes")
     with engine.consumer("f", group="g", filter=tags("yes")) as consumer:
         assert [each.body for each in consumer.take(limit=9)] == [b"b"]
 
 
-def test_what_cannot_be_acked_is_given_back() -> None:
+def test_a_message_whose_ack_is_refused_is_given_back() -> None:
     """On a full disk the ack is refused. The next take gets the same message, without a wait."""
     crash = CrashDisk()
     faults = FaultDisk(crash)

@@ -50,7 +50,7 @@ def test_a_topic_is_made_before_its_first_message(engine: Engine, disk: CrashDis
         assert len(again.topic("t").queues()) == 3
 
 
-def test_a_topic_that_a_message_has_made_exists(engine: Engine) -> None:
+def test_a_topic_made_by_a_message_cannot_be_made_again(engine: Engine) -> None:
     engine.send("t", b"x")
     with pytest.raises(TopicExists, match=r"engine\.topic"):
         engine.create_topic("t")
@@ -77,7 +77,7 @@ def test_queues_are_added_and_are_consumed(engine: Engine, disk: CrashDisk) -> N
 
 
 @pytest.mark.parametrize("count", [0, -1, 5000, 1.5])
-def test_so_many_queues_cannot_be_added(engine: Engine, count: object) -> None:
+def test_too_many_queues_cannot_be_added(engine: Engine, count: object) -> None:
     engine.send("t", b"0")
     with pytest.raises((BadOption, TooMany, TypeError)):
         engine.topic("t").add_queues(count)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_a_topic_keeps_messages_for_its_own_time(
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e12, "7"])
-def test_a_bad_retention(engine: Engine, seconds: object) -> None:
+def test_a_bad_retention_of_a_topic_is_refused(engine: Engine, seconds: object) -> None:
     with pytest.raises((BadOption, TypeError)):
         engine.create_topic("t", retain_seconds=seconds)  # type: ignore[arg-type]
 
@@ -175,7 +175,7 @@ def test_old_messages_of_a_name_are_never_read_again(disk: CrashDisk) -> None:
         check(each)
 
 
-def test_retention_of_old_segments_spares_the_new_topic(disk: CrashDisk) -> None:
+def test_retention_of_segments_from_before_a_deletion_spares_the_new_topic(disk: CrashDisk) -> None:
     with opened(disk, retain_bytes=8192) as engine:
         fill(engine, "t")
         engine.topic("t").delete()
@@ -190,7 +190,7 @@ def test_retention_of_old_segments_spares_the_new_topic(disk: CrashDisk) -> None
     check(disk)
 
 
-def test_an_undecided_transaction_stands_in_the_way(engine: Engine) -> None:
+def test_an_undecided_transaction_prevents_the_deletion_of_its_topic(engine: Engine) -> None:
     tx = engine.transaction(tx_id="pay")
     tx.send("t", b"x")
     tx.prepare()

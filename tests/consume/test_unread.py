@@ -8,7 +8,7 @@ from fmq.errors import BadOption
 from tests.small import CrashDisk, opened
 
 
-def test_what_is_not_acked_is_shown_and_not_taken() -> None:
+def test_unread_shows_messages_without_taking_them() -> None:
     with opened(CrashDisk(), queues=2) as engine:
         for number in range(6):
             engine.send("t", b"%d" % number, queue=number % 2)

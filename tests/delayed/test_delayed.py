@@ -53,7 +53,7 @@ def test_messages_appear_in_the_order_in_which_they_are_due() -> None:
         assert bodies(engine, "t") == [b"10", b"10", b"20", b"30"]
 
 
-def test_a_time_is_any_with_a_zone() -> None:
+def test_a_due_time_may_have_any_time_zone() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         zone = timezone(timedelta(hours=5))
@@ -67,14 +67,14 @@ def test_a_time_is_any_with_a_zone() -> None:
         assert bodies(engine, "t") == [b"2", b"1"]
 
 
-def test_no_delay_and_a_time_that_has_passed_are_now() -> None:
+def test_no_delay_and_a_time_in_the_past_mean_now() -> None:
     with opened(CrashDisk()) as engine:
         assert engine.send("t", b"1", delay=0).offset == 0
         assert engine.send("t", b"2", deliver_at=START - timedelta(days=1)).offset == 1
         assert bodies(engine, "t") == [b"1", b"2"]
 
 
-def test_a_message_keeps_what_it_carries() -> None:
+def test_a_delayed_message_keeps_its_properties() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         engine.create_topic("t", queues=3)
@@ -89,7 +89,7 @@ def test_a_message_keeps_what_it_carries() -> None:
         assert message.expires_at == START + timedelta(days=1)
 
 
-def test_many_are_published_together() -> None:
+def test_many_delayed_messages_are_published_together() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         (receipt,) = engine.send_many("t", [b"1", Message(b"2", tag="x"), b"3"], delay=5)
@@ -104,7 +104,7 @@ def test_many_are_published_together() -> None:
         ]
 
 
-def test_a_waiting_poll_gets_what_becomes_due() -> None:
+def test_a_waiting_poll_gets_a_message_that_becomes_due() -> None:
     """The wait of the owner of a FakeClock moves time on, so the poll meets the time."""
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine, engine.consumer("t", group="g") as consumer:
@@ -120,7 +120,7 @@ def test_a_waiting_poll_gets_what_becomes_due() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_waits_survives_a_restart(clean: bool) -> None:
+def test_delayed_messages_survive_a_restart(clean: bool) -> None:
     disk, clock = CrashDisk(), FakeClock()
     engine = opened(disk, clock)
     engine.send("t", b"1", delay=60)
@@ -137,7 +137,7 @@ def test_what_waits_survives_a_restart(clean: bool) -> None:
         assert bodies(engine, "t") == [b"1", b"2"]
 
 
-def test_what_became_due_while_no_engine_ran_appears_at_the_next_opening() -> None:
+def test_messages_that_became_due_without_an_engine_appear_at_the_next_opening() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         engine.send("t", b"1", delay=60)
@@ -244,7 +244,7 @@ def test_a_recalled_message_never_appears(restarts: bool) -> None:
     engine.close()
 
 
-def test_a_receipt_of_what_was_not_delayed_is_never_in_time() -> None:
+def test_recalling_a_message_that_was_not_delayed_is_always_too_late() -> None:
     with opened(CrashDisk()) as engine:
         assert not engine.recall(engine.send("t", b"1"))
         with pytest.raises(TypeError, match="recall takes the receipt"):
@@ -278,7 +278,7 @@ def test_a_receipt_of_a_lost_message_recalls_no_other_one() -> None:
 # --- looking -------------------------------------------------------------------------------------
 
 
-def test_those_that_wait_are_listed_by_time() -> None:
+def test_waiting_messages_are_listed_by_time() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         sent = [engine.send(topic, b"1", delay=s) for topic, s in (("a", 30), ("b", 10), ("a", 20))]
@@ -297,7 +297,7 @@ def test_those_that_wait_are_listed_by_time() -> None:
 # --- deleted topics ------------------------------------------------------------------------------
 
 
-def test_what_waits_for_a_deleted_topic_never_appears() -> None:
+def test_a_delayed_message_for_a_deleted_topic_never_appears() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         engine.send("t", b"old", delay=60)
@@ -327,7 +327,7 @@ def test_what_waits_for_a_deleted_topic_never_appears() -> None:
         ({"deliver_at": START + TEN_YEARS * 2}, "within the next ten years"),
     ],
 )
-def test_a_time_that_cannot_be_is_refused(when: dict[str, Any], says: str) -> None:
+def test_an_impossible_due_time_is_refused(when: dict[str, Any], says: str) -> None:
     with opened(CrashDisk()) as engine:
         calls: list[Any] = [engine.send, engine.send_many]
         tx = engine.transaction()
@@ -349,7 +349,7 @@ def test_a_time_of_another_type_is_refused() -> None:
             engine.send("t", b"", delay="1")  # type: ignore[arg-type]
 
 
-def test_a_closed_engine_takes_no_message_and_recalls_none() -> None:
+def test_a_closed_engine_delays_and_recalls_no_message() -> None:
     engine = opened(CrashDisk())
     receipt = engine.send("t", b"1", delay=60)
     engine.close()
@@ -362,7 +362,7 @@ def test_a_closed_engine_takes_no_message_and_recalls_none() -> None:
             call()
 
 
-def test_ten_years_are_not_too_long() -> None:
+def test_a_delay_of_ten_years_is_accepted() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         engine.send("t", b"1", delay=10 * 366 * 24 * 3600)
@@ -373,7 +373,7 @@ def test_ten_years_are_not_too_long() -> None:
         assert bodies(engine, "t") == [b"2"]
 
 
-def test_a_message_that_could_not_be_published_is_refused_when_it_is_sent() -> None:
+def test_a_message_too_large_to_publish_later_is_refused_at_its_send() -> None:
     """Publishing takes a few bytes more than the record that waits."""
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:

@@ -47,7 +47,7 @@ def pass_time(engine: Any, clock: FakeClock, seconds: float) -> None:
     engine.sync()
 
 
-def test_what_is_far_is_in_files_and_is_published_from_there() -> None:
+def test_messages_due_far_ahead_are_published_from_files() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with with_few(disk, clock) as engine:
         expected = send_some(engine)
@@ -62,7 +62,7 @@ def test_what_is_far_is_in_files_and_is_published_from_there() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("harm", ["remove", "flip", "truncate", "checkpoints"])
-def test_files_that_are_lost_are_built_again(harm: str, clean: bool) -> None:
+def test_lost_due_files_are_built_again(harm: str, clean: bool) -> None:
     disk, clock = CrashDisk(), FakeClock()
     engine = with_few(disk, clock)
     expected = send_some(engine)
@@ -88,7 +88,7 @@ def test_files_that_are_lost_are_built_again(harm: str, clean: bool) -> None:
     check(left)
 
 
-def test_a_file_that_no_checkpoint_names_is_removed() -> None:
+def test_a_due_file_that_no_checkpoint_names_is_removed() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with with_few(disk, clock) as engine:
         send_some(engine)
@@ -98,7 +98,7 @@ def test_a_file_that_no_checkpoint_names_is_removed() -> None:
         assert "00000000000000000999.due" not in content(disk)
 
 
-def test_many_files_become_one() -> None:
+def test_many_due_files_are_merged() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with with_few(disk, clock) as engine:
         for _ in range(12):
@@ -113,7 +113,7 @@ def test_many_files_become_one() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_waits_is_carried_forward_and_keeps_no_segment(clean: bool) -> None:
+def test_a_waiting_message_is_carried_forward_and_keeps_no_segment(clean: bool) -> None:
     disk, clock = CrashDisk(), FakeClock()
     engine = with_few(disk, clock, retain_bytes=3 * 4096)
     receipts = [
@@ -139,7 +139,7 @@ def test_what_waits_is_carried_forward_and_keeps_no_segment(clean: bool) -> None
         assert all((each.key, each.headers) == ("k", {"a": "b"}) for each in found)
 
 
-def test_files_of_what_was_carried_forward_are_built_again() -> None:
+def test_due_files_of_carried_messages_are_built_again() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with with_few(disk, clock, retain_bytes=3 * 4096) as engine:
         expected = send_some(engine)
@@ -152,7 +152,7 @@ def test_files_of_what_was_carried_forward_are_built_again() -> None:
         assert bodies(engine, "t") == expected
 
 
-def test_what_waits_is_not_counted_by_retain_bytes() -> None:
+def test_retain_bytes_does_not_count_waiting_messages() -> None:
     """Else a directory with more of it than the limit would write it again and again."""
     disk, clock = CrashDisk(), FakeClock()
     with with_few(disk, clock, retain_bytes=2 * 4096) as engine:
@@ -183,7 +183,7 @@ def test_retention_by_age_counts_from_when_a_message_is_published() -> None:
         assert engine.queues("t")[0].first == 1
 
 
-def test_what_waits_for_a_deleted_topic_is_not_carried_forward() -> None:
+def test_a_waiting_message_for_a_deleted_topic_is_not_carried_forward() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with with_few(disk, clock, retain_bytes=3 * 4096) as engine:
         for n in range(10):
@@ -200,7 +200,7 @@ def test_what_waits_for_a_deleted_topic_is_not_carried_forward() -> None:
         assert len(bodies(engine, "u")) == 10
 
 
-def test_a_segment_that_is_smaller_after_opening_again_holds_what_waits() -> None:
+def test_a_smaller_segment_after_reopening_can_hold_waiting_messages() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, segment_bytes=16 * 4096) as engine:
         engine.send("t", b"x" * 20_000, delay=10)
@@ -224,7 +224,7 @@ def test_a_reader_sees_a_message_once_it_is_published() -> None:
             assert [each.body for each in reader.read("t")] == [b"1"]
 
 
-def test_a_message_that_cannot_be_read_waits_on_and_hides_no_other() -> None:
+def test_an_unreadable_delayed_message_stays_and_hides_no_other() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         bad = engine.send("t", b"bad", delay=10)
@@ -264,7 +264,7 @@ def test_a_full_disk_makes_messages_late_and_loses_none() -> None:
 # --- with threads --------------------------------------------------------------------------------
 
 
-def test_a_thread_publishes_what_is_due() -> None:
+def test_a_thread_publishes_due_messages() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with fmq.open("data", disk=disk, clock=clock) as engine:
         engine.send("t", b"2", delay=20)

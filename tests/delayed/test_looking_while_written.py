@@ -8,7 +8,7 @@ from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.small import check, opened
 
 
-def test_what_is_not_written_yet_is_not_read() -> None:
+def test_an_unwritten_delayed_message_is_not_read() -> None:
     """While it looks, another thread sends one more: that is noted, and the write of its record is
     only beginning when the list comes to it.
     """

@@ -51,7 +51,7 @@ def files_of(timers: Timers, disk: CrashDisk) -> DueFiles:
 
 
 @pytest.mark.parametrize("seed", range(within_budget(4)))
-def test_timers_are_what_a_dict_says(seed: int) -> None:
+def test_timers_agree_with_a_dict(seed: int) -> None:
     """Add, fire, recall, carry forward, write and open again, merge; in any order."""
     print(f"{seed=}")
     random, disk = Random(seed), CrashDisk()
@@ -149,7 +149,7 @@ def test_a_timer_that_ends_twice_is_refused() -> None:
         timers.add(timer(128, 10, 64))
 
 
-def test_what_ended_before_the_journal_begins_is_not_missed() -> None:
+def test_the_end_of_a_timer_from_a_dropped_segment_is_ignored() -> None:
     """Retention has dropped the record of the timer. What ends it is left."""
     timers = Timers(known_from=4096)
     timers.fire(64, 10)
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_another_shape_is_not_believed(name: str, value: object)
         check_timers({**noted, name: value})
 
 
-def test_timers_that_are_nothing_are_no_part_of_a_checkpoint() -> None:
+def test_a_checkpoint_without_timers_does_not_mention_them() -> None:
     timers = Timers()
     assert timers.noted(STORE) is None
     with pytest.raises(ValueError, match="timers are"):

@@ -354,7 +354,7 @@ def test_small_views_are_exported(tmp_path: Path, out: Out, format: str, view: s
 @pytest.mark.parametrize(
     "address", ["s3://bucket/x", "file:///tmp/x", "file:/tmp/x", "hdfs://host/x", Path("s3://b/x")]
 )
-def test_an_address_is_no_place_to_export_to(
+def test_an_address_is_refused_as_a_destination(
     shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
 ) -> None:
     """Nothing is made in a folder that is called as the address begins."""
@@ -365,13 +365,13 @@ def test_an_address_is_no_place_to_export_to(
     assert export(shop, "./s3:/x").rows > 0  # a folder of that name, for who means it
 
 
-def test_a_path_to_export_to_is_text_or_a_path(shop: str, tmp_path: Path) -> None:
+def test_a_destination_is_a_str_or_a_path(shop: str, tmp_path: Path) -> None:
     assert export(shop, tmp_path / "out").rows > 0
     with pytest.raises(TypeError, match="a path is a str"):
         export(shop, b"out")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_arrow_exports_unless_spark_is_asked_for(shop: str, out: Out, format: str) -> None:
+def test_arrow_is_the_default_engine_of_an_export(shop: str, out: Out, format: str) -> None:
     """Also where Spark is installed, for to start it takes longer than most exports."""
     assert export(shop, str(out), format=format).engine == "arrow"

@@ -27,7 +27,9 @@ def rocketmq_cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("text", "headers", "result"), [*rocketmq_cases()])
-def test_rocketmqs_own_tests(text: str, headers: dict[str, str], result: bool | str) -> None:
+def test_rocketmqs_own_tests_of_conditions_pass(
+    text: str, headers: dict[str, str], result: bool | str
+) -> None:
     """rocketmq.toml says where they come from, and how their values became strings."""
     if result == "refused":
         with pytest.raises(BadFilter):
@@ -127,7 +129,9 @@ def result_rows() -> Iterator[tuple[str, list[bool]]]:
 
 
 @pytest.mark.parametrize(("text", "results"), [*result_rows()], ids=str)
-def test_the_table_of_results(text: str, results: list[bool]) -> None:
+def test_comparisons_with_missing_and_odd_headers_match_rocketmq(
+    text: str, results: list[bool]
+) -> None:
     """Missing headers, and text that is no number, match as in RocketMQ."""
     headers = [{}, {"a": "5"}, {"a": "5.5"}, {"a": "abc"}, {"a": "true"}]
     assert [filters.sql(text).matches(each) for each in headers] == results
@@ -201,7 +205,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "place"), [*REFUSED.items()], ids=lambda each: str(each)[:40])
-def test_a_refusal_says_where_and_what_is_expected(text: str, place: tuple[int, str]) -> None:
+def test_a_refused_condition_names_the_place_and_what_is_expected(
+    text: str, place: tuple[int, str]
+) -> None:
     with pytest.raises(BadFilter) as caught:
         filters.sql(text)
     column, reason = place
@@ -252,7 +258,7 @@ NORMAL = {
 
 
 @pytest.mark.parametrize(("text", "normal"), [*NORMAL.items()])
-def test_the_normal_form(text: str, normal: str | None) -> None:
+def test_the_normal_form_of_a_condition_is_an_equal_filter(text: str, normal: str | None) -> None:
     """It is the same filter again."""
     if normal is None:
         with pytest.raises(BadFilter):
@@ -264,7 +270,7 @@ def test_the_normal_form(text: str, normal: str | None) -> None:
     assert filters.sql(normal).normal == normal
 
 
-def test_equal_filters_say_the_same() -> None:
+def test_equal_sql_conditions_make_equal_filters() -> None:
     """ParserTest.testEquals of RocketMQ."""
     one = filters.sql("a=3 and b<>4 And c>5 AND d<=4")
     other = filters.sql("a=3  and    b<>4 And c>5 AND d<=4")
@@ -275,7 +281,7 @@ def test_equal_filters_say_the_same() -> None:
     assert filters.sql("a = 5") != filters.sql("a = '5'")
 
 
-def test_a_filter_of_headers_is_the_same_after_it_was_stored_copied_or_pickled() -> None:
+def test_an_sql_filter_is_the_same_after_it_was_stored_copied_or_pickled() -> None:
     made = filters.sql("a > 5 and b='x'")
     assert filters.stored(made.kind, made.text) == made
     for again in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
@@ -291,7 +297,7 @@ def test_a_filter_of_headers_is_the_same_after_it_was_stored_copied_or_pickled()
         ("inf", False), ("-Infinity", False), ("1e999", False), ("٥", False), ("5,0", False),
     ],
 )  # fmt: skip
-def test_what_a_header_spells(text: str, spelled: bool) -> None:
+def test_headers_are_read_as_numbers_as_rocketmq_does(text: str, spelled: bool) -> None:
     """A header that spells no number is neither equal nor unequal to one."""
     assert filters.sql("a = 5 or a <> 5").matches({"a": text}) is spelled
 
@@ -323,7 +329,7 @@ def test_whole_numbers_of_any_length_are_compared(size: int) -> None:
     assert not filters.sql("a > b or a < b").matches({"a": large, "b": large})
 
 
-def test_tags_is_the_tag_of_the_message() -> None:
+def test_the_header_tags_is_the_tag_of_the_message() -> None:
     """As with RocketMQ, whose tag is the property TAGS."""
     wanted: filters.Filter = filters.sql("TAGS in ('A', 'B') and a between 0 and 3")
     assert wanted.kind == "sql"
@@ -349,7 +355,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_nesting_has_a_limit(name: str) -> None:
+def test_the_nesting_of_a_condition_has_a_limit(name: str) -> None:
     """The deepest condition that is taken needs a bounded part of Python's stack."""
     deepest = DEEP[name](NESTING_MAX)
     limit = sys.getrecursionlimit()
@@ -365,7 +371,7 @@ def test_nesting_has_a_limit(name: str) -> None:
             filters.sql(text)
 
 
-def test_brackets_inside_of_long_chains_have_the_limit_too() -> None:
+def test_the_limit_on_nesting_holds_inside_of_long_chains() -> None:
     text = "a"
     for _ in range(4):
         text = f"({text}" + " = TRUE" * 40 + ")"
@@ -391,6 +397,6 @@ def test_a_hostile_text_costs_little_time(text: str) -> None:
     assert time.perf_counter() - started < 1
 
 
-def test_many_terms_are_not_nested() -> None:
+def test_many_joined_terms_do_not_count_as_nested() -> None:
     found = filters.sql(" and ".join(["a=1"] * 500) + " or b=2")
     assert found.matches({"b": "2", "a": "0"})

@@ -52,7 +52,7 @@ def test_a_text_without_a_tag_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "column"), [(" *", 2), ("* ", 1), ("a || *", 6), ("*||*", 1)])
-def test_a_star_stands_alone(text: str, column: int) -> None:
+def test_a_star_beside_other_tags_is_refused(text: str, column: int) -> None:
     """In RocketMQ this is the tag `*`, which no one means."""
     with pytest.raises(BadFilter, match="stands alone") as caught:
         filters.tags(text)
@@ -82,7 +82,7 @@ def test_a_filter_of_tags_is_the_same_after_it_was_stored_copied_or_pickled() ->
         assert copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
 
 
-def test_an_engine_asks_by_tag_and_headers() -> None:
+def test_an_engine_passes_tag_and_headers_to_a_filter() -> None:
     wanted: filters.Filter = filters.tags("paid")
     assert wanted.kind == "tags"
     assert wanted.matches_message("paid", None)
@@ -101,14 +101,14 @@ def test_a_long_text_is_refused(make) -> None:
 
 
 @pytest.mark.parametrize("make", [filters.tags, filters.sql])
-def test_what_cannot_be_stored_is_refused(make) -> None:
+def test_a_text_that_cannot_be_stored_is_refused(make) -> None:
     with pytest.raises(BadFilter, match="UTF-8") as caught:
         make("a = '\ud800'")
     assert caught.value.column == 6
 
 
 @pytest.mark.parametrize("make", [filters.tags, filters.sql])
-def test_what_is_no_str_is_refused(make) -> None:
+def test_a_text_that_is_no_str_is_refused(make) -> None:
     with pytest.raises(TypeError, match="made of a str"):
         make(7)
 

@@ -27,7 +27,7 @@ ELSEWHERE = {"serve"}
 """What only the process itself can do that has the directory."""
 
 
-def test_each_public_name_is_on_each_face() -> None:
+def test_each_public_name_is_on_each_kind_of_engine() -> None:
     """A new one is looked at by readers, or refused there by name."""
     wanted = public(fmq.Engine)
     assert public(fmq.RemoteEngine) == wanted - ELSEWHERE
@@ -61,7 +61,7 @@ def engines() -> Iterator[tuple[fmq.Engine, fmq.ReadOnlyEngine]]:
             assert reader.delayed() == engine.delayed()
 
 
-def test_what_looks_shows_what_an_engine_shows(
+def test_a_reader_shows_what_an_engine_shows(
     engines: tuple[fmq.Engine, fmq.ReadOnlyEngine],
 ) -> None:
     engine, reader = engines
@@ -91,7 +91,7 @@ def test_what_looks_shows_what_an_engine_shows(
     assert reader.options.segment_bytes == fmq.Options().segment_bytes
 
 
-def test_what_would_write_is_read_only(
+def test_writing_calls_raise_read_only_on_a_reader(
     engines: tuple[fmq.Engine, fmq.ReadOnlyEngine],
 ) -> None:
     engine, reader = engines

@@ -29,7 +29,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_one_connection_too_many_is_refused_in_words_until_another_ends(tmp_path: Path) -> None:
+def test_a_connection_over_the_limit_is_refused_until_another_ends(tmp_path: Path) -> None:
     with served(tmp_path / "d") as path, ExitStack() as crowd:
         connect = partial(fmq.connect, path, start=False)
         clients = [crowd.enter_context(connect()) for _ in range(MOST)]
@@ -43,7 +43,7 @@ def test_one_connection_too_many_is_refused_in_words_until_another_ends(tmp_path
         assert clients[-1].send("t", b"the others do not notice").offset == MOST
 
 
-def test_those_that_are_refused_leave_nothing_behind(tmp_path: Path) -> None:
+def test_refused_connections_leave_nothing_behind(tmp_path: Path) -> None:
     with served(tmp_path / "d") as path, ExitStack() as crowd:
         connect = partial(fmq.connect, path, start=False)
         clients = [crowd.enter_context(connect()) for _ in range(MOST)]
@@ -56,7 +56,7 @@ def test_those_that_are_refused_leave_nothing_behind(tmp_path: Path) -> None:
             assert open_files() <= before + 1
 
 
-def test_the_tool_finds_a_crowd_flat(tmp_path: Path) -> None:
+def test_the_crowd_tool_finds_flat_memory(tmp_path: Path) -> None:
     arguments = ["--connections", "100", "--rounds", "6"]
     said = said_by("crowd", str(tmp_path / "d"), *arguments)
     assert said.endswith("flat\n")

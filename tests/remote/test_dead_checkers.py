@@ -52,7 +52,7 @@ def test_a_question_of_a_client_that_dies_is_asked_again_at_once() -> None:
         assert lives.feedback.ask("p")
 
 
-def test_what_was_answered_is_not_asked_again_when_its_client_dies() -> None:
+def test_an_answered_question_is_not_asked_again_when_its_client_dies() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         tx = engine.transaction(tx_id="T", producer="p", check_after=0.0)

@@ -22,7 +22,7 @@ class Dialled(MemoryServer):
         return self.wires[-1]
 
 
-def test_what_its_open_transaction_held_goes_to_others_at_once() -> None:
+def test_messages_held_by_a_dead_clients_transaction_go_to_others_at_once() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         server = Dialled(engine, clock)

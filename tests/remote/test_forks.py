@@ -40,7 +40,7 @@ def in_child(work: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_parent_and_child_both_send(engine: fmq.RemoteEngine) -> None:
+def test_parent_and_child_of_a_fork_both_send(engine: fmq.RemoteEngine) -> None:
     """Also transactions whose ids are drawn, which must not be the same."""
     engine.send("t", b"before")
 
@@ -57,7 +57,7 @@ def test_parent_and_child_both_send(engine: fmq.RemoteEngine) -> None:
     assert [each.body for each in engine.read("u")] == [b"child", b"parent"]
 
 
-def test_what_the_parent_has_begun_is_the_parents(engine: fmq.RemoteEngine) -> None:
+def test_what_the_parent_began_belongs_to_the_parent_alone(engine: fmq.RemoteEngine) -> None:
     engine.send_many("t", [b"0", b"1"])
     consumer = engine.consumer("t", group="g")
     (taken,) = consumer.poll(limit=1)
@@ -144,7 +144,7 @@ def no_wait(seconds: float) -> NoReturn:
     raise AssertionError("the right to start a process is taken")
 
 
-def test_a_child_that_is_forked_while_a_process_is_started_keeps_nobody_from_it(
+def test_a_child_forked_while_a_process_starts_does_not_keep_its_lock(
     tmp_path: Path,
 ) -> None:
     """A lock of flock is that of all copies of its file, and the child has one."""

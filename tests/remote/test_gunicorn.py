@@ -12,7 +12,9 @@ from tools.kill_gunicorn import NAMES, run
 
 @pytest.mark.parametrize("app", NAMES)
 @pytest.mark.parametrize("preload", [False, True])
-def test_nothing_is_lost_or_doubled(tmp_path: Path, app: str, *, preload: bool) -> None:
+def test_killed_gunicorn_workers_lose_and_double_nothing(
+    tmp_path: Path, app: str, *, preload: bool
+) -> None:
     """`python tools/kill_gunicorn.py` does the same for longer."""
     seed = random.randrange(1 << 16)
     assert run(tmp_path / "shop", app, 6, seed, preload=preload) == [], f"seed {seed}"

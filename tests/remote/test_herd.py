@@ -97,7 +97,7 @@ def calls_of(loop: CountingLoop, act: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("strategy", [None, "average"])
-def test_a_send_beside_many_waiting_polls_costs_what_it_costs_beside_one(
+def test_a_send_costs_the_same_beside_one_or_many_waiting_polls(
     strategy: str | None,
 ) -> None:
     """Counted in calls of the server's loop. Each message goes to one poll."""
@@ -117,7 +117,7 @@ def test_a_send_beside_many_waiting_polls_costs_what_it_costs_beside_one(
 
 
 @pytest.mark.parametrize("strategy", [None, "average"])
-def test_each_message_wakes_a_poll_of_its_own(strategy: str | None) -> None:
+def test_each_message_wakes_its_own_poll(strategy: str | None) -> None:
     """So no message waits while there are polls, however many come at once."""
     with served(topic_queues={"t": 16}) as (server, loop):
         client, crowd = server.connect(), Crowd(server, strategy)
@@ -152,7 +152,7 @@ def test_a_poll_that_ends_without_looking_wakes_the_next_one() -> None:
         assert not second.has_closed()
 
 
-def test_a_member_whose_queues_are_its_own_still_learns_of_everything_else() -> None:
+def test_a_member_with_its_own_queues_still_hears_of_gains_and_drains() -> None:
     """Its poll is woken by a queue that it gains, and when it drains."""
     with served(topic_queues={"t": 2}) as (server, loop):
         client, crowd = server.connect(), Crowd(server, "average")

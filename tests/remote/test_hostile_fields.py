@@ -248,7 +248,7 @@ class Client(Hostile):
 EVERY = sound()
 
 
-def test_every_request_of_the_protocol_is_here() -> None:
+def test_the_test_covers_every_request_of_the_protocol() -> None:
     assert {each.op for each in EVERY.values()} == set(Op)
     assert {name[5:] for name in EVERY if name.startswith("CALL ")} == set(CALLS)
     assert {name[7:] for name in EVERY if name.startswith("CHANGE ")} == set(GROUP_CHANGES)
@@ -268,7 +268,7 @@ def test_every_request_of_the_protocol_is_here() -> None:
     ],
     ids=lambda strategy: f"{strategy!r:.40}",
 )
-def test_a_strategy_that_no_client_of_fmq_says_is_refused(strategy: Any) -> None:
+def test_a_strategy_that_no_fmq_client_sends_is_refused(strategy: Any) -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         client = Hostile(MemoryServer(engine, clock))

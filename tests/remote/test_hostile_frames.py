@@ -116,7 +116,9 @@ def test_a_frame_with_other_bytes_is_answered_or_its_connection_closed(data: st.
 
 @many(80)
 @given(st.booleans(), st.lists(st.tuples(OPS, st.integers(0, 3), PAYLOADS), max_size=12))
-def test_any_bodies_are_survived(known: bool, asked: list[tuple[int, int, bytes]]) -> None:
+def test_random_message_bodies_end_no_engine(
+    known: bool, asked: list[tuple[int, int, bytes]]
+) -> None:
     with served() as server:
         bad = Hostile(server)
         if known:
@@ -129,7 +131,7 @@ def test_any_bodies_are_survived(known: bool, asked: list[tuple[int, int, bytes]
 
 @many(80)
 @given(st.booleans(), st.lists(st.binary(max_size=100), max_size=8))
-def test_any_bytes_are_survived(known: bool, pieces: list[bytes]) -> None:
+def test_random_bytes_on_a_connection_end_no_engine(known: bool, pieces: list[bytes]) -> None:
     with served() as server:
         bad = Hostile(server)
         if known:
@@ -184,7 +186,7 @@ def test_a_large_frame_is_refused_by_its_head(known: bool, op: Op, size: int) ->
         assert isinstance(bad.error(), ProtocolError)
 
 
-def test_values_in_front_of_messages_have_a_limit_of_their_own() -> None:
+def test_the_values_before_messages_have_their_own_limit() -> None:
     with served() as server:
         bad = Hostile(server)
         bad.hello()
@@ -247,7 +249,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("op", "payload"), WRONG)
-def test_numbers_that_are_none_are_refused(op: Op, payload: bytes) -> None:
+def test_values_that_are_not_numbers_are_refused(op: Op, payload: bytes) -> None:
     """Each would be a defect in the middle of a change, which ends the engine."""
     with served() as server:
         bad = Hostile(server)

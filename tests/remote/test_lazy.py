@@ -11,7 +11,7 @@ import fmq
 from fmq.errors import Closed, NotServed
 
 
-def test_it_connects_at_its_first_call(tmp_path: Path) -> None:
+def test_a_lazy_client_connects_at_its_first_call(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     engine = fmq.connect(path, lazy=True)
     assert not path.exists()
@@ -24,7 +24,7 @@ def test_it_connects_at_its_first_call(tmp_path: Path) -> None:
             engine.send("t", b"2")
 
 
-def test_it_may_be_closed_before(tmp_path: Path) -> None:
+def test_a_lazy_client_may_be_closed_before_it_connects(tmp_path: Path) -> None:
     engine = fmq.connect(tmp_path / "shop", lazy=True)
     engine.close()
     engine.close()
@@ -44,7 +44,7 @@ def test_a_call_that_cannot_connect_raises_and_the_next_one_tries_again(tmp_path
         engine.close()
 
 
-def test_parent_and_child_connect_by_themselves(tmp_path: Path) -> None:
+def test_parent_and_child_of_a_lazy_client_connect_separately(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     engine = fmq.connect(path, lazy=True, start=False)
     with fmq.open(path) as served:

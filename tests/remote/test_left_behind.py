@@ -29,7 +29,7 @@ except fmq.errors.FmqError as error:
 """
 
 
-def test_what_was_sent_without_a_sync_may_go_with_the_server_and_leaves_no_gap(
+def test_unsynced_sends_lost_with_the_server_leave_no_gap(
     tmp_path: Path,
 ) -> None:
     """What comes after it gets the next offset that is free, so offsets stay dense."""
@@ -53,7 +53,7 @@ def test_what_was_sent_without_a_sync_may_go_with_the_server_and_leaves_no_gap(
 
 
 @pytest.mark.parametrize("name", sorted(OF_THE_SERVER))
-def test_the_names_of_the_server_are_known_in_a_directory_without_a_journal(
+def test_files_of_the_server_are_known_in_a_directory_without_a_journal(
     name: str, tmp_path: Path
 ) -> None:
     """A client makes some of them before there is a journal. They are nobody else's files."""

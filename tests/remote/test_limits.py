@@ -44,7 +44,7 @@ def test_a_connection_without_a_hello_is_closed_after_five_seconds() -> None:
         assert isinstance(silent.error(), NotServed)
 
 
-def test_the_rest_of_a_frame_has_to_come_within_thirty_seconds() -> None:
+def test_a_frame_must_be_complete_within_thirty_seconds() -> None:
     """A client that drips one byte after the other does not put it off."""
     with served() as server:
         dripping = Hostile(server)
@@ -59,7 +59,7 @@ def test_the_rest_of_a_frame_has_to_come_within_thirty_seconds() -> None:
         assert dripping.has_closed()
 
 
-def test_each_frame_has_thirty_seconds_of_its_own() -> None:
+def test_each_frame_has_its_own_thirty_seconds() -> None:
     """A busy client whose bytes always end within a frame is not late."""
     with served() as server:
         busy = Hostile(server)
@@ -73,7 +73,7 @@ def test_each_frame_has_thirty_seconds_of_its_own() -> None:
         assert len(busy.answers) == 1 + 6
 
 
-def test_a_client_that_is_not_read_is_not_late() -> None:
+def test_a_client_that_the_server_does_not_read_is_not_late() -> None:
     with served() as server:
         slow = Hostile(server)
         slow.hello()
@@ -101,7 +101,7 @@ def send_frame(number: int, size: int = 1) -> bytes:
         (40, 512 << 10, REQUEST_BYTES_MAX // (512 << 10)),
     ],
 )
-def test_a_client_is_not_read_while_too_much_of_it_has_no_answer(
+def test_a_client_with_too_many_unanswered_bytes_is_not_read(
     count: int, size: int, at_once: int
 ) -> None:
     with served() as server:
@@ -119,7 +119,7 @@ def test_a_client_is_not_read_while_too_much_of_it_has_no_answer(
         assert eager.resumed == 1
 
 
-def test_a_lone_client_gets_all_answers_however_much_it_asks_at_once() -> None:
+def test_a_lone_client_gets_all_answers_to_many_requests_at_once() -> None:
     """Its requests are written when they have been read, without another turn of the loop."""
     with served() as server:
         eager = Hostile(server)
@@ -135,7 +135,7 @@ def test_a_lone_client_gets_all_answers_however_much_it_asks_at_once() -> None:
         server.host.sessions.update(others)
 
 
-def test_clients_that_send_one_after_the_other_share_a_sync() -> None:
+def test_clients_that_send_in_turn_share_a_sync() -> None:
     """A turn looks once more while orders are still coming, and not for ever."""
     with served() as server:
         assert server.host is not None
@@ -154,7 +154,7 @@ def test_clients_that_send_one_after_the_other_share_a_sync() -> None:
         assert queue.syncs == before + 1
 
 
-def test_answers_that_are_collected_are_bounded() -> None:
+def test_collected_answers_are_bounded() -> None:
     """Small requests with large answers do not fill memory within one turn."""
     with served() as server:
         assert server.host is not None
@@ -174,7 +174,7 @@ def test_answers_that_are_collected_are_bounded() -> None:
         assert max(sent) < ANSWER_BYTES_MAX + (1 << 20)
 
 
-def test_what_waits_is_not_answered_while_the_client_does_not_read() -> None:
+def test_a_waiting_request_gets_no_answer_while_its_client_does_not_read() -> None:
     """Its end by time is told, which is small. What it waits for comes when the client reads."""
     with served() as server:
         slow = Hostile(server)
@@ -192,7 +192,7 @@ def test_what_waits_is_not_answered_while_the_client_does_not_read() -> None:
         assert {each.request for each in slow.answers[1:]} == {2, 3, 4}
 
 
-def test_requests_that_wait_do_not_keep_others_from_being_served() -> None:
+def test_waiting_requests_do_not_block_others() -> None:
     with served() as server:
         patient = Hostile(server)
         patient.hello()

@@ -48,7 +48,7 @@ def test_a_client_with_the_token_is_served_over_loopback(tmp_path: Path, host: s
         assert client.path == str(tmp_path / "d")
 
 
-def test_a_client_without_the_token_is_told_at_once(tmp_path: Path) -> None:
+def test_a_client_without_the_token_is_refused_at_once(tmp_path: Path) -> None:
     token = token_in(tmp_path / "token")
     other = token_in(tmp_path / "other", "cd" * 32)
     with (
@@ -104,7 +104,7 @@ def test_a_server_with_another_name_than_its_certificate_is_refused(tmp_path: Pa
         fmq.connect(f"tcp://127.0.0.2:{port_of(serving)}", token_file=token, tls_ca=CERTIFICATE)
 
 
-def test_an_older_tls_is_not_spoken(tmp_path: Path) -> None:
+def test_a_client_with_an_older_tls_is_refused(tmp_path: Path) -> None:
     token = token_in(tmp_path / "token")
     with (
         fmq.open(tmp_path / "d") as engine,
@@ -154,7 +154,9 @@ REFUSED: dict[str, tuple[type[FmqError], str, Refused]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_a_server_that_would_be_open_to_others_does_not_start(tmp_path: Path, why: str) -> None:
+def test_a_server_that_would_be_open_to_other_users_does_not_start(
+    tmp_path: Path, why: str
+) -> None:
     kind, text, change = REFUSED[why]
     wanted: dict[str, str | None] = {"tcp": "127.0.0.1:0", "token_file": None}
     wanted["token_file"] = token_in(tmp_path / "token")
@@ -190,7 +192,7 @@ def test_a_unix_address_reaches_a_socket_of_any_name(tmp_path: Path) -> None:
             client.send("t", b"1")
 
 
-def test_what_is_no_engine_process_is_told_so() -> None:
+def test_a_server_of_another_kind_is_reported_as_such() -> None:
     """Such as a web server, which answers a HELLO in its own way."""
     with socket.create_server(("127.0.0.1", 0)) as web:
 
@@ -220,7 +222,7 @@ def test_only_the_owner_and_root_may_use_the_socket_of_a_directory(tmp_path: Pat
     ("text", "host", "port"),
     [("a:1", "a", 1), ("[::1]:77", "::1", 77), ("1.2.3.4:0", "1.2.3.4", 0)],
 )
-def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
+def test_an_address_must_be_a_host_and_a_port(text: str, host: str, port: int) -> None:
     assert parse_address(text) == (host, port)
     assert str(parse_address(text)) == text
 

@@ -114,13 +114,13 @@ def test_an_engine_lets_others_in_while_it_serves(path: Path) -> None:
             fmq.connect(path, retry_for=0.1)
 
 
-def test_no_process_is_started_if_the_caller_does_not_want_it(path: Path) -> None:
+def test_no_process_is_started_if_the_caller_forbids_it(path: Path) -> None:
     with pytest.raises(NotServed, match="fmq serve"):
         fmq.connect(path, start=False, retry_for=0.0)
     assert servers(path) == []
 
 
-def test_options_count_for_the_call_that_starts_the_process(
+def test_options_apply_in_the_call_that_starts_the_process(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with fmq.connect(path, fmq.Options(queues=3)) as first:
@@ -171,7 +171,7 @@ def test_a_server_in_the_foreground_takes_over(path: Path) -> None:
         assert process.returncode == 0
 
 
-def test_what_a_client_holds_is_given_back_when_serving_ends(tmp_path: Path) -> None:
+def test_messages_held_by_a_client_are_given_back_when_serving_ends(tmp_path: Path) -> None:
     with fmq.open(tmp_path) as engine:
         engine.send("t", b"0")
         with engine.serve(), fmq.connect(tmp_path, retry_for=0) as client:

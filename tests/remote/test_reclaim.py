@@ -42,7 +42,7 @@ def machine() -> Iterator[Machine]:
     machine.engine.close()
 
 
-def test_what_was_in_work_is_kept_by_its_consumer(machine: Machine) -> None:
+def test_messages_being_handled_stay_with_their_consumer_after_a_kill(machine: Machine) -> None:
     """Fresh messages go to anybody at once."""
     first, second = machine.server.connect(), machine.server.connect()
     first.send_many("t", [b"0", b"1", b"2", b"3"])
@@ -57,7 +57,7 @@ def test_what_was_in_work_is_kept_by_its_consumer(machine: Machine) -> None:
     assert other.poll() == []
 
 
-def test_what_a_dead_consumer_had_is_handed_out_after_reclaim_seconds(machine: Machine) -> None:
+def test_messages_of_a_dead_consumer_are_handed_out_after_reclaim_seconds(machine: Machine) -> None:
     first, second = machine.server.connect(), machine.server.connect()
     first.send_many("t", [b"0", b"1"])
     gone = first.consumer("t", group="g")
@@ -81,7 +81,7 @@ def test_nothing_is_held_back_after_a_clean_end(machine: Machine) -> None:
     assert len(consumer.poll() + consumer.poll()) == 2
 
 
-def test_a_page_that_is_full_holds_back_what_it_does_not_list(machine: Machine) -> None:
+def test_a_full_page_holds_back_groups_that_it_does_not_list(machine: Machine) -> None:
     """It has no room for the last of the groups."""
     client = machine.server.connect()
     client.send("t", b"0")
@@ -94,7 +94,7 @@ def test_a_page_that_is_full_holds_back_what_it_does_not_list(machine: Machine) 
     assert other.consumer("t", group="g0").poll() == []
 
 
-def test_who_comes_back_late_takes_nothing_from_others(machine: Machine) -> None:
+def test_a_client_that_comes_back_late_takes_nothing_from_others(machine: Machine) -> None:
     first, second = machine.server.connect(), machine.server.connect()
     first.send_many("t", [b"0", b"1"])
     late = first.consumer("t", group="g").poll()
@@ -109,7 +109,7 @@ def test_who_comes_back_late_takes_nothing_from_others(machine: Machine) -> None
         delivery.ack()
 
 
-def test_an_undecided_transaction_keeps_what_it_acks(machine: Machine) -> None:
+def test_an_undecided_transaction_keeps_the_messages_that_it_acks(machine: Machine) -> None:
     client = machine.server.connect()
     client.send_many("t", [b"0", b"1", b"2"])
     taken = client.consumer("t", group="g").poll()
@@ -126,7 +126,7 @@ def test_an_undecided_transaction_keeps_what_it_acks(machine: Machine) -> None:
     assert [each.message.body for each in consumer.poll()] == [b"1"]
 
 
-def test_what_is_claimed_again_keeps_the_order_of_its_keys(machine: Machine) -> None:
+def test_reclaimed_messages_keep_the_order_of_their_keys(machine: Machine) -> None:
     """The next server has to read the keys of what it has not handed out itself."""
     client = machine.server.connect()
     for body, key in (b"0", "a"), (b"1", "b"), (b"2", "a"):

@@ -113,7 +113,7 @@ def test_a_poll_and_a_read_wait_for_a_message(
     assert client.read("u", timeout=5.0)[0].body == b"2"
 
 
-def test_what_a_client_holds_is_given_back_when_it_dies(
+def test_messages_held_by_a_dead_client_are_given_back(
     engine: Engine, server: MemoryServer, client: RemoteEngine
 ) -> None:
     engine.send("t", b"1")

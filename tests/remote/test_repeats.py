@@ -232,7 +232,7 @@ class Swallowing(MemoryServer):
 
 
 @pytest.mark.parametrize("count", [2, 7])
-def test_of_several_requests_in_flight_each_is_carried_out_once(count: int) -> None:
+def test_of_several_unanswered_requests_each_is_carried_out_once(count: int) -> None:
     """All of them have no answer yet when the connection ends: none is forgotten for another."""
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:

@@ -19,7 +19,9 @@ def remembered(engine: Engine) -> list[Any]:
 
 
 @pytest.mark.parametrize("pause", [0, 200, 3000], ids=["one instant", "minutes", "most of an hour"])
-def test_clients_are_remembered_in_one_order(disk: CrashDisk, clock: FakeClock, pause: int) -> None:
+def test_requests_are_remembered_in_one_order(
+    disk: CrashDisk, clock: FakeClock, pause: int
+) -> None:
     """The clock stands still, or little of the time between two records counts. Retention writes
     who has sent what, behind a record of one client in the same segment: a checkpoint and the
     journal agree all the same.

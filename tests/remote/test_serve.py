@@ -17,7 +17,7 @@ from tests.remote.served import PATIENCE_SECONDS, ROOT, serving
 MEMORY_BYTES = 512 << 20
 
 
-def test_a_supervisor_is_told_when_it_serves_and_when_it_ends(tmp_path: Path) -> None:
+def test_a_supervisor_is_notified_of_the_start_and_end_of_serving(tmp_path: Path) -> None:
     with serving(tmp_path / "d") as served:
         with fmq.connect(served.path, start=False, retry_for=0.0) as client:
             client.send("t", b"1")
@@ -57,7 +57,7 @@ def test_the_socket_of_a_supervisor_is_used_and_outlives_the_process(
         early.close()
 
 
-def test_a_token_that_others_may_read_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_token_that_others_may_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("ab" * 32)
     (tmp_path / "token").chmod(0o644)
     arguments = ["--tcp", "127.0.0.1:0", "--token-file", str(tmp_path / "token")]
@@ -107,7 +107,7 @@ def wide(size: int) -> bytes:
     return b"[" + b"[]," * (size // 3 - 1) + b"0]"
 
 
-def test_clients_that_ask_for_too_much_memory_do_not_get_it(tmp_path: Path) -> None:
+def test_clients_that_ask_for_too_much_memory_are_refused(tmp_path: Path) -> None:
     """The process may have 512 MiB. A client that keeps the rules goes on among those that do not.
 
     Compressed bodies say that they are of a GiB; frames say so; values are large, or deep, or many.

@@ -31,7 +31,7 @@ def test_bad_connections_are_logged_once_a_minute(caplog: pytest.LogCaptureFixtu
         assert "999 more connections" in caplog.records[1].getMessage()
 
 
-def test_the_log_of_a_process_on_demand_says_when_and_is_bounded(tmp_path: Path) -> None:
+def test_the_log_of_an_on_demand_process_has_times_and_a_limit(tmp_path: Path) -> None:
     """A directory was used for years; one more bad connection comes."""
     log = tmp_path / "SERVER.log"
     fmq.open(tmp_path).close()

@@ -84,7 +84,7 @@ def test_transactions_of_one_phase_share_a_sync(client: Pipelined) -> None:
     assert found(client) == [b"%d" % number for number in range(COUNT)]
 
 
-def test_commits_of_what_was_prepared_share_a_sync(client: Pipelined) -> None:
+def test_commits_of_prepared_transactions_share_a_sync(client: Pipelined) -> None:
     numbers = client.prepare()
     answers, syncs = client.ask(
         *(call("commit_prepared", n, f"T{n}", tx, None) for n, tx in enumerate(numbers))
@@ -121,7 +121,7 @@ def test_a_decision_in_the_turn_of_the_opposite_one_is_refused(client: Pipelined
     assert found(client) == [b"0"]
 
 
-def test_a_confirmation_follows_what_its_client_has_ordered(client: Pipelined) -> None:
+def test_a_confirmation_is_written_after_its_clients_orders(client: Pipelined) -> None:
     """It costs no sync of its own, neither alone nor among others."""
     numbers = client.prepare(2)
     answers, syncs = client.ask(
@@ -133,7 +133,7 @@ def test_a_confirmation_follows_what_its_client_has_ordered(client: Pipelined) -
     assert found(client) == [b"2", b"0", b"1"]
 
 
-def test_a_sync_that_is_no_bool_ends_no_order_of_others(client: Pipelined) -> None:
+def test_a_sync_argument_that_is_no_bool_fails_only_its_own_call(client: Pipelined) -> None:
     first, second = client.prepare(2)
     wrong, right = client.ask(
         call("commit_prepared", 0, "T0", first, []), call("commit_prepared", 1, "T1", second, None)

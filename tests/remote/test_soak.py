@@ -18,7 +18,7 @@ sys.modules["soak"] = soak
 spec.loader.exec_module(soak)
 
 
-def test_a_server_stays_as_large_as_it_was(tmp_path: Path) -> None:
+def test_a_server_does_not_grow_in_the_soak_test(tmp_path: Path) -> None:
     arguments = ["--minutes", "0.05", "--polls", "200", "--pairs", "4"]
     said = said_by("soak", str(tmp_path / "d"), *arguments)
     assert said.endswith("flat\n")
@@ -28,7 +28,7 @@ def test_a_server_stays_as_large_as_it_was(tmp_path: Path) -> None:
     ("memory_bytes", "files", "wrong"),
     [(0, 0, ""), (100_000, 0, ""), (2_000_000, 0, "memory"), (0, 2, "open files")],
 )
-def test_what_grows_with_each_look_is_found(memory_bytes: int, files: int, wrong: str) -> None:
+def test_the_soak_test_finds_growth(memory_bytes: int, files: int, wrong: str) -> None:
     looks = [
         soak.Look(float(n), 60_000_000 + n * memory_bytes, 1_100 + n * files) for n in range(60)
     ]

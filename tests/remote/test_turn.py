@@ -40,7 +40,7 @@ class Told:
         turn.commit()
 
 
-def test_an_answer_that_cannot_be_made_keeps_no_other_from_its_client(engine: Engine) -> None:
+def test_an_answer_that_cannot_be_built_does_not_delay_other_answers(engine: Engine) -> None:
     """The order is durable, so its client does not get an error that says otherwise."""
     told = Told(engine, nothing, break_down)
     (error,) = told.first
@@ -49,7 +49,7 @@ def test_an_answer_that_cannot_be_made_keeps_no_other_from_its_client(engine: En
     assert told.second == ["done"]
 
 
-def test_a_refusal_is_told_although_nothing_could_be_given_back(engine: Engine) -> None:
+def test_a_refusal_is_sent_even_if_giving_back_fails(engine: Engine) -> None:
     """Its client gets the refusal, and the next one its answer."""
     refusal = Closed("refused")
 
@@ -61,7 +61,7 @@ def test_a_refusal_is_told_although_nothing_could_be_given_back(engine: Engine) 
     assert told.second == ["done"]
 
 
-def test_a_defect_in_a_plan_ends_the_engine_and_all_are_told(engine: Engine) -> None:
+def test_a_defect_in_a_plan_ends_the_engine_and_answers_all_clients(engine: Engine) -> None:
     """No client waits for an answer that never comes."""
     told = Told(engine, break_down)
     for (error,) in (told.first, told.second):

@@ -17,7 +17,7 @@ columns = st.dictionaries(st.integers(0, 255), st.binary(max_size=100), max_size
 
 
 @given(columns)
-def test_columns_come_back_as_they_were(columns: dict[int, bytes]) -> None:
+def test_extension_columns_decode_to_what_was_encoded(columns: dict[int, bytes]) -> None:
     extension = encode_extension(columns)
     assert decode_extension(extension) == columns
     assert bool(extension) == bool(columns)
@@ -51,6 +51,6 @@ def test_a_size_that_does_not_fit_the_head_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [b"\1", b"\1\0\0\0", b"\1\5\0\0\0abc", b"\1\xff\xff\xff\xff"])
-def test_a_column_over_the_end_is_refused(cut: bytes) -> None:
+def test_a_column_beyond_the_end_of_an_extension_is_refused(cut: bytes) -> None:
     with pytest.raises(BadRecord):
         decode_extension(cut + bytes(4))

@@ -41,7 +41,7 @@ def as_sent(messages: list[Message]) -> list[Message]:
     return [each._replace(offset=None, origin=None) for each in messages]
 
 
-def test_a_message_without_extras_takes_no_byte_for_them() -> None:
+def test_a_message_without_extras_takes_no_extra_byte() -> None:
     plain = encode_messages([Message(b"x", key="k")], None)
     assert plain.extension == b""
     with opened(CrashDisk()) as engine:
@@ -72,7 +72,7 @@ def test_extras_are_read_as_they_were_sent() -> None:
         assert as_sent(batch.messages) == SENT[1:3]
 
 
-def test_a_delivery_has_them() -> None:
+def test_a_delivery_has_the_extras_of_its_message() -> None:
     with opened(CrashDisk()) as engine, engine.consumer("t", group="g") as consumer:
         engine.send("t", b"x", message_id="m", priority=4, expires_at=LATER)
         engine.send("t", b"y")
@@ -83,7 +83,7 @@ def test_a_delivery_has_them() -> None:
 
 @pytest.mark.parametrize("size", [3, 1000])
 @pytest.mark.parametrize("phases", [1, 2])
-def test_a_transaction_publishes_them_referred_to_and_copied(phases: int, size: int) -> None:
+def test_a_transaction_publishes_extras_by_reference_and_by_copy(phases: int, size: int) -> None:
     body = b"b" * size
     sent = [each._replace(body=body) for each in SENT]
     disk = CrashDisk()
@@ -98,7 +98,7 @@ def test_a_transaction_publishes_them_referred_to_and_copied(phases: int, size: 
         assert as_sent(engine.read("t")) == sent
 
 
-def test_relocation_and_a_commit_in_another_segment_keep_them() -> None:
+def test_relocation_and_a_commit_in_another_segment_keep_extras() -> None:
     disk = CrashDisk()
     with opened(disk, relocate_bytes=4096, segment_bytes=8192) as engine:
         tx = engine.transaction(tx_id="T")
@@ -112,7 +112,7 @@ def test_relocation_and_a_commit_in_another_segment_keep_them() -> None:
         assert as_sent(engine.read("t")) == SENT
 
 
-def test_a_question_shows_them() -> None:
+def test_a_question_shows_the_extras_of_its_messages() -> None:
     with opened(CrashDisk()) as engine:
         tx = engine.transaction(producer="p", check_after=0)
         tx.send_many("t", SENT)
@@ -122,7 +122,7 @@ def test_a_question_shows_them() -> None:
         tx.rollback()
 
 
-def test_a_limit_counts_them_so_that_what_is_taken_can_be_committed() -> None:
+def test_limits_count_extras_so_that_a_commit_always_fits() -> None:
     """A transaction is filled with the worst case: plain messages first, then one with extras."""
     with opened(CrashDisk(), segment_bytes=8192) as engine:
         tx = engine.transaction()
@@ -209,7 +209,7 @@ def test_columns_that_fmq_cannot_have_written_are_refused(columns: dict[int, byt
 
 @given(st.binary(max_size=60), st.integers(1, 5))
 @example(encode_extension({MESSAGE_IDS: id_column([0xFFFF], b"")}), 1)
-def test_any_bytes_give_extras_or_a_refusal(data: bytes, count: int) -> None:
+def test_random_bytes_decode_to_extras_or_are_refused(data: bytes, count: int) -> None:
     try:
         check_message_columns(data)
         extras = Extras(data, count)

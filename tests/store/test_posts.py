@@ -10,7 +10,7 @@ from fmq.store.callers import Waiter
 from tests.store.sharing import PATIENCE_SECONDS, Shared
 
 
-def test_the_committer_writes_what_was_posted() -> None:
+def test_the_committer_writes_posted_appends() -> None:
     shared = Shared(committer=True)
     published = threading.Event()
     shared.queue.on_shown = lambda _: published.set()
@@ -20,7 +20,7 @@ def test_the_committer_writes_what_was_posted() -> None:
     shared.let_go()
 
 
-def test_a_call_takes_along_what_was_posted() -> None:
+def test_the_next_write_includes_posted_appends() -> None:
     shared = Shared(committer=True)
     shared.queue.post(shared._plan(0), "posted", lambda: False)
     with shared.lock:
@@ -31,7 +31,7 @@ def test_a_call_takes_along_what_was_posted() -> None:
     shared.let_go()
 
 
-def test_what_is_posted_during_a_write_waits_for_the_next() -> None:
+def test_an_append_posted_during_a_write_waits_for_the_next_write() -> None:
     shared = Shared(committer=True)
     with shared.writing(lambda: shared.send("leader")) as leader:
         shared.queue.post(shared._plan(0), "posted", lambda: False)
@@ -63,13 +63,15 @@ def pause(shared: Shared) -> list[str]:
     return shared.published
 
 
-def test_it_is_due_after_a_whole_pause_and_not_before(shared: Shared) -> None:
+def test_a_posted_append_is_due_after_one_whole_pause(shared: Shared) -> None:
     post(shared, "a")
     assert pause(shared) == [], "it may have been posted at the end of the pause"
     assert pause(shared) == ["a"]
 
 
-def test_calls_that_follow_each_other_need_no_write_of_the_committer(shared: Shared) -> None:
+def test_calls_that_follow_each_other_write_posted_appends_without_the_committer(
+    shared: Shared,
+) -> None:
     for _ in range(5):
         post(shared, "posted")
         pause(shared)
@@ -81,7 +83,7 @@ def test_calls_that_follow_each_other_need_no_write_of_the_committer(shared: Sha
     assert not shared.queue.watches_posts, "so it sleeps until it is woken"
 
 
-def test_what_is_posted_while_the_committer_watches_is_seen_after_the_next_pause(
+def test_an_append_posted_while_the_committer_watches_is_seen_after_its_next_pause(
     shared: Shared,
 ) -> None:
     post(shared, "a")
@@ -93,7 +95,7 @@ def test_what_is_posted_while_the_committer_watches_is_seen_after_the_next_pause
     assert pause(shared) == ["a", "b", "c"]
 
 
-def test_a_hurry_is_asked_for_once_in_each_write(shared: Shared) -> None:
+def test_each_write_is_hurried_at_most_once(shared: Shared) -> None:
     for texts in ("a", "bc"):
         for text in texts:
             post(shared, text, awaited=True)

@@ -27,7 +27,7 @@ def test_an_interrupt_leaves_a_lock_free() -> None:
         assert not lock.is_taken(), interrupt.met
 
 
-def test_a_lock_that_its_own_thread_has_is_not_waited_for() -> None:
+def test_a_lock_held_by_its_own_thread_raises_instead_of_waiting() -> None:
     lock = OwnedLock()
     with lock:
         with pytest.raises(Nested), lock:

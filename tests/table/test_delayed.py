@@ -52,7 +52,7 @@ def test_no_two_messages_have_one_place(prepare: bool) -> None:
 
 @pytest.mark.parametrize("prepare", [False, True])
 @pytest.mark.parametrize("meanwhile", ["nothing", "killed", "dropped"])
-def test_a_delayed_message_stays_of_its_transaction(prepare: bool, meanwhile: str) -> None:
+def test_a_delayed_message_still_belongs_to_its_transaction(prepare: bool, meanwhile: str) -> None:
     """Once all are due there are as many rows as the transaction has messages. So also after a
     kill, and after a retention, which writes again what waits.
     """
@@ -87,7 +87,7 @@ def test_a_delayed_message_stays_of_its_transaction(prepare: bool, meanwhile: st
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_any_columns_show_the_same(clean: bool) -> None:
+def test_any_choice_of_columns_shows_equal_values(clean: bool) -> None:
     """A record with a transaction is not taken for one without any, whatever is read of it."""
     disk, clock = CrashDisk(), FakeClock()
     engine = opened(disk, clock, segment_bytes=64 << 10)
@@ -110,7 +110,7 @@ def test_any_columns_show_the_same(clean: bool) -> None:
         assert shown == expected, names
 
 
-def test_an_undecided_transaction_says_its_queues() -> None:
+def test_an_undecided_transaction_lists_its_queues() -> None:
     """Without offsets, which its messages have not got yet."""
     disk = CrashDisk()
     with opened(disk) as engine:

@@ -104,7 +104,7 @@ SAYS: dict[Kind, list[set[str]]] = {
 """Of each kind, what some of its records say besides COMMON."""
 
 
-def test_records_of_every_kind_say_what_they_are_about(told: CrashDisk) -> None:
+def test_records_of_every_kind_have_rows_with_their_content(told: CrashDisk) -> None:
     """A kind without an entry fails here: it needs columns, and a test of what they say."""
     assert set(SAYS) == set(Kind)
     before = rows(story(CrashDisk(), carried=False), "records")
@@ -215,7 +215,7 @@ def test_every_field_of_a_record_is_in_a_column(made: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("carried", [False, True])
-def test_the_last_row_of_a_mark_is_what_the_engine_says(carried: bool) -> None:
+def test_the_last_row_of_a_mark_equals_its_value_in_the_engine(carried: bool) -> None:
     disk = story(CrashDisk(), carried=carried)
     found = {row["name"]: row for row in rows(disk, "marks")}
     shown = {
@@ -286,7 +286,7 @@ def test_acks_and_attempts_are_those_of_the_engine(carried: bool) -> None:
         assert {row["tx_id"] for row in rows(disk, "acks")} == {None, "one"}
 
 
-def test_the_publication_of_a_timer_names_it() -> None:
+def test_the_rows_of_a_published_or_recalled_timer_name_it() -> None:
     """And what was recalled, too."""
     found = rows(story(CrashDisk(), carried=False), "records")
     timers = [row for row in found if row["kind"] == "TIMER"]

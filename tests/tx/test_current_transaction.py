@@ -29,7 +29,7 @@ def engine(disk: CrashDisk) -> Iterator[Engine]:
     check(disk)
 
 
-def test_the_block_that_runs_is_found_and_no_other(engine: Engine) -> None:
+def test_only_the_running_block_is_found(engine: Engine) -> None:
     """Neither before it, nor after it, however it ends, nor one that is no block."""
     open_one = engine.transaction()
     assert current_transaction() is None
@@ -52,14 +52,14 @@ def test_of_nested_blocks_the_innermost_is_found(engine: Engine) -> None:
         assert current_transaction() is None
 
 
-def test_a_block_that_has_been_ended_inside_of_it_is_not_found(engine: Engine) -> None:
+def test_a_block_that_ended_early_is_not_found(engine: Engine) -> None:
     for end in ("commit", "rollback"):
         with engine.transaction() as outer, engine.transaction() as inner:
             getattr(inner, end)()
             assert current_transaction() is outer
 
 
-def test_a_block_that_has_prepared_refuses_what_is_sent(engine: Engine) -> None:
+def test_a_block_that_has_prepared_refuses_further_sends(engine: Engine) -> None:
     """It is found: what is sent by its side would be there even if it is rolled back."""
     with engine.transaction() as tx:
         tx.send("t", b"1")
@@ -120,7 +120,7 @@ def test_each_task_has_its_own_blocks(engine: Engine) -> None:
     assert sorted(bodies(engine, "t")) == [b"a", b"b"]
 
 
-def test_blocks_that_end_elsewhere_do_not_pile_up(engine: Engine) -> None:
+def test_blocks_that_end_in_other_threads_do_not_pile_up(engine: Engine) -> None:
     """A context that begins blocks which other threads end keeps a few of them at most."""
 
     def program() -> None:

@@ -68,7 +68,7 @@ def test_the_newest_messages_with_a_key_are_found_first() -> None:
         assert found(engine, "a", 2) == [b"new", b"50"]
 
 
-def test_after_a_restart_the_same_is_found() -> None:
+def test_a_restart_changes_no_search_result() -> None:
     disk = CrashDisk()
     with filled(disk) as engine:
         found(engine, "a")
@@ -81,7 +81,7 @@ def test_after_a_restart_the_same_is_found() -> None:
     check(disk)
 
 
-def test_of_full_segments_only_marks_and_what_is_found_are_read() -> None:
+def test_a_search_reads_only_marks_and_found_records_of_full_segments() -> None:
     """After the first call, and after a restart, no segment without the key is opened."""
     disk = CrashDisk()
     with filled(disk) as engine:
@@ -140,7 +140,7 @@ def test_wherever_the_power_fails_while_marks_are_written_the_same_is_found() ->
                 assert found(engine, "a") == EXPECTED, f"{crash_at=} {left.loss}"
 
 
-def test_marks_of_a_segment_are_made_as_it_fills_once_a_key_was_looked_for() -> None:
+def test_marks_are_made_as_segments_fill_after_the_first_search() -> None:
     disk = CrashDisk()
     with filled(disk) as engine:
         assert marks_of(disk) == []
@@ -153,7 +153,7 @@ def test_marks_of_a_segment_are_made_as_it_fills_once_a_key_was_looked_for() -> 
     assert {name[:20] for name in marks_of(disk)} == {name[:20] for name in segments(disk)[:-1]}
 
 
-def test_a_full_disk_keeps_nothing_from_being_found() -> None:
+def test_a_full_disk_prevents_no_search() -> None:
     disk = CrashDisk()
     filled(disk).close()
     faults = FaultDisk(disk)
@@ -163,7 +163,7 @@ def test_a_full_disk_keeps_nothing_from_being_found() -> None:
     assert marks_of(disk) == []
 
 
-def test_what_retention_has_dropped_is_not_found_and_its_marks_go_with_it() -> None:
+def test_dropped_messages_are_not_found_and_their_marks_are_removed() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with filled(disk) as engine:
         found(engine, "a")
@@ -211,7 +211,7 @@ def test_keys_of_one_hash_are_told_apart() -> None:
         assert (found(engine, key), found(engine, other)) == ([b"1"], [b"2"])
 
 
-def test_damage_where_the_key_may_be_is_raised() -> None:
+def test_a_search_raises_damage_where_the_key_may_be() -> None:
     disk = CrashDisk()
     filled(disk).close()
     flip(disk, segments(disk)[1], 200)

@@ -186,7 +186,7 @@ ALL = [
 ]
 
 
-def test_each_kind_and_each_change_has_a_bad_record_here() -> None:
+def test_each_kind_and_each_change_has_a_bad_record_in_the_test() -> None:
     """Whoever adds a kind of record says what of it is refused."""
     assert set(BAD) == set(Kind)
     assert set(BAD_CHANGES) == set(ChangeKind)
@@ -220,7 +220,7 @@ def test_a_bad_record_is_refused_before_it_is_written(make: Callable[[], Record]
         assert engine.groups("g")[0].unread == 2
 
 
-def test_a_bad_record_behind_a_good_one_ends_the_engine_before_the_write() -> None:
+def test_a_bad_record_after_a_good_one_ends_the_engine_before_the_write() -> None:
     """What the first has changed in memory is not undone. No byte of either is written."""
     disk = CrashDisk()
     engine = opened(disk)
@@ -260,7 +260,7 @@ def test_a_wrong_offset_of_a_plan_is_refused_before_it_is_written() -> None:
         assert bodies(engine, "a") == [b"1", b"3"]
 
 
-def test_a_state_that_gives_out_wrong_offsets_ends_the_engine_before_the_write() -> None:
+def test_a_state_with_wrong_offsets_ends_the_engine_before_the_write() -> None:
     """What gives out an offset also checks it. The index of the segment is the second witness."""
     disk = CrashDisk()
     small = fmq.Options(segment_bytes=4096)

@@ -149,7 +149,7 @@ def test_marks_survive_checkpoint_retention_and_relocation() -> None:
     assert fmq.check("data", disk=disk).ok
 
 
-def test_a_savepoint_takes_marks_back() -> None:
+def test_a_savepoint_rolls_marks_back() -> None:
     with opened(CrashDisk()) as engine:
         with engine.transaction() as tx:
             tx.mark("a", 1)
@@ -160,7 +160,7 @@ def test_a_savepoint_takes_marks_back() -> None:
         assert (engine.mark("a"), engine.mark("b")) == (Mark(1), None)
 
 
-def test_values_that_no_mark_can_have_are_refused() -> None:
+def test_impossible_values_of_a_mark_are_refused() -> None:
     with opened(CrashDisk()) as engine:
         tx = engine.transaction()
         for value in (-1, 1 << 64):
@@ -179,7 +179,7 @@ def test_values_that_no_mark_can_have_are_refused() -> None:
         assert engine.mark("a") is None
 
 
-def test_a_directory_has_so_many_marks_and_no_more() -> None:
+def test_a_directory_has_a_limit_of_marks() -> None:
     # Without a shadow, which would compare, and without chores, which would look meanwhile.
     with fmq.open("data", disk=CrashDisk(), background=False) as engine:
         inside(engine).ledger.marks.update(

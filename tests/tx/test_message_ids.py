@@ -138,7 +138,7 @@ def test_a_deleted_topic_forgets_its_ids() -> None:
 # --- several at once ----------------------------------------------------------------------------
 
 
-def test_a_batch_leaves_out_what_was_sent_and_returns_its_receipts_last() -> None:
+def test_a_batch_leaves_out_repeats_and_returns_their_receipts_last() -> None:
     """Within a batch the first of an id counts."""
     with opened(CrashDisk()) as engine:
         old = engine.send("t", b"old", message_id="old")
@@ -163,7 +163,7 @@ def test_a_batch_leaves_out_what_was_sent_and_returns_its_receipts_last() -> Non
         assert receipts[1:] == [new._replace(count=1), old, new._replace(count=1), b]
 
 
-def test_a_batch_that_was_all_sent_writes_nothing() -> None:
+def test_a_batch_of_repeats_alone_writes_nothing() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         batch = [Message(b"1", message_id="a"), Message(b"2", message_id="b")]
@@ -179,7 +179,7 @@ def test_a_batch_that_was_all_sent_writes_nothing() -> None:
 
 @pytest.mark.parametrize("phases", [1, 2])
 @pytest.mark.parametrize("size", [5, 700])
-def test_a_transaction_leaves_out_what_was_sent(phases: int, size: int) -> None:
+def test_a_transaction_leaves_out_repeats(phases: int, size: int) -> None:
     """Also what another call has sent since it was added; its receipts come last."""
     disk = CrashDisk()
     with opened(disk, segment_bytes=16384, reference_bytes_min=256) as engine:

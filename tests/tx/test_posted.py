@@ -78,7 +78,7 @@ LOOKS: dict[str, Callable[[fmq.Engine], object]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_look_sees_what_was_posted_before_it(engine: fmq.Engine, look: str) -> None:
+def test_a_call_that_looks_sees_appends_posted_before_it(engine: fmq.Engine, look: str) -> None:
     engine.consumer("orders", group="g").close()
     post(engine)
     assert LOOKS[look](engine), look
@@ -95,7 +95,9 @@ CHANGES: dict[str, Callable[[fmq.Group, TopicHandle], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_for_a_change_of_groups_and_topics_it_is_committed(engine: fmq.Engine, change: str) -> None:
+def test_a_change_of_groups_and_topics_sees_a_posted_commit(
+    engine: fmq.Engine, change: str
+) -> None:
     """The caller's block has ended, so nothing of it is undecided."""
     engine.send("orders", b"before")
     with engine.consumer("orders", group="g") as consumer:
@@ -104,7 +106,7 @@ def test_for_a_change_of_groups_and_topics_it_is_committed(engine: fmq.Engine, c
         CHANGES[change](*handles)
 
 
-def test_the_next_transaction_goes_on_from_its_marks(engine: fmq.Engine) -> None:
+def test_the_next_transaction_sees_the_marks_of_a_posted_commit(engine: fmq.Engine) -> None:
     """Without a sync in between."""
     before = engine.stats().syncs
     post(engine, "1", mark=7)
@@ -117,7 +119,7 @@ def test_the_next_transaction_goes_on_from_its_marks(engine: fmq.Engine) -> None
     assert engine.mark("last") == fmq.Mark(9)
 
 
-def test_it_is_not_counted_as_undecided(disk: CrashDisk, clock: FakeClock) -> None:
+def test_a_posted_commit_is_not_counted_as_undecided(disk: CrashDisk, clock: FakeClock) -> None:
     options = replace(OPTIONS, transactions_max=1)
     with fmq.open(PATH, options, disk=disk, clock=clock) as engine:
         post(engine, "1")
@@ -146,14 +148,16 @@ def test_a_poll_that_finds_nothing_waits_for_one_write_only(clock: FakeClock) ->
         assert len(prepared) >= 6
 
 
-def test_receipts_are_durable(engine: fmq.Engine, disk: CrashDisk) -> None:
+def test_receipts_of_a_posted_commit_are_durable(engine: fmq.Engine, disk: CrashDisk) -> None:
     (receipt,) = post(engine).commit()
     with fmq.open(PATH, disk=disk.after_power_loss(7), clock=FakeClock()) as again:
         (found,) = again.read("orders", offset=receipt.offset)
     assert found.body == b"order"
 
 
-def test_a_consumer_that_waits_gets_it_at_once(engine: fmq.Engine, clock: FakeClock) -> None:
+def test_a_waiting_consumer_gets_a_posted_commit_at_once(
+    engine: fmq.Engine, clock: FakeClock
+) -> None:
     """The clock stands still, so no pause of the committer ends."""
     with engine.consumer("orders", group="g") as consumer, ThreadPoolExecutor(1) as pool:
         polled = pool.submit(consumer.poll, timeout=5)
@@ -168,7 +172,7 @@ def test_a_consumer_that_waits_gets_it_at_once(engine: fmq.Engine, clock: FakeCl
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_was_seen_survives_a_power_cut_where_it_was(
+def test_a_posted_commit_that_was_seen_survives_a_power_cut(
     engine: fmq.Engine, disk: CrashDisk, seed: int
 ) -> None:
     engine.send("orders", b"before")
@@ -180,7 +184,7 @@ def test_what_was_seen_survives_a_power_cut_where_it_was(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_nobody_has_seen_is_undecided_after_a_power_cut(
+def test_a_posted_commit_that_no_caller_saw_may_be_undecided_after_a_power_cut(
     engine: fmq.Engine, disk: CrashDisk, seed: int
 ) -> None:
     """Or committed, if its bytes got to the disk; but never lost, and never rolled back."""
@@ -192,27 +196,29 @@ def test_what_nobody_has_seen_is_undecided_after_a_power_cut(
         assert [each.body for each in again.read("orders")] == [b"order"], seed
 
 
-def test_a_kill_leaves_it_undecided(engine: fmq.Engine, disk: CrashDisk) -> None:
+def test_a_kill_before_the_write_leaves_a_posted_commit_undecided(
+    engine: fmq.Engine, disk: CrashDisk
+) -> None:
     post(engine)
     with fmq.open(PATH, disk=disk.after_kill(), clock=FakeClock()) as again:
         assert [each.tx_id for each in again.undecided()] == ["order"]
 
 
-def test_another_decision_comes_too_late(engine: fmq.Engine) -> None:
+def test_another_decision_after_a_posted_commit_is_refused(engine: fmq.Engine) -> None:
     post(engine)
     with pytest.raises(AlreadyDecided):
         engine.decide("order", "rollback")
     assert engine.decide("order", "commit").state == "committed"
 
 
-def test_closing_makes_it_durable(disk: CrashDisk, clock: FakeClock) -> None:
+def test_closing_makes_a_posted_commit_durable(disk: CrashDisk, clock: FakeClock) -> None:
     with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
         post(engine)
     with fmq.open(PATH, disk=disk.after_power_loss(7), clock=clock) as again:
         assert again.outcome("order").state == "committed"
 
 
-def test_a_look_does_not_write_itself(clock: FakeClock) -> None:
+def test_a_call_that_looks_does_not_write_itself(clock: FakeClock) -> None:
     """So an interrupt of the look does not end the engine."""
     disk = FaultDisk(CrashDisk())
     with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
@@ -223,7 +229,7 @@ def test_a_look_does_not_write_itself(clock: FakeClock) -> None:
         assert writers == ["fmq committer"]
 
 
-def test_a_failed_write_hides_it_and_hinders_no_look(clock: FakeClock) -> None:
+def test_a_failed_write_hides_a_posted_commit_and_blocks_no_look(clock: FakeClock) -> None:
     disk = FaultDisk(CrashDisk())
     engine = fmq.open(PATH, OPTIONS, disk=disk, clock=clock)
     engine.send("orders", b"before")
@@ -236,7 +242,9 @@ def test_a_failed_write_hides_it_and_hinders_no_look(clock: FakeClock) -> None:
     engine.close()
 
 
-def test_without_threads_it_is_durable_on_return(disk: CrashDisk, clock: FakeClock) -> None:
+def test_without_threads_a_posted_commit_is_durable_on_return(
+    disk: CrashDisk, clock: FakeClock
+) -> None:
     with fmq.open(PATH, OPTIONS, disk=disk, clock=clock, background=False) as engine:
         post(engine)
         assert is_visible(engine)

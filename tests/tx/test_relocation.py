@@ -129,7 +129,7 @@ def test_relocation_ends_even_if_the_undecided_exceed_the_distance() -> None:
     check(disk)
 
 
-def test_a_crash_in_a_relocation_leaves_the_old_or_the_new_one() -> None:
+def test_a_crash_in_a_relocation_leaves_the_old_or_the_new_transaction() -> None:
     """The new one replaces the old one if it is complete, and is cut if it is not.
 
     Method: stop the power at every operation of the send that relocates, and decide after every

@@ -39,7 +39,7 @@ def found(engine: Engine, client: bytes, sequence: int) -> list[Done]:
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, (1 << 64) - 1), st.integers(0, 1023))
-def test_a_request_comes_back_as_it_was(client: bytes, sequence: int, waiting: int) -> None:
+def test_a_request_decodes_to_what_was_encoded(client: bytes, sequence: int, waiting: int) -> None:
     request = Request(client, sequence, waiting, 1 + waiting)
     assert request_in(extension_of(request)) == request
 
@@ -71,7 +71,7 @@ def test_the_records_of_one_request_are_found_together() -> None:
     assert [done.queue for done in requests.find(A, 7)] == [0, 1, 2]
 
 
-def test_what_the_client_has_an_answer_to_is_forgotten() -> None:
+def test_answered_requests_are_forgotten() -> None:
     with opened(CrashDisk()) as engine:
         for sequence in range(10):
             send(engine, Request(A, sequence, min(sequence, 3)))
@@ -122,7 +122,7 @@ def test_a_client_that_is_silent_for_an_hour_is_forgotten() -> None:
         assert found(engine, B, 1)
 
 
-def test_as_many_requests_are_known_as_a_client_may_wait_for() -> None:
+def test_all_requests_that_a_client_may_wait_for_are_remembered() -> None:
     requests = Requests()
     run = Run(MESSAGE, "t", 0, 0, 1, 0)
     for sequence in range(5000):
