@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crash_tests.oracle import Lane, Place, Seen, Violation, tx_id_of
+from fmq.consume.consumer import member_of
 from fmq.errors import OffsetGone, UnknownTransaction
 from fmq.testing.inside import inside
 
@@ -131,7 +132,7 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
         return found
     with engine.consumer(sorted(begun), group=group) as consumer:
         # Not a poll, which would write that it tries them.
-        while claimed := consumer._claim(ALL, 0.0, as_batch=True, in_one_piece=True):
+        while claimed := member_of(consumer).claim(ALL, 0.0, as_batch=True, in_one_piece=True):
             _, (batch,) = claimed
             topic, queue, offset = batch.topic, batch.queue, batch.offset
             first, bodies = lanes[topic, queue]

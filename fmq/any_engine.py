@@ -14,12 +14,11 @@ from typing import Any, Protocol, Self, overload
 
 from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
-from fmq.consume.consumer import OnChange
 from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.delivery import Deliveries, Delivery, DeliveryBatch
 from fmq.consume.group import Group
 from fmq.consume.handling import Handler
-from fmq.consume.membership import COUNT, RAISE
+from fmq.consume.membership import COUNT, RAISE, OnChange
 from fmq.consume.topic import TopicHandle
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.service import Feedback

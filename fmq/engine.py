@@ -21,10 +21,11 @@ from fmq.clock import Clock, as_us
 from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
-from fmq.consume.consumer import Consumer, OnChange
+from fmq.consume.consumer import Consumer
 from fmq.consume.dead_letter import DeadLetters, EngineDeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import COUNT, RAISE, SKIP, check_member, check_membership
+from fmq.consume.member import GroupMember
+from fmq.consume.membership import COUNT, RAISE, SKIP, OnChange, check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of
@@ -468,12 +469,12 @@ class Engine:
         rest = lease, self._after, parts.burying, on_change, skip
         if not check_flag("broadcast", broadcast):
             parts.group_changes.join(group, names, wanted)
-            return Consumer(*what, group, *rest)
+            return Consumer(GroupMember(*what, group, *rest))
         check_broadcast(strategy, ordered=ordered, strict=strict)
         with parts.broadcasts.joining(group, member, names, wanted) as own:
-            consumer = Consumer(*what, own, *rest)
-        consumer._named, consumer._left = group, partial(parts.broadcasts.left, own)
-        return consumer
+            joined = GroupMember(*what, own, *rest)
+        joined.named, joined.on_left = group, partial(parts.broadcasts.left, own)
+        return Consumer(joined)
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

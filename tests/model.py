@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 
 import fmq
+from fmq.consume.consumer import member_of
 from fmq.errors import UnknownTransaction
 
 Place = tuple[str, int]
@@ -129,7 +130,7 @@ def done(engine: fmq.Engine) -> set[Offset]:
     with engine.consumer(list(QUEUES), group=GROUP, lease_seconds=1e6) as consumer:
         delivered = set()
         # Not a poll, which would write that it tries them: this only looks.
-        while claimed := consumer._claim(1000, 600.0):
+        while claimed := member_of(consumer).claim(1000, 600.0):
             for message in (message for piece in claimed[1] for message in piece):
                 offset = message.topic, message.queue, message.offset
                 assert offset not in delivered, f"{offset} was handed out twice"

@@ -33,7 +33,8 @@ OPERATIONS = {
 MEETING = (
     "chores/thread.py", "chores/checkpointer.py", "shutdown.py", "engine.py", "chores/runner.py",
     "parts.py",
-    "consume/consumer.py", "consume/delivery.py", "consume/groups.py", "store/committer.py",
+    "consume/consumer.py", "consume/member.py", "consume/delivery.py", "consume/groups.py",
+    "store/committer.py",
     "store/commit_queue.py", "store/journal.py", "store/spares.py", "tx/ids.py", "tx/manager.py",
     "tx/messages.py", "tx/publication.py", "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
 )  # fmt: skip

@@ -23,8 +23,7 @@ from fmq.allocation import Strategy
 from fmq.bind.on_loop import AsyncBoundTransaction
 from fmq.consume.backoff import Retry
 from fmq.consume.changing import At
-from fmq.consume.consumer import OnChange
-from fmq.consume.membership import COUNT, RAISE, check_member, check_membership
+from fmq.consume.membership import COUNT, RAISE, OnChange, check_member, check_membership
 from fmq.errors import WrongState
 from fmq.filters import Filter
 from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt

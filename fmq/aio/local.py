@@ -16,9 +16,9 @@ from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
 from fmq.consume.claim import Claim
-from fmq.consume.consumer import Consumer, _range_of
-from fmq.consume.delivery import Delivery, DeliveryBatch
-from fmq.consume.poll import Poll
+from fmq.consume.consumer import Consumer, leave, member_of
+from fmq.consume.delivery import Delivery, DeliveryBatch, held_by
+from fmq.consume.member import GroupMember, range_of
 from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt
@@ -253,29 +253,34 @@ class LocalSide:
 
     # --- consuming ------------------------------------------------------------------------------
 
-    async def poll(self, consumer: Any, limit: int, timeout: float) -> list[Delivery]:
+    async def poll(self, consumer: Consumer, limit: int, timeout: float) -> list[Delivery]:
         """Return up to `limit` deliveries, as `Consumer.poll` does."""
-        found = await self._take(consumer, limit, timeout)
-        return [] if found is None else consumer._deliveries(*found)
+        member = member_of(consumer)
+        found = await self._take(member, limit, timeout)
+        return [] if found is None else member.deliveries(consumer, *found)
 
-    async def poll_batch(self, consumer: Any, limit: int, timeout: float) -> DeliveryBatch | None:
+    async def poll_batch(
+        self, consumer: Consumer, limit: int, timeout: float
+    ) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
-        found = await self._take(consumer, limit, timeout, in_batches=True)
-        return None if found is None else consumer._delivery_batch(*found)
+        member = member_of(consumer)
+        found = await self._take(member, limit, timeout, in_batches=True)
+        return None if found is None else member.delivery_batch(consumer, *found)
 
     async def take(
-        self, consumer: Any, limit: int, timeout: float, sync: bool | None
+        self, consumer: Consumer, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
         """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
         self._queue.waits(sync)  # or a TypeError
-        found = await self._take(consumer, limit, timeout, in_batches=True, counts=False)
+        member = member_of(consumer)
+        found = await self._take(member, limit, timeout, in_batches=True, counts=False)
         if found is None:
             return []
         claim, (batch,) = found
         try:
-            messages: list[Message] = consumer._burying.shown_of(batch) or batch.messages
-            acking = consumer._acking(claim, batch.offset, batch.next)
-            call = self.turn.order(consumer._plan_ack, acking, _nothing, sync, is_apart=True)
+            messages: list[Message] = member.burying.shown_of(batch) or batch.messages
+            acking = member.acking(claim, batch.offset, batch.next)
+            call = self.turn.order(member.plan_ack, acking, _nothing, sync, is_apart=True)
             try:
                 await call.future
             except CancelledError as cancelled:
@@ -283,13 +288,13 @@ class LocalSide:
         except BaseException:
             # The program has not seen them. If the ack was written all the same, they are not held.
             with suppress(FmqError):
-                consumer._try_give_back(claim, batch.offset, batch.next)
+                member.try_give_back(claim, batch.offset, batch.next)
             raise
         return messages
 
     async def _take(
         self,
-        consumer: Any,
+        member: GroupMember,
         limit: int,
         timeout: float,
         *,
@@ -297,37 +302,37 @@ class LocalSide:
         counts: bool = True,
     ) -> tuple[Claim, list[Any]] | None:
         """Claim messages. With `counts`, count an attempt of each."""
-        poll: Poll = consumer._poll(limit, 0.0, as_batch=in_batches, in_one_piece=in_batches)
+        poll = member.poll(limit, 0.0, as_batch=in_batches, in_one_piece=in_batches)
         timeout = check_seconds("timeout", timeout)
 
         def look() -> tuple[Claim, list[Any]] | None:
-            if consumer._draining.is_on:
+            if member.draining.is_on:
                 raise Drained
-            if self._sifts(consumer):
+            if member.sifts():
                 raise Cold  # what filters and keys look at is read as well
             # While another thread writes, to wait for the attempt would hold up the loop.
             poll.counts = counts and not self._queue.is_led
             poll.is_quick = True
-            return consumer._find(poll)  # type: ignore[no-any-return]
+            return member.find(poll)
 
         def look_in_thread() -> tuple[Claim, list[Any]] | None:
             poll.counts, poll.is_quick = counts, False
-            return consumer._find(poll)  # type: ignore[no-any-return]
+            return member.find(poll)
 
         def read(claim: Claim) -> tuple[Claim, list[Any]] | None:
             poll.counts = counts
-            pieces = consumer._read_claimed(claim, poll)
+            pieces = member.read(claim, poll)
             return (claim, pieces) if pieces else None
 
         def unwanted(found: tuple[Claim, list[Any]] | None) -> None:
             if found is not None:
-                drop = partial(consumer._drop, poll)
+                drop = partial(member.drop, poll)
                 self.threads.soon(drop) if poll.is_counted and self._queue.is_led else drop()
 
         deadline = self._writer.clock.monotonic() + timeout
         with suppress(Drained):
             while True:
-                found = await self._found(consumer, look, look_in_thread, timeout, unwanted)
+                found = await self._found(member, look, look_in_thread, timeout, unwanted)
                 if found is not None and not found[1]:
                     found = await self.threads.read(partial(read, found[0]), unwanted)
                 elif found is None:
@@ -335,20 +340,20 @@ class LocalSide:
                 if found is not None and (poll.is_counted or not counts):
                     return found
                 if found is not None:
-                    pieces = await self._count(consumer, *found)
+                    pieces = await self._count(member, *found)
                     if pieces:
                         return found[0], pieces
                 timeout = max(0.0, deadline - self._writer.clock.monotonic())  # it had gone
         return None
 
-    async def _count(self, consumer: Any, claim: Claim, pieces: list[Any]) -> list[Any]:
+    async def _count(self, member: GroupMember, claim: Claim, pieces: list[Any]) -> list[Any]:
         """Count an attempt of each message, with the next write of another thread."""
         left: list[tuple[int, int]] = []
 
         def plan(what: Any) -> None:
-            left[:] = consumer._tries.plan_count(what)
+            left[:] = member.tries.plan_count(what)
 
-        what = claim, [_range_of(piece) for piece in pieces]
+        what = claim, [range_of(piece) for piece in pieces]
         call = self.turn.order(plan, what, _nothing, True, is_apart=True)
         try:
             await call.future
@@ -357,20 +362,20 @@ class LocalSide:
                 with suppress(CancelledError):
                     await end_of(call, error)
             with suppress(FmqError):
-                consumer._give_back_pieces(claim, pieces)
+                member.give_back_pieces(claim, pieces)
             raise
-        return consumer._counted(claim, pieces, left)  # type: ignore[no-any-return]
+        return member.counted(claim, pieces, left)
 
     async def _found(
         self,
-        consumer: Any,
+        member: GroupMember,
         look: Callable[[], tuple[Claim, list[Any]] | None],
         cold: Callable[[], tuple[Claim, list[Any]] | None],
         timeout: float,
         unwanted: Callable[[tuple[Claim, list[Any]] | None], None],
     ) -> tuple[Claim, list[Any]] | None:
-        waits = self._waits.of(consumer)
-        how = partial(waits.listen, consumer), partial(waits.stop, consumer)
+        waits = self._waits.of(member)
+        how = partial(waits.listen, member), partial(waits.stop, member)
         try:
             found = await self._find(
                 waits.looking(look, wakes=False), cold, timeout, *how, unwanted
@@ -382,20 +387,13 @@ class LocalSide:
             waits.wake_next()  # there may be more
         return found
 
-    def _sifts(self, consumer: Consumer) -> bool:
-        """Return whether polls look at each message before it is handed out, or copy some."""
-        if consumer._member.is_ordered or consumer._member.buries_expired:
-            return True
-        found = self._parts.ledger.subscriptions
-        known = (found.get((consumer._group, topic)) for topic in consumer.topics)
-        return any(each is not None and each.filter for each in known)
-
     def ack(self, delivery: Any, sync: bool | None) -> Call:
         """Begin to ack a delivery or a batch of them."""
         self._queue.waits(sync)  # or a TypeError
-        consumer = delivery._consumer
-        acking = consumer._acking(delivery._claim, *delivery._offsets())
-        return self.turn.order(consumer._plan_ack, acking, _nothing, sync, is_apart=True)
+        consumer, *what = held_by(delivery)
+        member = member_of(consumer)
+        acking = member.acking(*what)
+        return self.turn.order(member.plan_ack, acking, _nothing, sync, is_apart=True)
 
     async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
         """Give a delivery or a batch of them back."""
@@ -405,9 +403,9 @@ class LocalSide:
         else:
             release()
 
-    async def leave(self, consumer: Any, *, counts: bool) -> None:
+    async def leave(self, consumer: Consumer, *, counts: bool) -> None:
         """Close a consumer. Without `counts` the attempts of what is in hand do not count."""
-        close = partial(consumer._close, counts=counts)
+        close = partial(leave, consumer, counts=counts)
         if self._queue.is_led:
             await self.threads.run(close)
         else:

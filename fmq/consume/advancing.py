@@ -17,6 +17,7 @@ from fmq.store.kinds import Acks
 
 if TYPE_CHECKING:
     from fmq.consume.consumer import Consumer
+    from fmq.consume.member import GroupMember
 
 logger = logging.getLogger("fmq.consumers")
 
@@ -29,7 +30,7 @@ class Handled(NamedTuple):
     end: int
 
 
-def keep(consumer: Consumer, handled: Handled) -> None:
+def keep(member: GroupMember, handled: Handled) -> None:
     """Extend the lease of what was handled. If it has ended, and no claim has redelivered it yet,
     neither does the claim of the next message, and it can be acked.
     """
@@ -37,25 +38,25 @@ def keep(consumer: Consumer, handled: Handled) -> None:
 
     def extend() -> None:
         if claim.holds.is_held_by(first, end, claim):
-            claim.holds.extend(first, end, consumer._clock.monotonic() + consumer._lease_seconds)
+            claim.holds.extend(first, end, member.clock.monotonic() + member.lease_seconds)
 
-    consumer._writer.change(extend)
+    member.writer.change(extend)
 
 
 class Advance:
     """The ack of what was handled, and an attempt of what is claimed next, as one append."""
 
-    __slots__ = ("_consumer", "_handled", "_next", "_ranges", "is_acked", "left")
+    __slots__ = ("_handled", "_member", "_next", "_ranges", "is_acked", "left")
 
     def __init__(
         self,
-        consumer: Consumer,
+        member: GroupMember,
         handled: Handled,
         claim: Claim,
         ranges: list[tuple[int, int]],
     ) -> None:
         """`ranges` are those of the next messages, which `claim` holds."""
-        self._consumer = consumer
+        self._member = member
         self._handled = handled
         self._next = claim
         self._ranges = ranges
@@ -66,21 +67,21 @@ class Advance:
 
     def plan(self, what: object = None) -> None:
         """Plan it. Under the lock. It refuses all or nothing; a lost lease is no refusal."""
-        consumer, handled, tries = self._consumer, self._handled, self._consumer._tries
-        consumer._writer.release_dropped()
-        consumer._member.seen = consumer._clock.monotonic()
+        member, handled = self._member, self._handled
+        member.writer.release_dropped()
+        member.entry.seen = member.clock.monotonic()
         done, first, end = handled
         self.is_acked = done.holds.is_held_by(first, end, done)
-        left = tries.still_held(self._next, self._ranges)
+        left = member.tries.still_held(self._next, self._ranges)
         records: list[object] = []
         if self.is_acked:
-            records.append(Acks((consumer._range(*handled),), 0))
+            records.append(Acks((member.range_of(*handled),), 0))
         if left:
-            records.append(tries.attempt(self._next, left))
+            records.append(member.tries.attempt(self._next, left))
         if not records:
             return
         append = Append(records)
-        consumer._writer.send(append)
+        member.writer.send(append)
         self._next.holds.count_tries(left)
         self.left = left
 
@@ -90,15 +91,15 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
 
     A lease that was lost meanwhile is logged.
     """
-    queue = consumer._writer.commit_queue
-    if not is_worth_it(consumer):
+    member = consumer._in_group
+    if not is_worth_it(member):
         end_handled(done)
         return None
     handled = Handled(done._claim, *done._offsets())
     try:
-        keep(consumer, handled)
-        found = consumer._claim(1, 0.0, tells=False)
-        deliveries = [] if found is None else consumer._deliveries(*found)
+        keep(member, handled)
+        found = member.claim(1, 0.0, tells=False)
+        deliveries = [] if found is None else member.deliveries(consumer, *found)
     except BaseException:
         end_handled(done)  # what is wrong with the next message does not concern it
         raise
@@ -107,24 +108,24 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
         return None
     (claim, pieces), (delivery,) = found, deliveries
     try:
-        one = Advance(consumer, handled, claim, [delivery._offsets()])
-        queue.run(one.plan, None)
+        one = Advance(member, handled, claim, [delivery._offsets()])
+        member.writer.commit_queue.run(one.plan, None)
     except BaseException:
-        consumer._give_back_pieces(claim, pieces)
+        member.give_back_pieces(claim, pieces)
         raise
     note_handled(done, is_acked=one.is_acked)
-    consumer._draining.changed()
-    consumer._after()
+    member.draining.changed()
+    member.after()
     return delivery if one.left else None
 
 
-def is_worth_it(consumer: Consumer) -> bool:
+def is_worth_it(member: GroupMember) -> bool:
     """Return whether to look for the next message before the ack.
 
     There is nothing to save if the ack is not synced. Where the order of keys is kept, the next
     message may wait for the ack, and to find that out the whole backlog of its key is looked at.
     """
-    return consumer._writer.commit_queue.waits(None) and not consumer._member.is_ordered
+    return member.writer.commit_queue.waits(None) and not member.entry.is_ordered
 
 
 def end_handled(done: Delivery) -> None:

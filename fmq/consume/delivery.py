@@ -354,3 +354,10 @@ def of_another_engine(topic: str, queue: int, offset: int) -> BadOption:
         "engine than the transaction's, which cannot ack it there. Nothing was changed; "
         "consume and produce with one engine, or ack the delivery by itself."
     )
+
+
+def held_by(delivery: DeliveredRange) -> tuple[Any, Any, int, int]:
+    """Return the consumer and the claim of a delivery, its first offset and the one after its
+    last.
+    """
+    return delivery._consumer, delivery._claim, *delivery._offsets()

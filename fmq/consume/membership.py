@@ -35,6 +35,9 @@ class OwnedQueue(NamedTuple):
     queue: int
 
 
+OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
+
+
 class News(NamedTuple):
     """Queues that a member has lost and gained."""
 

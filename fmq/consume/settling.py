@@ -48,159 +48,159 @@ class Settler:
         burying: Burying,
     ) -> None:
         self._messages = messages
-        self._writer = writer
+        self.writer = writer
         self._check_engine = check
-        self._member = member  # stands for the consumer in its claims, which outlive it
-        self._group = group
-        self._lease_seconds = lease_seconds
-        self._after = after
-        self._burying = burying
-        self._clock = messages.clock
-        self._tries = Tries(writer, group, messages.clock, messages.wake_for)
-        self._draining = Draining(messages.clock)
-        self._closed = False
+        self.entry = member  # stands for the consumer in its claims, which outlive it
+        self.group = group
+        self.lease_seconds = lease_seconds
+        self.after = after
+        self.burying = burying
+        self.clock = messages.clock
+        self.tries = Tries(writer, group, messages.clock, messages.wake_for)
+        self.draining = Draining(messages.clock)
+        self.is_closed = False
         self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
 
-    def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
-        acking = self._acking(claim, first, end)
-        self._writer.commit_queue.run(self._plan_ack, acking, sync)
-        if self._draining.is_on:
-            self._draining.changed()
-        self._after()
+    def ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
+        acking = self.acking(claim, first, end)
+        self.writer.commit_queue.run(self.plan_ack, acking, sync)
+        if self.draining.is_on:
+            self.draining.changed()
+        self.after()
 
-    def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
+    def ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
         """Ack deliveries of this consumer, in one append."""
         held = [(each._claim, *each._offsets()) for each in deliveries]
-        self._writer.commit_queue.run(self._plan_ack_all, self._acking_all(held), sync)
-        self._draining.changed()
-        self._after()
+        self.writer.commit_queue.run(self.plan_ack_all, self.acking_all(held), sync)
+        self.draining.changed()
+        self.after()
 
-    def _acking_all(
+    def acking_all(
         self, held: list[tuple[Claim, int, int]]
     ) -> tuple[list[tuple[Claim, int, int]], Append]:
-        """Return what `_plan_ack_all` takes; raise LeaseLost if a message is there twice."""
-        self._check()
+        """Return what `plan_ack_all` takes; raise LeaseLost if a message is there twice."""
+        self.check()
         if (twice := found_twice(held)) is not None:
             self._refuse(*twice)
-        return held, Append([Acks([self._range(*each) for each in held], 0)])
+        return held, Append([Acks([self.range_of(*each) for each in held], 0)])
 
-    def _plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
+    def plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
         """Plan the ack of several ranges. Under the lock."""
         held, append = what
-        self._writer.release_dropped()
-        self._member.seen = self._clock.monotonic()
+        self.writer.release_dropped()
+        self.entry.seen = self.clock.monotonic()
         for claim, first, end in held:
-            self._check_held(claim, first, end, claim)
-        self._writer.send(append)
+            self.check_held(claim, first, end, claim)
+        self.writer.send(append)
 
-    def _extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
-        self._check()
+    def extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
+        self.check()
 
         def extend() -> None:
-            now = self._clock.monotonic()
-            self._member.seen = now
-            self._check_held(claim, first, end, claim)
+            now = self.clock.monotonic()
+            self.entry.seen = now
+            self.check_held(claim, first, end, claim)
             claim.holds.extend(first, end, now + seconds)
 
-        self._writer.change(extend)
+        self.writer.change(extend)
 
-    def _reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
+    def reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
         """Move a range to the dead letters of the group, in one append with its ack."""
-        self._check()
-        self._check_held(claim, first, end, claim)
-        what = self._group, claim.queue, first, end, reason, self._attempts_of(claim)
+        self.check()
+        self.check_held(claim, first, end, claim)
+        what = self.group, claim.queue, first, end, reason, self._attempts_of(claim)
         try:
-            for at, stop, append in self._burying.appends_of(*what):
+            for at, stop, append in self.burying.appends_of(*what):
                 acking = Acking(claim, at, stop, append)
-                self._writer.commit_queue.run(self._plan_ack, acking, True)
+                self.writer.commit_queue.run(self.plan_ack, acking, True)
         except OffsetGone:
-            self._check_held(claim, first, end, claim)  # its topic was deleted meanwhile
+            self.check_held(claim, first, end, claim)  # its topic was deleted meanwhile
             raise
-        self._draining.changed()
-        self._after()
+        self.draining.changed()
+        self.after()
 
     def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
         return claim.holds.count_of
 
-    def _acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
-        """Return what `_plan_ack` takes."""
+    def acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
+        """Return what `plan_ack` takes."""
         queue = claim.queue
-        acks = Acks((AckRange(self._group, queue.topic, queue.number, first, end),), 0)
+        acks = Acks((AckRange(self.group, queue.topic, queue.number, first, end),), 0)
         acks.extension = extension
         return Acking(claim, first, end, Append([acks]))
 
-    def _plan_ack(self, acking: Acking) -> None:
+    def plan_ack(self, acking: Acking) -> None:
         """Plan an ack. Under the lock."""
         claim, first, end, append = acking
         self._check_engine()
-        if self._closed:
-            self._check()
-        if self._writer.dropped:
-            self._writer.release_dropped()
-        self._member.seen = self._clock.monotonic()
-        self._check_held(claim, first, end, claim)
-        self._writer.send(append)
+        if self.is_closed:
+            self.check()
+        if self.writer.dropped:
+            self.writer.release_dropped()
+        self.entry.seen = self.clock.monotonic()
+        self.check_held(claim, first, end, claim)
+        self.writer.send(append)
 
-    def _range(self, claim: Claim, first: int, end: int) -> AckRange:
-        return AckRange(self._group, claim.queue.topic, claim.queue.number, first, end)
+    def range_of(self, claim: Claim, first: int, end: int) -> AckRange:
+        return AckRange(self.group, claim.queue.topic, claim.queue.number, first, end)
 
-    def _give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
-        self._check()
-        if not self._tries.give_back(claim, first, end, delay, count=count):
+    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
+        self.check()
+        if not self.tries.give_back(claim, first, end, delay, count=count):
             self._refuse(claim, first)
-        self._draining.changed()
+        self.draining.changed()
 
-    def _try_give_back(self, claim: Claim, first: int, end: int) -> None:
+    def try_give_back(self, claim: Claim, first: int, end: int) -> None:
         """Hand out again what `claim` holds of the range: it was not tried."""
 
         def give_back() -> None:
             claim.holds.give_back_held(first, end, claim)
             self._messages.wake_for(claim.queue)
 
-        self._writer.change(give_back)
+        self.writer.change(give_back)
 
-    def _hold_for_transaction(
+    def hold_for_transaction(
         self, claim: Claim, first: int, end: int, keeper: object, holder: object
     ) -> AckRange:
-        self._check()
-        if keeper is not self._writer:
+        self.check()
+        if keeper is not self.writer:
             raise of_another_engine(claim.queue.topic, claim.queue.number, first)
-        self._writer.change(partial(self._transfer, claim, first, end, holder))
-        self._draining.changed()
-        return self._range(claim, first, end)
+        self.writer.change(partial(self._transfer, claim, first, end, holder))
+        self.draining.changed()
+        return self.range_of(claim, first, end)
 
     def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:
         """Pass the range from `claim` to `holder`, without a deadline. Under the lock."""
         if not claim.holds.transfer(first, end, claim, holder):
             self._refuse(claim, first)
 
-    def _check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
+    def check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
         """Raise LeaseLost, for the first message that `holder` does not hold."""
         is_held = claim.holds.is_held_by
         if not is_held(first, end, holder):
             lost = (at for at in range(first, end) if not is_held(at, at + 1, holder))
             self._refuse(claim, next(lost, first))
 
-    def _take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
+    def take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
         """Pass the range from `holder`, which does not ack it, back to `claim`.
 
         If the consumer has closed, redeliver it instead. Under the lock.
         """
-        self._member.seen = self._clock.monotonic()  # its lease begins anew, so it is alive
+        self.entry.seen = self.clock.monotonic()  # its lease begins anew, so it is alive
         holds = claim.holds
         if not holds.is_held_by(first, end, holder):
             return
-        if self._closed:
+        if self.is_closed:
             holds.give_back(first, end)
         else:
-            deadline = self._messages.clock.monotonic() + self._lease_seconds
+            deadline = self._messages.clock.monotonic() + self.lease_seconds
             holds.transfer_back(first, end, claim, deadline)
         self._messages.wake_for(claim.queue)
 
     def _refuse(self, claim: Claim, first: int) -> NoReturn:
-        raise lost(claim.queue.topic, claim.queue.number, first, self._lease_seconds)
+        raise lost(claim.queue.topic, claim.queue.number, first, self.lease_seconds)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         self._check_engine()
-        if self._closed:
+        if self.is_closed:
             raise Closed("the consumer is closed; make another one with engine.consumer(...)")

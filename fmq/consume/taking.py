@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from fmq.message import Message
 
 if TYPE_CHECKING:
-    from fmq.consume.consumer import Consumer
+    from fmq.consume.member import GroupMember
 
 
-def take(consumer: Consumer, limit: int, timeout: float, sync: bool | None) -> list[Message]:
+def take(member: GroupMember, limit: int, timeout: float, sync: bool | None) -> list[Message]:
     """Return up to `limit` messages of one queue, whose ack is durable; none if none comes."""
-    consumer._writer.commit_queue.waits(sync)  # or a TypeError
-    found = consumer._claim(limit, timeout, as_batch=True, in_one_piece=True)
+    member.writer.commit_queue.waits(sync)  # or a TypeError
+    found = member.claim(limit, timeout, as_batch=True, in_one_piece=True)
     if found is None:
         return []
     claim, (batch,) = found
     try:
-        messages = consumer._burying.shown_of(batch) or batch.messages
-        consumer._ack(claim, batch.offset, batch.next, sync)
+        messages = member.burying.shown_of(batch) or batch.messages
+        member.ack(claim, batch.offset, batch.next, sync)
     except BaseException:
         # The program has not seen them. If the ack was written, the engine has failed.
-        consumer._try_give_back(claim, batch.offset, batch.next)
+        member.try_give_back(claim, batch.offset, batch.next)
         raise
     return messages

@@ -13,7 +13,6 @@ from weakref import finalize
 from fmq.allocation.saying import Said
 from fmq.consume.advancing import note_handled
 from fmq.consume.backoff import Retry
-from fmq.consume.consumer import OnChange
 from fmq.consume.delivery import (
     DeliveredRange,
     Deliveries,
@@ -33,7 +32,7 @@ from fmq.consume.handling import (
     run,
 )
 from fmq.consume.lookahead import Lookahead
-from fmq.consume.membership import COUNT, RAISE, OwnedQueue
+from fmq.consume.membership import COUNT, RAISE, OnChange, OwnedQueue
 from fmq.errors import FmqError, LeaseLost
 from fmq.message import Message
 from fmq.remote.link import Link

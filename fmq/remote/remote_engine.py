@@ -18,10 +18,9 @@ from fmq.clock import Clock
 from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
-from fmq.consume.consumer import OnChange
 from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.group import Group
-from fmq.consume.membership import COUNT, RAISE, check_member, check_membership
+from fmq.consume.membership import COUNT, RAISE, OnChange, check_member, check_membership
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
 from fmq.consume.unread import messages_of

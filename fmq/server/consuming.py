@@ -107,8 +107,9 @@ class Consuming:
         member = self.member(asked.handle)
         self._session.commit_own()
         look = partial(member.poll, limit, in_one_piece=in_one_piece)
-        waits, consumer = self._host.waits.of(member.consumer), member.consumer
-        how = partial(waits.listen, consumer), partial(waits.stop, consumer), waits.wake_next
+        in_group = member.in_group
+        waits = self._host.waits.of(in_group)
+        how = partial(waits.listen, in_group), partial(waits.stop, in_group), waits.wake_next
         self._polls.wait(asked, timeout, waits.looking(look), *how, *name)
 
     def _on_ack(self, asked: Frame, ack: AckAsked) -> None:
@@ -141,7 +142,7 @@ class Consuming:
         return found
 
     def _on_drain(self, asked: Frame, said: None) -> None:
-        self.member(asked.handle).consumer._stop_taking()
+        self.member(asked.handle).in_group.stop_taking()
         self._session.answer(asked)
 
     def _on_extend(self, asked: Frame, said: list[Any]) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from fmq.consume.advancing import Advance, Handled, is_worth_it, keep
 from fmq.consume.backoff import check_delay
 from fmq.consume.claim import Claim
-from fmq.consume.consumer import Consumer
+from fmq.consume.consumer import Consumer, leave, member_of
 from fmq.consume.delivery import DeliveredRange
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
@@ -59,6 +59,7 @@ class ServedMember:
 
     def __init__(self, consumer: Consumer, writer: Writer, handed_out: HandedOut) -> None:
         self._consumer = consumer
+        self.in_group = member_of(consumer)
         self._handed_out = handed_out
         self._writer = writer
         self._claims: dict[int, list[Claim]] = {}
@@ -72,23 +73,23 @@ class ServedMember:
 
     def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
         """Return the bytes of claims and their messages; None if there is nothing yet."""
-        if self._consumer._draining.is_on:
+        if self.in_group.draining.is_on:
             return b""
         news = self._news()
         if news is not None:
             return news
-        found = self._consumer._claim_batches(limit, in_one_piece=in_one_piece)
+        found = self.in_group.claim(limit, 0.0, as_batch=True, in_one_piece=in_one_piece)
         if found is None:
             return None
         claim, batches = found
-        counted = self._consumer._count(claim, self._fitting(claim, batches))
+        counted = self.in_group.count(claim, self._fitting(claim, batches))
         return b"".join(self._piece(claim, batch) for batch in counted) or None
 
     def _piece(self, claim: Claim, batch: Batch) -> bytes:
         """Return a claim and its messages as bytes, which the client may ack from now on; b"" if
         they are gone.
         """
-        shown = self._consumer._burying.shown_of(batch)
+        shown = self.in_group.burying.shown_of(batch)
         if shown is not None and not shown:
             return b""  # it is gone
         said = encode_batch(batch, shown)
@@ -99,15 +100,15 @@ class ServedMember:
         """Claim the next message. Return what acks a range with its attempt, or None if there is no
         message yet, or if it is looked for after the ack. Raises LeaseLost.
         """
-        if not is_worth_it(self._consumer):
+        if not is_worth_it(self.in_group):
             return None
         done = Handled(self._claim(number, first, end), first, end)
-        keep(self._consumer, done)
-        found = self._consumer._claim_batches(1, in_one_piece=True)
+        keep(self.in_group, done)
+        found = self.in_group.claim(1, 0.0, as_batch=True, in_one_piece=True)
         if found is None:
             return None
         claim, (batch,) = found
-        one = Advance(self._consumer, done, claim, [(batch.offset, batch.next)])
+        one = Advance(self.in_group, done, claim, [(batch.offset, batch.next)])
         return ServedAdvance(self, one, claim, batch)
 
     def _fitting(self, claim: Claim, batches: list[Batch]) -> list[Batch]:
@@ -121,43 +122,38 @@ class ServedMember:
                 end = batch.next
                 room -= sum(map(len, batch.bodies))
             if end < whole.next:
-                self._consumer._try_give_back(claim, end, whole.next)
+                self.in_group.try_give_back(claim, end, whole.next)
         return found
 
     def _news(self) -> bytes | None:
         """Return the queues that were lost and gained, if the client is to be told of some."""
-        news = self._consumer._take_news()
+        news = self.in_group.take_news()
         if news is None:
             return None
         return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
-
-    @property
-    def consumer(self) -> Consumer:
-        """The engine's consumer."""
-        return self._consumer
 
     def take(self, limit: int) -> bytes | tuple[Claim, Batch] | None:
         """Claim messages of one queue that one answer can hold; return news instead, if any."""
         news = self._news()
         if news is not None:
             return news
-        found = self._consumer._claim_batches(limit, in_one_piece=True)
+        found = self.in_group.claim(limit, 0.0, as_batch=True, in_one_piece=True)
         if found is None:
             return None
         claim, (whole,) = found
         batch = fitting(whole)
         if batch.next < whole.next:
-            self._consumer._try_give_back(claim, batch.next, whole.next)
+            self.in_group.try_give_back(claim, batch.next, whole.next)
         return claim, batch
 
     def give_back(self, claim: Claim, batch: Batch) -> None:
         """Give back what no client has seen."""
-        self._consumer._try_give_back(claim, batch.offset, batch.next)
+        self.in_group.try_give_back(claim, batch.offset, batch.next)
 
     def plan_take(self, claim: Claim, batch: Batch, extension: bytes) -> Callable[[], None]:
         """Return the plan of the ack of a batch that was taken, with this extension."""
-        acking = self._consumer._acking(claim, batch.offset, batch.next, extension)
-        return partial(self._consumer._plan_ack, acking)
+        acking = self.in_group.acking(claim, batch.offset, batch.next, extension)
+        return partial(self.in_group.plan_ack, acking)
 
     def _number_of(self, claim: Claim, end: int) -> int:
         """Return a number by which the client names what it is handed, up to the offset `end`."""
@@ -170,7 +166,7 @@ class ServedMember:
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
         """Claim what the client says that it has, if no other member has it now."""
-        claims = self._consumer._claim_again(check_taken(topic), queue, first, end)
+        claims = self.in_group.claim_again(check_taken(topic), queue, first, end)
         self._handed_out.note(
             (self.group, topic, queue), max((each.end for each in claims), default=0)
         )
@@ -223,26 +219,26 @@ class ServedMember:
     def plan_ack(self, number: int, first: int, end: int) -> Callable[[], None]:
         """Return the plan of an ack; raise LeaseLost."""
         claim = self._claim(number, first, end)
-        return partial(self._consumer._plan_ack, self._consumer._acking(claim, first, end))
+        return partial(self.in_group.plan_ack, self.in_group.acking(claim, first, end))
 
     def plan_ack_all(self, ranges: list[tuple[int, int, int]]) -> Callable[[], None]:
         """Return the plan of an ack of ranges, by number, first and end; raise LeaseLost."""
         held = [(self._claim(*each), *each[1:]) for each in ranges]
-        return partial(self._consumer._plan_ack_all, self._consumer._acking_all(held))
+        return partial(self.in_group.plan_ack_all, self.in_group.acking_all(held))
 
     def reject(self, number: int, first: int, end: int, reason: str) -> None:
         """Move messages to the dead letters of the group; raise LeaseLost."""
-        self._consumer._reject(self._claim(number, first, end), first, end, reason)
+        self.in_group.reject(self._claim(number, first, end), first, end, reason)
 
     def release(self, number: int, first: int, end: int, delay: float, *, count: bool) -> None:
         """Give messages back; raise LeaseLost."""
         claim = self._claim(number, first, end)
-        self._consumer._give_back(claim, first, end, check_delay(delay), count=count)
+        self.in_group.give_back(claim, first, end, check_delay(delay), count=count)
 
     def extend(self, number: int, first: int, end: int, seconds: float) -> None:
         """Let a lease end so many seconds from now; raise LeaseLost."""
         claim = self._claim(number, first, end)
-        self._consumer._extend(claim, first, end, check_seconds("seconds", seconds))
+        self.in_group.extend(claim, first, end, check_seconds("seconds", seconds))
 
     def leave(self, *, counts: bool = True, is_lost: bool = False) -> None:
         """Give everything back: the client has left, or its connection has ended. Without
@@ -250,9 +246,9 @@ class ServedMember:
         """
         self._claims.clear()
         if is_lost:
-            self._consumer._left = lambda: None  # it may come back
+            self.in_group.on_left = lambda: None  # it may come back
         with suppress(FmqError):  # the engine has closed, and holds nothing
-            self._consumer._close(counts=counts)
+            leave(self._consumer, counts=counts)
             for number, first, end in [*self._held]:
                 self.end_hold(number, first, end)
 

@@ -83,4 +83,4 @@ class Taking:
 
 
 def _give_back(member: ServedMember, claim: Claim, batch: Batch) -> None:
-    member.consumer._try_give_back(claim, batch.offset, batch.next)
+    member.give_back(claim, batch)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fmq.store.commit_queue import CommitQueue
 
 if TYPE_CHECKING:
+    from fmq.consume.member import GroupMember
     from fmq.consume.membership import Member
     from fmq.server.host import Loop, Timer
 
@@ -44,29 +45,29 @@ class GroupWaits:
         self._commit_queue = commit_queue
         self._monotonic = monotonic
         self._compete = compete
-        self._waiting: dict[Notify, Any] = {}  # callback -> consumer; the first is next
+        self._waiting: dict[Notify, GroupMember] = {}  # by callback; the first is next
         self._stirred: set[Member] = set()  # whose polls have something to look for
-        self._listens: Any = None  # the consumer by which it listens
+        self._listens: GroupMember | None = None  # by which it listens
         self._timer: Timer | None = None
 
-    def listen(self, consumer: Any, notify: Notify) -> float:
+    def listen(self, member: GroupMember, notify: Notify) -> float:
         """Have `notify` called when its poll is to look. Return when it looks anyway."""
-        member = consumer._member
+        entry = member.entry
         with self._commit_queue.lock:
-            member.waiting.add(notify)  # so that the group sees that its member lives
+            entry.waiting.add(notify)  # so that the group sees that its member lives
             if not self._compete:
-                member.on_stir = self._stirred.add
-        self._waiting[notify] = consumer
+                entry.on_stir = self._stirred.add
+        self._waiting[notify] = member
         if self._listens is None:
-            self._begin(consumer)
-        return inf if self._compete else float(consumer._looks_anyway_at())
+            self._begin(member)
+        return inf if self._compete else member.looks_anyway_at()
 
-    def stop(self, consumer: Any, notify: Notify) -> None:
+    def stop(self, member: GroupMember, notify: Notify) -> None:
         """Do not call `notify` any more."""
         with self._commit_queue.lock:
-            consumer._member.end_wait(notify, self._monotonic())
+            member.entry.end_wait(notify, self._monotonic())
         self._waiting.pop(notify, None)
-        if consumer is self._listens or not self._waiting:
+        if member is self._listens or not self._waiting:
             self._end()
             for other in self._waiting.values():
                 self._begin(other)
@@ -108,7 +109,7 @@ class GroupWaits:
             return
         first = next(iter(self._waiting.values()))
         self._begin(first)  # before the look, as the next message may come meanwhile
-        woken: list[Any] = [*self._waiting] if first._all_may_find() else []
+        woken: list[Any] = [*self._waiting] if first.all_may_find() else []
         while self._stirred:
             woken += self._stirred.pop().waiting
         for notify in woken:
@@ -117,17 +118,17 @@ class GroupWaits:
         if first is self._listens and not self._waiting:
             self._end()
 
-    def _begin(self, consumer: Any) -> None:
-        self._listens = consumer
-        until = consumer._listen_for(self._fired)
+    def _begin(self, member: GroupMember) -> None:
+        self._listens = member
+        until = member.listen(self._fired)
         if self._compete:
             later = max(until - self._monotonic(), 0.0)
             self._timer = self._loop.call_later(min(later, DAY), self._wake)
 
     def _end(self) -> None:
-        consumer, self._listens = self._listens, None
-        if consumer is not None:
-            consumer._stop_listening(self._fired)
+        member, self._listens = self._listens, None
+        if member is not None:
+            member.stop_listening(self._fired)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -157,10 +158,10 @@ class Waits:
         self._what = loop, commit_queue, monotonic
         self._of: dict[tuple[str, tuple[str, ...], bool], GroupWaits] = {}
 
-    def of(self, consumer: Any) -> GroupWaits:
-        """Return the polls that wait for the same messages as `consumer`."""
-        compete = consumer._member.strategy is None
-        key = consumer._group, consumer._topics, compete
+    def of(self, member: GroupMember) -> GroupWaits:
+        """Return the polls that wait for the same messages as `member`."""
+        compete = member.entry.strategy is None
+        key = member.group, member.topics, compete
         waits = self._of.get(key)
         if waits is None:
             waits = self._of[key] = GroupWaits(*self._what, compete=compete)

@@ -9,6 +9,7 @@ import pytest
 
 import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
+from fmq.consume.member import GroupMember
 from fmq.consume.membership import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
@@ -374,7 +375,7 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
 
         messages = MessagesWithEvent(parts.messages, drop)
         parts.group_changes.join("g", ("t",))
-        with Consumer(
+        member = GroupMember(
             messages,  # type: ignore[arg-type]
             parts.groups,
             parts.writer,
@@ -384,7 +385,8 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
             30.0,
             lambda: None,
             parts.burying,
-        ) as consumer:
+        )
+        with Consumer(member) as consumer:
             got = seen(consumer.poll(limit=1))
             (info,) = engine.queues("t")
             assert info.first > 1

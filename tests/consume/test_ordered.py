@@ -15,6 +15,7 @@ import fmq
 from fmq import Engine, filters
 from fmq.consume import consumer as consumers
 from fmq.consume import sieve
+from fmq.consume.member import GroupMember
 from fmq.consume.sieve import Sieve
 from fmq.errors import LeaseLost, StrategyDiffers
 from tests.interrupts import in_thread
@@ -107,9 +108,7 @@ def test_a_skip_before_an_attempt_is_counted_strands_no_message() -> None:
     """It takes a part of what the poll has claimed, and the poll gives back the rest at once, not
     when its lease ends.
     """
-    for lines in at_each_line(
-        lambda at: Lines(consumers, at, function=fmq.Consumer._count.__code__)
-    ):
+    for lines in at_each_line(lambda at: Lines(consumers, at, function=GroupMember.count.__code__)):
         with opened(CrashDisk()) as engine, joined(engine) as consumer:
             send(engine, "a", "b", "c")
             group = engine.group("g")

@@ -11,6 +11,7 @@ import pytest
 
 import fmq
 from fmq import Delivery, Engine, Retry
+from fmq.consume.consumer import member_of
 from fmq.testing import FakeClock
 from tests.interrupts import in_thread
 
@@ -51,7 +52,7 @@ def test_run_acks_on_return_and_tries_again_on_an_error(engine: Engine, clock: F
     with engine.consumer("t", group="g", retry=Retry(3, backoff=[0, 5])) as consumer:
         thread = Thread(target=consumer.run, args=(handle,), kwargs={"workers": 2})
         thread.start()
-        clock.until(lambda: len(tried) == 5 and not consumer._in_hand()[0])
+        clock.until(lambda: len(tried) == 5 and not member_of(consumer).in_hand()[0])
         clock.advance(5)
         clock.until(lambda: engine.dead_letters("g").count() == 1)
         assert consumer.drain(timeout=1)

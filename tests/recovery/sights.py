@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fmq import Engine
+from fmq.consume.consumer import member_of
 from fmq.disk import Disk
 from fmq.errors import UnknownTransaction
 from tests.small import CrashDisk, fill, opened
@@ -77,7 +78,7 @@ def consumable(engine: Engine) -> list[tuple[int, int]]:
     with engine.consumer("t", group="g", lease_seconds=1e6) as consumer:
         found: list[Any] = []
         # Not a poll, which would write that it tries them.
-        while claimed := consumer._claim(100, 600.0):
+        while claimed := member_of(consumer).claim(100, 600.0):
             _, pieces = claimed
             found += [(each.queue, each.offset) for piece in pieces for each in piece]
     return sorted(found)
