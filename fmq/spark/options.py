@@ -71,7 +71,7 @@ QUEUE_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of one read."""
+    """The checked options of one read."""
 
     paths: tuple[str, ...]
     view: str = "messages"
@@ -86,7 +86,7 @@ class ReadOptions:
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
-    """The options as Spark hands them over, names in any case; BadOption."""
+    """Return the options that Spark passes, whose names may be in any case. Raises BadOption."""
     by_name = {name.lower(): name for name in KNOWN}
     values: dict[str, str] = {}
     for name, value in given.items():
@@ -113,7 +113,9 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _wanted(values: Mapping[str, str], view: str) -> Selection:
-    """Return which rows the options choose; BadOption for one that `view` cannot compare."""
+    """Return which rows the options choose. Raises BadOption for a column that `view` cannot
+    compare.
+    """
     for name in values:
         column = _column(name)
         if column in COMPARED["messages"] and column not in COMPARED[view]:
@@ -136,7 +138,9 @@ def _wanted(values: Mapping[str, str], view: str) -> Selection:
 
 
 def _column(option: str) -> str:
-    """Return the column that `option` bounds; its own name if it bounds none."""
+    """Return the column that `option` bounds, such as `offset` for `offsetFrom`; the option's own
+    name if it bounds none.
+    """
     for bound in BOUNDS:
         option = option.removesuffix(bound)
     return option
@@ -148,7 +152,7 @@ def _between(
     number: Callable[[str, str], int],
     everything: Range = EVERYTHING.offset,
 ) -> Range:
-    """Return the range that `From` begins and `Before` ends, without its end."""
+    """Return the range from the option `...From` up to, not including, the option `...Before`."""
     low, high = (
         number(name, values[name]) if (name := f"{column}{bound}") in values else None
         for bound in BOUNDS
@@ -205,7 +209,7 @@ def _number(values: Mapping[str, str], name: str) -> int | None:
 
 
 def _whole(name: str, given: str, least: int, most: int) -> int:
-    """Return the whole number `given`, of those from `least` to `most`; BadOption."""
+    """Return `given` as a whole number from `least` to `most`. Raises BadOption."""
     text = given.strip()
     if not text.isdecimal() or not least <= int(text) <= most:
         limit = "" if most == LAST else f" to {most}"

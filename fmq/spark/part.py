@@ -1,4 +1,4 @@
-"""What one task of Spark's reads."""
+"""The part of a read that one Spark task does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fmq.table.split import Split
 
 
 class SparkPart(InputPartition):
-    """One split, or the rows of a journal that no split holds."""
+    """One split, or the rows of a journal that belong to no split."""
 
     def __init__(self, split: Split, rows: tuple[Row, ...] | None = None) -> None:
         super().__init__(None)

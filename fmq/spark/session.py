@@ -1,4 +1,4 @@
-"""A Spark session on this machine that knows fmq, with this Python."""
+"""A local Spark session that knows fmq, with this Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def session(name: str = "fmq", master: str | None = None, **settings: str) -> SparkSession:
-    """Return the session that runs already, or a new one with `settings`. Raises NoJava.
+    """Return the running session, or a new one with `settings`. Raises NoJava.
 
     The dots in a setting's name are written as two underscores: `spark__ui__enabled="false"`.
     `master` is where it runs: `spark-submit` or a configuration of Spark's tells, and else it is
@@ -28,13 +28,13 @@ def session(name: str = "fmq", master: str | None = None, **settings: str) -> Sp
 
     if SparkSession.getActiveSession() is None:
         require_java()
-        # And they would not know a checkout that the caller has put in its own path.
+        # Executors would not find a checkout that only this process has in its path.
         settings = {"spark__executorEnv__PYTHONPATH": ROOT} | settings
-    # Workers would take the first python3 in PATH, which need not know fmq.
+    # Workers would take the first python3 in PATH, which may not have fmq.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is None and CONFIGURED.isdisjoint(os.environ):
-        # A task is two processes, Java and Python, and mostly one waits for the other.
+        # A task is two processes, Java and Python, and mostly one of them waits for the other.
         master = f"local[{2 * (os.cpu_count() or 1)}]"
     if master is not None:
         builder = builder.master(master)

@@ -1,4 +1,4 @@
-"""What Spark is told of fmq: `spark.dataSource.register(fmq.spark.DataSource)`.
+"""The data source that Spark registers: `spark.dataSource.register(fmq.spark.DataSource)`.
 
 Spark pickles it and makes its readers in processes of its own: one that plans, on the driver's
 machine, and those that read. So nothing here is kept but options.
@@ -44,7 +44,7 @@ class DataSource(SparkDataSource):
 
 
 class SplitReader(DataSourceReader):
-    """Plan a read on the driver, and do a part of it on an executor.
+    """Plans a read on the driver, and reads a part of it on an executor.
 
     It takes no filters from Spark: Spark keeps those of one query with the DataFrame, and hands
     the rows that they leave to the next query, too. The reader's options choose rows instead.
@@ -56,7 +56,8 @@ class SplitReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options, found = self._options, list[InputPartition]()
-        arrow_schema(options.view, self._schema)  # refused here, before anything runs
+        # a wrong schema is refused here, before anything runs
+        arrow_schema(options.view, self._schema)
         undecided = options.view == "transactions"
         seen = see_all(options.paths, permissive=options.permissive, undecided=undecided)
         for journal in seen:
@@ -70,7 +71,7 @@ class SplitReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SparkPart):
-            return iter(())  # Spark's own, when there is nothing to read
+            return iter(())  # Spark passes a partition of its own when there is nothing to read
         spare_collections()
         schema = arrow_schema(self._options.view, self._schema)
         if partition.rows is not None:
@@ -86,5 +87,5 @@ class SplitReader(DataSourceReader):
 
 
 def register(spark: Any) -> None:
-    """Have `spark` know the format "fmq"."""
+    """Register the format "fmq" with `spark`."""
     spark.dataSource.register(DataSource)

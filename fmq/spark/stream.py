@@ -1,4 +1,4 @@
-"""`spark.readStream.format("fmq")`: what Spark asks of a stream, batch by batch.
+"""`spark.readStream.format("fmq")`: answers what Spark asks of a stream, batch by batch.
 
 An offset is how far each journal was read, by its store, so a directory may be moved, and one
 that appears later joins. Between two calls nothing is held but what the last look found.
@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches on the driver, and reads a part of one on an executor."""
+    """Plans the batches of a stream on the driver, and reads a part of one on an executor."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -47,7 +47,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Snapshot] = {}
         self._targets: dict[str, int] | None = None
         self._turn = 0
-        self._skipped: dict[str, int] = {}  # noticed after the offset was told, by store
+        # Bytes by store: a gap that was noticed after Spark was given the offset.
+        self._skipped: dict[str, int] = {}
 
     # --- how far ----------------------------------------------------------------------------
 
@@ -61,7 +62,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # What Spark asks first, and refused here: an error of __init__ it buries under its own.
+        # Check the options here, at Spark's first question: it would hide an error of __init__ in
+        # its own.
         options = self._options
         arrow_schema(options.view, self._schema)
         if options.view == "damage":
@@ -81,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         points, room = as_points(start), self._room(limit)
         stores = list(self._look())
-        # Who comes first may take all the room, so each does in turn.
+        # The first store may take all the room, so each store gets a turn at being first.
         self._turn += 1
         first = self._turn % max(1, len(stores))
         for store in stores[first:] + stores[:first]:
@@ -91,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if store in points:
                 points[store] = self._advanced(store, points[store], stop, room)
             elif stop:
-                # Its rows come with the next batch, which then knows where to begin.
+                # The rows of a new store come with the next batch, which then knows where to begin.
                 points[store] = beginning(self._seen[store])
         return as_offset(points)
 
@@ -100,18 +102,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offset({store: ReadPoint(journal.visible_to) for store, journal in seen.items()})
 
     def _look(self) -> dict[str, Snapshot]:
-        """The journals as they are now, by store."""
+        """Return the journals as they are now, by store."""
         options = self._options
         seen = see_all(options.paths, permissive=options.permissive, waiting=True)
         self._seen = {journal.store.hex(): journal for journal in seen}
         return self._seen
 
     def _visible_to(self, store: str) -> int:
-        """Return how far a journal can be read; 0 if it is gone."""
+        """Return the position up to which the store's journal can be read; 0 if the journal is
+        gone.
+        """
         return self._seen[store].visible_to if store in self._seen else 0
 
     def _room(self, limit: ReadLimit) -> BatchRoom:
-        """Return what a batch may take, by Spark's limit and by the option."""
+        """Return how much a batch may take, by Spark's limit and by the option."""
         match limit:
             case ReadMaxRows(max_rows=messages):
                 return BatchRoom(messages, self._options.bytes_max)
@@ -120,9 +124,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BatchRoom()
 
     def _advanced(self, store: str, point: ReadPoint, stop: int, room: BatchRoom) -> ReadPoint:
-        """Return how far a batch goes in one journal from `point` on, at `stop` at the latest."""
+        """Return how far a batch goes in one journal from `point` on, at most to `stop`."""
         if missed := self._skipped.pop(store, 0):
-            # By itself, as what an offset counts beside going on is the gap at its front.
+            # Count this gap in a batch without rows: an offset with rows counts only a gap at its
+            # front.
             return point._replace(skipped_bytes=point.skipped_bytes + missed)
         for _ in range(ATTEMPTS):
             journal = self._seen.get(store)
@@ -136,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except Outrun:
                 raise
             except Overtaken:
-                self._look()  # dropped a moment ago, and now it can be told what that was
+                self._look()  # look again, to learn which part was just dropped
             else:
                 return found._replace(position=end)
         return point
@@ -173,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"more, and its journal from position {begin.position} up to {end.position} was "
                 "still to be read. Nothing of it was; put the directory back and start again."
             )
-        # The gap that the offset tells of lies at the front.
+        # The gap that the offset counts lies at its front.
         told = begin.position + end.skipped_bytes - begin.skipped_bytes
         found = self._behind_gap(journal, ReadPoint(told), end.position)
         if found.skipped_bytes:
@@ -189,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SparkPart):
-            return  # Spark's own, when there is nothing to read
+            return  # Spark passes a partition of its own when there is nothing to read
         spare_collections()
         options = self._options
         schema = arrow_schema(options.view, self._schema)
@@ -214,12 +219,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def beginning(journal: Snapshot) -> ReadPoint:
-    """Before all that is there."""
+    """Return the point before everything in `journal`."""
     return ReadPoint(journal.first)
 
 
 def as_offset(points: Points) -> Offset:
-    """The JSON of a checkpoint: equal points give equal text."""
+    """Return the offset as JSON for Spark's checkpoint. Equal points give equal text."""
     return {store: points[store]._asdict() for store in sorted(points)}
 
 

@@ -1,4 +1,6 @@
-"""The columns of a view as Spark types, and back from what a user's `.schema(...)` names."""
+"""Converts the columns of a view to Spark's types, and the columns of a user's `.schema(...)`
+back.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ NEVER_NULL = {
 
 
 def spark_schema(schema: pa.Schema, view: str | None = None) -> StructType:
-    """Return the columns of `schema` as Spark's types, with the comments of `view`."""
+    """Return the columns of `schema` in Spark's types, with the comments of `view`."""
     made: StructType = from_arrow_schema(schema)
     for field in made:
         field.nullable = field.name not in NEVER_NULL.get(view or "", ())
@@ -24,7 +26,9 @@ def spark_schema(schema: pa.Schema, view: str | None = None) -> StructType:
 
 
 def arrow_schema(view: str, asked: StructType) -> pa.Schema:
-    """The schema for the columns that are asked for, as Spark wants it; BadOption."""
+    """Return the schema for the columns that `asked` names, with the types that Spark needs. Raises
+    BadOption.
+    """
     ours = spark_schema(schema_of(view, asked.fieldNames(), fleet=False))
     for mine, theirs in zip(ours, asked, strict=True):
         if mine.dataType != theirs.dataType:

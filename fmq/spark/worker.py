@@ -1,4 +1,4 @@
-"""What a process of Spark's that reads does before its first task."""
+"""Prepares a Spark process that reads, before its first task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def spare_collections() -> None:
-    """Take what is imported out of the collector's sight.
+    """Move imported objects out of the garbage collector's sight.
 
     Spark has each process collect all garbage after each task, which looks at every object of
     PySpark, pandas and Arrow: half of the time that a task takes to read a segment.
