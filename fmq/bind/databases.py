@@ -78,7 +78,7 @@ class Databases:
         self._engine = engine
         self._clock = clock
         self._background = background
-        self._all: dict[str, ProducerDatabase] = {}  # by producer
+        self._all: dict[str, ProducerDatabase] = {}  # the database of each producer
         self._thread: threading.Thread | None = None
         self._purging = threading.Lock()
         self._wake = threading.Lock()

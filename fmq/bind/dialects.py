@@ -130,7 +130,8 @@ class Dialect:
 
     ddl: str  # the key of the table's statement in marker.DDL
     statements: Statements
-    setup: tuple[str, ...]  # for a checker's connection: short waits for locks, and durable commits
+    # statements for a checker's connection: short waits for locks, and durable commits
+    setup: tuple[str, ...]
     begin: Callable[
         [Execute, str], Beginning
     ]  # the second argument is the name of the database, for errors

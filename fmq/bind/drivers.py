@@ -96,7 +96,7 @@ def module_with_engines(connection: Any) -> Any:
 class _Class(NamedTuple):
     """The names of a connection's class, known without importing any driver."""
 
-    names: frozenset[str]  # of the class and its bases, each after its package
+    names: frozenset[str]  # names of the class and of its bases, each after its package
     packages: frozenset[str]
     is_async: bool
 

@@ -16,7 +16,7 @@ from fmq.store.segment import Segment
 from fmq.tx.message_ids import MessageIds
 from fmq.tx.writer import Writer
 
-NAME_BYTES = 256  # of a topic's name, at most
+NAME_BYTES = 256  # the largest size of a topic's name
 
 
 class IdCarrier:
@@ -46,7 +46,9 @@ class IdCarrier:
         return [IdsKept(table_of(0, rows).encode(), 0)] if rows else []
 
     def is_current(self) -> bool:
-        """Return whether no topic was deleted since the last call of `records`. Under the lock."""
+        """Return whether no topic was deleted since the last call of `records`. The caller holds
+        the lock.
+        """
         return self._deleted == self._writer.ledger.deleted
 
     def _rows(self, segments: list[Segment]) -> list[TakenId]:

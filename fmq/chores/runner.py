@@ -197,7 +197,7 @@ class Chores:
         try:
             self.round()
         except Nested:
-            return True  # this call is a signal handler's, inside of another call
+            return True  # the call comes from a signal handler inside of another call
         except (EngineFailed, Closed):
             return False
         except BaseException as error:

@@ -40,7 +40,7 @@ class Column:
     title: str
     right: bool = False
     style: str = ""
-    folds: bool = False  # for this and the next two, see widths.py
+    folds: bool = False  # widths.py explains this field and the next two
     copied: bool = False
     optional: bool = False
     show: Callable[[Any], str] = plain
@@ -65,7 +65,7 @@ class Output(Protocol):
         title: str = "",
         empty: str = "",
     ) -> int:
-        """Print a line for each row, as they come, or `empty` if there is none. Return the number
+        """Print a line for each row, as they come; print `empty` if no row comes. Return the number
         of rows.
         """
 

@@ -217,7 +217,7 @@ class FmqStorage(BaseStorage):
         return _or_empty(self._values.get(_text(key)))
 
     def peek_many(self, keys: list[Any]) -> dict[Any, bytes]:
-        """Return the values of those keys that have one."""
+        """Return the values of all `keys` that have one."""
         by_text = {_text(key): key for key in keys}
         return {by_text[text]: value for text, value in self._values.get_many(by_text).items()}
 

@@ -92,7 +92,7 @@ class FmqChannel(virtual.Channel):
         super().__init__(connection, **named)
         self._engine: Handle = connection.engine
         self._ready: set[str] = set()  # queues whose topic and group exist
-        self._held: dict[str, Delivery] = {}  # by delivery tag
+        self._held: dict[str, Delivery] = {}  # unsettled messages, by delivery tag
         self._next: deque[Delivery] = deque()  # polled from fmq, and not yet handed out
         self._no_ack: set[str] = set()
         self._joined: tuple[tuple[str, ...], Consumer | RemoteConsumer] | None = None

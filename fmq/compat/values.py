@@ -91,7 +91,7 @@ class Values:
         return None if found is None else found[1]
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return the values of those keys that have one."""
+        """Return the values of all `keys` that have one."""
         names = {self._name(key): key for key in keys}
         marks = self._engine.marks(*names)
         found = {names[name]: self._read(mark) for name, mark in marks.items()}

@@ -38,7 +38,7 @@ class Checkers:
         self._clock = clock
         self._count = threads
         self._checkers: dict[str, Checker] = {}
-        self._bound: dict[str, BoundDatabase] = {}  # by producer
+        self._bound: dict[str, BoundDatabase] = {}  # the database of each bound producer
         self._loops: list[CheckLoop] = []
         self._threads: list[threading.Thread] = []
         self.lock = threading.Lock()

@@ -137,8 +137,8 @@ class Schedule:
         self._seed = seed
         # Transactions that are not in the heaps yet, each with its due time, by number.
         self._new: dict[int, tuple[Entry, float]] = {}
-        self._open: dict[int, OpenQuestion] = {}  # by the number of the transaction
-        self._heaps: dict[Key, QuestionHeap] = {}  # each has at least one member
+        self._open: dict[int, OpenQuestion] = {}  # the open questions, by number of the transaction
+        self._heaps: dict[Key, QuestionHeap] = {}  # the heap of each key that has questions
         self._by_topic = False  # whether there are heaps by topic
         self._numbers = count()
         # Whether the last `take` met a question whose decision is being written.

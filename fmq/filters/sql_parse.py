@@ -37,7 +37,7 @@ from fmq.filters.sql_tree import (
 
 # How deep brackets and the tree may nest. This bounds the recursion of parsing and matching.
 NESTING_MAX = 64
-INTEGER_MAX = 2**63 - 1  # of a number in the text, as in Java
+INTEGER_MAX = 2**63 - 1  # the largest number in a text, as in Java
 CONSTANTS = {"true": True, "false": False, "null": None}
 ORDERS = (">", ">=", "<", "<=")
 PARTS = ("contains", "startswith", "endswith")

@@ -92,7 +92,7 @@ def _remote_kind(path: str) -> str | None:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             return remote_kind(os.path.realpath(path), mounts.read())
     except OSError:
-        return None  # this kernel has no such list, so no file system is refused
+        return None  # the kernel has no such list, so no file system is refused
 
 
 def absolute(path: str) -> str:

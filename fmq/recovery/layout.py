@@ -31,12 +31,12 @@ SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # the socket on which the engine pr
 STARTING = "STARTING"  # locked while a client starts the engine process
 SERVER_LOG = "SERVER.log"  # the log of the engine process
 HANDED_OUT = "HANDED_OUT"  # the messages that clients of the engine process hold
-HANDED_OUT_NEW = HANDED_OUT + ".new"  # its name while it is written
+HANDED_OUT_NEW = HANDED_OUT + ".new"  # the name of HANDED_OUT while it is written
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
 FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
 # All names that may exist before the first segment does. PAGE says nothing of a journal without its
 # engine, so it is no sign that there was one.
-PAGE_NEW = PAGE + ".new"  # its name while it is written
+PAGE_NEW = PAGE + ".new"  # the name of PAGE while it is written
 BEFORE_THE_FIRST = {LOCK, PAGE, PAGE_NEW, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
 

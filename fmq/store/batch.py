@@ -110,7 +110,7 @@ class Batch:
 
     @property
     def queue(self) -> int:
-        """The number of their queue."""
+        """The number of the queue of the messages."""
         return self._queue
 
     @property

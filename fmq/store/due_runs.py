@@ -94,7 +94,7 @@ class DueRun:
         self.count = count
         self.lowest = lowest  # no entry has a position below this
         self.at = at
-        self.name = ""  # of its file; "": it has no file yet
+        self.name = ""  # the name of its file; "" while it has none
         self.crc = 0  # the checksum of its file
         self.head: bytes | None = None
         self._data: bytes | None = None

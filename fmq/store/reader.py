@@ -27,7 +27,7 @@ from fmq.store.segment import segment_name
 from fmq.store.window import PUBLISHED, REFERRED, UNREADABLE, Window, refused
 
 RECORD_READ_BYTES = 4096
-DENSE_BYTES = 8192  # of a record; to reach the next head, larger ones are skipped and not read
+DENSE_BYTES = 8192  # the largest record that is read through to reach the next head
 
 
 class Entries(NamedTuple):

@@ -51,7 +51,7 @@ FORMAT = 2
 MAGIC = b"fmq\x02"
 MAGIC_1 = b"fmq\x01"
 MAGICS = frozenset((MAGIC, MAGIC_1))
-NAME = MAGIC[:3]  # the same in all versions
+NAME = MAGIC[:3]  # the first bytes, which all versions share
 assert MAGIC[3] == FORMAT
 ALIGNMENT = 8
 

@@ -238,7 +238,7 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
         file.sync()
         directory.rename(unproven, name)
     except OSError:
-        with contextlib.suppress(OSError):  # else the next engine removes the file
+        with contextlib.suppress(OSError):  # the next engine removes a file that this one cannot
             directory.remove(unproven)
         raise
     finally:

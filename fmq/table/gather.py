@@ -277,7 +277,7 @@ IN_EXTENSION = EXTRAS | {"delayed"}
 
 
 def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:
-    """Return the text for each number. Arrow's `take` does the same, but its import takes half a
+    """Return the text for each number. Arrow's `take` could do it, but its import takes half a
     second.
     """
     encoded = [b"" if text is None else text.encode() for text in texts]

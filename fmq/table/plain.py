@@ -24,7 +24,7 @@ from fmq.table.gather import ROWS
 from fmq.table.windows import Piece
 
 NOT_PLAIN = COMPRESSED | LENGTHS | KEYS | TAGS | HEADERS
-STRETCH_MIN = 16  # for fewer records a table costs more than it saves
+STRETCH_MIN = 16  # a table of fewer records would cost more than it saves
 VIEW_BYTES = 4 << 10
 MAGIC_NUMBERS = [int.from_bytes(magic, "little") for magic in MAGICS]
 HEAD = np.dtype(

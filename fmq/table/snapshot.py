@@ -152,7 +152,7 @@ def _begins_append(file: File, base: int, place: int, seed: int) -> bool:
     try:
         record = decode(file.read(place, HEAD_BYTES), 0, base + place, seed, bodies=False)
     except (BadRecord, Misplaced, Newer):
-        return False  # its head may be longer than was read, so take another record
+        return False  # the head may be longer than the bytes read, so take another record
     return bool(record.flags & FIRST)
 
 

@@ -15,8 +15,8 @@ from fmq.clock import Waitable
 
 START_US = 1_767_225_600_000_000  # the beginning of 2026
 TICK_SECONDS = 0.000_001
-LOOK_AGAIN_SECONDS = 0.0005  # of real time; how soon another thread notices that time moved
-PATIENCE_SECONDS = 20.0  # of real time; only a failing test waits so long
+LOOK_AGAIN_SECONDS = 0.0005  # real seconds until another thread notices that time moved
+PATIENCE_SECONDS = 20.0  # real seconds; only a failing test waits so long
 
 
 class FakeClock:

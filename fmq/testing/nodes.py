@@ -40,7 +40,7 @@ class Inode:
 
     def __init__(self, number: int, seen: Image, durable: Image) -> None:
         self.number = number
-        self.path = ""  # for messages: the name by which it was last opened or renamed
+        self.path = ""  # the name by which it was last opened or renamed, for messages
         self.seen = seen  # what a read returns, as from the page cache
         self.durable = durable
         self.changes = NO_CHANGES  # pending changes; the first one is not durable

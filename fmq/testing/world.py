@@ -15,7 +15,7 @@ from fmq.disk import Directory
 from fmq.testing.crash_disk import CrashDisk
 from fmq.testing.fake_clock import FakeClock
 
-Files = dict[str, bytes | None]  # by path below the directory; None: a directory
+Files = dict[str, bytes | None]  # contents by path below the directory; None stands for a directory
 
 
 class World:

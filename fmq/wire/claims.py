@@ -9,7 +9,7 @@ from fmq.store.record import utf8
 from fmq.tx.dead_letters import check_taken
 
 CLAIM = Struct("<I")
-PIECE = Struct("<III")  # of each piece of a poll's answer: claim, attempt, size of its batch
+PIECE = Struct("<III")  # heads each piece of a poll's answer: claim, attempt, size of the batch
 # This number stands for no claim: the queues that the member has lost and gained follow.
 NEWS = 0xFFFF_FFFF
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
@@ -20,7 +20,7 @@ SYNCS = None, True, False
 
 
 LIMIT_MAX = (1 << 32) - 1
-ACKS_MAX = 8192  # in one frame; with the longest names they fill half of it
+ACKS_MAX = 8192  # acks in one frame; with the longest names they fill half of it
 
 
 class AckAsked(NamedTuple):

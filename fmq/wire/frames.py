@@ -25,9 +25,10 @@ HEAD = Struct("<IBBHI")
 AGAIN = 1
 FAILED = 1  # flag of an answer: it is an error
 VERSION = 1
-FIRST_BYTES_MAX = 4 * 1024  # of a HELLO, which any program that can connect may send
+# the largest first payload, HELLO; any program that can connect may send it
+FIRST_BYTES_MAX = 4 * 1024
 HELLO_BYTES_MAX = 64 * 1024
-VALUES_BYTES_MAX = 4 << 20  # of values as JSON: in memory they take up to forty times as much
+VALUES_BYTES_MAX = 4 << 20  # the largest JSON payload; in memory it takes up to forty times as much
 
 
 class Op(IntEnum):

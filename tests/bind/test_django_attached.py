@@ -150,7 +150,7 @@ def test_acks_and_marks_commit_with_the_block(
 # --- savepoints ---------------------------------------------------------------------------------
 
 
-def test_what_is_sent_in_a_savepoint_that_is_rolled_back_goes_with_it(
+def test_messages_of_a_savepoint_that_is_rolled_back_are_dropped(
     engine: fmq.Engine, database: Database, using: str, outbox: DjangoOutbox
 ) -> None:
     with transaction.atomic(using):

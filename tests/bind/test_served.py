@@ -70,7 +70,7 @@ def test_the_server_decides_as_the_database_of_a_dead_client_did(
         served.end()
 
 
-def test_what_is_undecided_when_the_server_begins_is_decided_before_clients_come(
+def test_transactions_left_undecided_are_decided_before_clients_come(
     tmp_path: Path, database: Database
 ) -> None:
     """As `fmq.open(resolve=)` does. The process that served the client knew no database."""

@@ -153,7 +153,7 @@ def test_a_group_that_keeps_order_looks_for_the_next_after_the_ack(disk: CrashDi
             assert not attempt.endswith("sync"), attempt
 
 
-def test_what_was_handled_is_acked_though_the_next_message_is_damaged(clock: FakeClock) -> None:
+def test_a_handled_message_is_acked_even_if_the_next_one_is_damaged(clock: FakeClock) -> None:
     disk = CrashDisk()
     with opened(disk, clock) as engine:
         engine.send("t", b"good")

@@ -109,7 +109,9 @@ def test_a_delivered_message_may_expire_before_it_is_acked(
     assert counted(engine) == (0, 0)
 
 
-def test_one_poll_passes_over_thousands(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_one_poll_passes_over_thousands_of_expired_messages(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     for _ in range(3):
         send.many(*[5] * 4000)
     send(None)

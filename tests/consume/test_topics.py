@@ -218,7 +218,7 @@ def test_a_transaction_that_has_collected_for_a_deleted_topic(engine: Engine) ->
     assert bodies(engine, "t", 3) == [b"x"]
 
 
-def test_a_transaction_that_has_collected_for_a_queue_that_is_gone(engine: Engine) -> None:
+def test_a_transaction_with_messages_for_a_missing_queue_is_refused(engine: Engine) -> None:
     engine.create_topic("t", queues=4)
     other = engine.transaction()
     other.send("t", b"y", queue=3)

@@ -34,7 +34,7 @@ def test_a_passing_crash_test_reports_how_much_was_tried() -> None:
     assert f"{few.points} crash points, {few.states} distinct states" in str(few)
 
 
-def test_a_check_sees_every_prefix_of_what_was_sent() -> None:
+def test_checks_see_every_prefix_of_the_sent_messages() -> None:
     """An engine opens and recovers each state, and no state is anything but a prefix."""
     seen = set()
 
@@ -93,7 +93,7 @@ def untimed(failure: CrashFailure) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["", "kill", "7", "0 power", "0 torn", "9999 kill", "0 kill > x"])
-def test_the_name_of_no_state_is_refused(name: str) -> None:
+def test_an_unknown_name_of_a_state_is_refused(name: str) -> None:
     """So is a name for more crash points than the program has."""
     with pytest.raises(BadOption, match="only="):
         crash(send_one, nothing, only=name)
@@ -133,7 +133,7 @@ def test_setup_runs_before_the_first_crash_point() -> None:
     crash(send_one, check, setup=setup)
 
 
-def test_each_check_has_files_of_its_own() -> None:
+def test_each_check_has_its_own_files() -> None:
     """No other check sees changes that a check makes to its files, engine and world."""
 
     def check(engine: fmq.Engine, world: World) -> None:

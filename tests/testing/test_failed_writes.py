@@ -46,7 +46,7 @@ def test_a_failed_sync_loses_no_writes_of_other_files() -> None:
 
 
 @pytest.mark.parametrize("spoils", [False, True])
-def test_writing_the_same_again_helps_unless_the_file_is_spoiled(spoils: bool) -> None:
+def test_repeating_a_failed_write_helps_unless_the_file_is_spoiled(spoils: bool) -> None:
     """On ext4 it did not help for appended files. Only a new file always did."""
     crash, disk, file = without_faults(b"old")
     disk.fail("write", spoils=spoils)
@@ -92,7 +92,7 @@ def test_a_failed_synced_write_may_be_visible_in_part(short: int | None, seen: b
 
 @pytest.mark.parametrize(("short", "seen"), [(None, b"old"), (0, b"old"), (2, b"ned")])
 @pytest.mark.parametrize("sync", [True, False])
-def test_a_write_to_a_full_disk_leaves_the_part_that_fitted_pending(
+def test_a_write_to_a_full_disk_leaves_pending_the_part_that_fitted(
     short: int | None, seen: bytes, sync: bool
 ) -> None:
     crash, disk, file = without_faults(b"old")

@@ -61,7 +61,7 @@ def test_a_wait_advances_time_instead_of_sleeping() -> None:
     assert clock.monotonic() == 3600.0
 
 
-def test_a_negative_timeout_is_one_of_zero() -> None:
+def test_a_negative_timeout_counts_as_zero() -> None:
     clock = FakeClock()
     assert not clock.wait(taken(), -1.0)
     assert clock.monotonic() == 0.0

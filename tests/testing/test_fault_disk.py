@@ -28,7 +28,7 @@ OPERATIONS: dict[Operation, Callable[[Directory, File], object]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_an_operation_told_to_fail_fails_and_does_nothing(operation: Operation, error: int) -> None:
+def test_an_operation_set_to_fail_fails_and_does_nothing(operation: Operation, error: int) -> None:
     crash, disk, file = without_faults(b"x")
     directory = made(disk)
     before = crash.fingerprint()
@@ -39,7 +39,7 @@ def test_an_operation_told_to_fail_fails_and_does_nothing(operation: Operation, 
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_other_operations_do_not_fail(operation: Operation) -> None:
+def test_operations_of_other_kinds_do_not_fail(operation: Operation) -> None:
     _, disk, file = without_faults(b"x")
     directory = made(disk)
     for other in OPERATIONS:

@@ -25,7 +25,7 @@ def put(model: bytearray, offset: int, data: bytes) -> None:
 
 @settings(deadline=None)
 @given(STEPS, st.integers(0, 40), st.integers(0, 40))
-def test_an_image_has_the_bytes_of_a_model_and_so_do_its_copies(
+def test_an_image_and_its_copies_have_the_bytes_of_a_model(
     steps: list[Step], offset: int, size: int
 ) -> None:
     image, model = Image(), bytearray()

@@ -30,7 +30,7 @@ def test_every_subset_of_up_to_five_changes_is_tried(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [6, 40])
-def test_of_many_changes_prefixes_single_and_all_but_one_are_tried(count: int) -> None:
+def test_many_pending_changes_are_tried_as_prefixes_singly_and_all_but_one(count: int) -> None:
     tried = kept(rooms(count))
     numbers = list(range(10, 10 + count))
     for i in range(count):
@@ -50,7 +50,7 @@ def test_simple_losses_come_before_torn_ones() -> None:
     assert all(loss.torn is not None for loss in tried[4:])
 
 
-def test_a_torn_write_is_tried_after_its_prefix_and_among_all_others() -> None:
+def test_a_torn_write_is_tried_with_its_prefix_and_with_all_other_changes() -> None:
     writes = [Write(number, number * 3, b"abc", 0) for number in range(3)]
     tried = set(losses(writes, Random(1)))
     torn = Torn(1, 2, Tear.SHORT)
@@ -70,7 +70,7 @@ class OneTear:
 
 
 @pytest.mark.parametrize("pending", [[], rooms(1), rooms(9), [OneTear(), *rooms(3)[1:]]])
-def test_a_random_loss_is_a_possible_one(pending: list[Change]) -> None:
+def test_a_random_loss_is_one_of_the_possible_losses(pending: list[Change]) -> None:
     numbers = {change.number for change in pending}
     chosen = {random_loss(pending, Random(seed)) for seed in range(300)}
     for loss in chosen:

@@ -22,7 +22,7 @@ def place(engine: Any, order: str) -> None:
         tx.send("emails", b"receipt " + order.encode())
 
 
-def test_what_an_application_sends_is_seen_and_reaches_no_journal(tmp_path: Path) -> None:
+def test_messages_of_an_application_are_seen_and_reach_no_journal(tmp_path: Path) -> None:
     engine = fmq.connect(tmp_path / "shop", lazy=True)
     with outbox(engine) as box:
         assert len(box) == 0
@@ -89,14 +89,14 @@ def test_several_handles_lead_to_one_engine_in_memory(tmp_path: Path) -> None:
         assert [each.body for each in box.of("done")] == [b"1"]
 
 
-def test_an_application_can_be_handed_an_engine() -> None:
+def test_an_outbox_can_pass_its_engine_to_the_application() -> None:
     """For one that is given its engine: no directory is named, and none is made."""
     with outbox() as box:
         place(box.engine, "1")
         assert [each.topic for each in box] == ["orders", "emails"]
 
 
-def test_messages_that_were_seen_can_be_dropped() -> None:
+def test_messages_seen_in_an_outbox_can_be_dropped() -> None:
     with outbox() as box:
         box.clear()
         place(box.engine, "1")
@@ -126,7 +126,7 @@ def test_many_messages_of_several_queues_are_in_the_order_of_their_transactions(
         assert [each.body for each in box] == [b"%d" % number for number in range(2500)]
 
 
-def test_a_block_with_another_database_is_the_real_one(tmp_path: Path) -> None:
+def test_a_block_with_another_database_binds_it_for_real(tmp_path: Path) -> None:
     """The marker lies in the database of the test."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database, outbox() as box:
         database.execute("PRAGMA synchronous = EXTRA")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Step = Callable[[], object]
 Back = Callable[[], None]
 
-_outboxes: dict[str, list[ref[DjangoOutbox]]] = {}  # by alias
+_outboxes: dict[str, list[ref[DjangoOutbox]]] = {}  # the outboxes attached to each alias
 
 
 def note_outbox(outbox: DjangoOutbox, alias: str) -> None:
