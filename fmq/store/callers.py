@@ -48,7 +48,7 @@ class Waiter:
     def serve(self, failure: BaseException | None) -> None:
         """Wake the thread, with the outcome of its append. The caller holds the engine's lock."""
         self.failed = failure is not None
-        self.thread = 0  # cleared now, as the thread may call again before it leaves the queue
+        self.thread = 0  # the thread may call again before it leaves the queue
         self.wake()
 
     def wake(self) -> None:
