@@ -249,8 +249,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that is to be durable, and is not",
-        "command.what, sync)\n        return command.done()\n\n    def committing",
-        "command.what, None)\n        return command.done()\n\n    def committing",
+        "run(self.plan_commit, (transaction, append), sync)",
+        "run(self.plan_commit, (transaction, append), None)",
         "--workload asked-to-sync",
     ),
     Mutant(

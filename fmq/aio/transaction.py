@@ -168,10 +168,11 @@ class AsyncTransaction:
 
     async def _step(self, after: Phase, begin: Callable[..., Call], *how: Any) -> Any:
         """Take a step to the phase `after`; return the answer to the call that `begin` returns."""
-        with Stepping(self._tx, after) as stepping:
+        stepping = Stepping(self._tx, after)
+        try:
             call = begin(self._tx._buffer, *how)
             try:
-                return await call.future
+                answer = await call.future
             except CancelledError as cancelled:
                 if not call.has_begun:
                     stepping.refused()
@@ -183,6 +184,11 @@ class AsyncTransaction:
                     elif call.error is not None and is_refusal(call.error):
                         stepping.refused()
                 raise
+        except BaseException as error:
+            stepping.failed(error)
+            raise
+        stepping.done()
+        return answer
 
     def _note(self, call: Call) -> str:
         came = f"The cancellation came while transaction {self.tx_id!r} was written"

@@ -87,6 +87,8 @@ def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | N
 
 def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
     """Return the content of bodies without keys, tags and headers."""
+    if len(bodies) == 1:
+        return encode_one(bodies[0], compress_bytes_min)
     sizes = [*map(len, bodies)]
     joined = b"".join(bodies)
     count, size, raw_bytes = len(sizes), sizes[0], len(joined)
@@ -129,24 +131,16 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     return content
 
 
-def encode_one_with(
-    body: bytes | bytearray | memoryview,
-    message_id: str | None,
-    priority: int | None,
-    expires_at: datetime | None,
-    compress_bytes_min: int | None,
-) -> Content:
-    """Return the content of one body with extras, and without key, tag and headers."""
-    content = encode_one(body, compress_bytes_min)
+def add_extras(
+    content: Content, message_id: str | None, priority: int | None, expires_at: datetime | None
+) -> None:
+    """Give the one message of `content` its extras."""
     content.extension = encode_extras((message_id,), (priority,), (expires_at,))
     content.ids = (message_id,)
-    return content
 
 
 def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:
     """Return the content of bodies and Messages, mixed."""
-    if len(items) == 1 and type(items[0]) is bytes:
-        return encode_one(items[0], compress_bytes_min)
     if set(map(type, items)) != PLAIN:
         messages = [item if isinstance(item, Message) else Message(item) for item in items]
         return encode_messages(messages, compress_bytes_min)

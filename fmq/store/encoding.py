@@ -120,17 +120,20 @@ def encode_all(
     buffers: list[bytes] = []
     for record in records:
         record.position, record.time_us = at, now
-        lag, size, extension = at - durable_to, record.size, record.extension
-        if extension:
-            record.flags |= EXTENDED
-        head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
-        if extension:
-            head += extension
+        lag, size = at - durable_to, record.size
+        encode = _encode_extended if record.extension else ENCODERS[record.kind]
+        head, bodies = encode(record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
         crc = U32_pack(crc32(head, seed))
         chain = crc32(crc, chain)
         buffers += MAGIC, crc, head, bodies, PADDING[size & 7]
         at += (size + 7) & ~7
     return buffers, chain
+
+
+def _encode_extended(record: Record, lag: int) -> tuple[bytes, bytes]:
+    record.flags |= EXTENDED
+    head, bodies = ENCODERS[record.kind](record, lag)
+    return head + record.extension, bodies
 
 
 def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:

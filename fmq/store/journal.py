@@ -161,8 +161,8 @@ class Journal:
         segment = self.segments[-1]
         buffers, segment.chain = encoded
         self.pending.buffers += buffers
-        self.position = segment.end = end = append.position + append.size
-        assert end <= segment.limit
+        self.position = segment.end = append.position + append.size
+        assert self.position <= segment.limit
 
     def take_pending(self) -> JournalWrite:
         """Return the next write, and begin another one."""

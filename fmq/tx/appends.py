@@ -7,7 +7,7 @@ once they are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.extension import extension_of
@@ -30,7 +30,7 @@ from fmq.store.timing import timing_in, with_timing
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
-from fmq.tx.seal import seal_of
+from fmq.tx.seal import totals_of
 
 
 def runs_of(
@@ -46,29 +46,20 @@ def runs_of(
             content = encode(part, compress_bytes_min)
             if timing is not None:
                 content.extension = with_timing(content.extension, timing)
-            names = tx_id, producer
-            run = Run(written, topic, number, 0, content.count, 0, 0, *names, 0, content)
-            run.columns_crc = content.columns_crc()
+            count = content.count
+            run = Run(written, topic, number, 0, count, 0, 0, tx_id, producer, 0, content)
+            if content.columns or content.extension:
+                run.columns_crc = content.columns_crc()
             if content.ids is not None:
                 run.id_keys = keys_of(topic, content.ids)
             runs.append(run)
     return runs
 
 
-def totals_of(runs: Iterable[Run]) -> tuple[int, int]:
-    """Return how many messages `runs` hold, and how many bytes their bodies take."""
-    messages = size = 0
-    for run in runs:
-        messages += run.count
-        size += run.raw_bytes
-    return messages, size
-
-
 def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
     """Return TX_MESSAGEs, ACK and MARK if needed, and the COMMIT that states and seals them."""
     tx_id, producer = transaction.tx_id, transaction.producer
-    messages, size = totals_of(runs)
-    commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), messages, size, seal_of(runs))
+    commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), *totals_of(runs))
     if transaction.request is not None:
         commit.extension = extension_of(transaction.request)
     acks = [Acks(transaction.acks, 0)] if transaction.acks else []
@@ -86,15 +77,12 @@ def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
 
 
 def _prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
-    messages, size = totals_of(runs)
     prepare = Prepare(
         transaction.tx_id,
         transaction.producer,
         0,
         len(runs),
-        messages,
-        size,
-        seal_of(runs),
+        *totals_of(runs),
         transaction.acks,
         check_after_ms=transaction.check_after_ms,
     )
@@ -152,9 +140,8 @@ class Ending:
         if self.decided.kind == Kind.ROLLBACK:
             return
         for run in runs:
-            if run.content is not None:
-                self._contents[run.position] = run.content
-            elif run.position < segment.base or run.raw_bytes < self._reference_bytes_min:
+            apart = run.position < segment.base or run.raw_bytes < self._reference_bytes_min
+            if run.content is None and apart:
                 self._contents[run.position] = self._outcomes.content(run.position)
 
     def records(self, segment: Segment) -> list[Record]:
@@ -168,16 +155,17 @@ class Ending:
         return [*self.runs, *acks, *marks, self.decided]
 
     def _published(self, pre: Run, base: int) -> Run:
-        content = self._contents.get(pre.position)
+        content = pre.content or self._contents.get(pre.position)
         small = content is not None and len(content.bodies) < self._reference_bytes_min
-        waits = timing_in(pre.extension) is not None
+        waits = pre.extension and timing_in(pre.extension) is not None
         refer = pre.position >= base and not small and not waits
         if not refer and content is None:
             # Only if the journal rolled after `read_ahead`: rare enough to read under the lock.
             content = self._outcomes.content(pre.position)
         kind = TIMER if waits else TX_MESSAGE
-        names = pre.tx_id, pre.producer
-        run = Run(kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, *names, 0, content)
+        run = Run(
+            kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer, 0, content
+        )
         run.raw_bytes = pre.raw_bytes
         if refer:
             run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
@@ -185,11 +173,8 @@ class Ending:
             run.extension = ids_only(pre.extension) if pre.extension else b""
         else:
             run.extension = pre.extension
-            if pre.tail:
-                run.tail, run.size = (
-                    pre.tail,
-                    pre.size,
-                )  # the same names and columns, in the same place
+            if pre.tail:  # the same names and columns, in the same place
+                run.tail, run.size = pre.tail, pre.size
         if pre.extension:
             run.id_keys = id_keys_of(pre)
         return run

@@ -145,11 +145,14 @@ class TransactionBuffer:
         timing: Timing | None = None,
     ) -> None:
         """Add a message."""
-        body = body if type(body) is bytes else as_bytes(body)
-        no_headers = headers is None or (type(headers) is dict and not headers)
-        no_extras = message_id is None and priority is None and expires_at is None
-        if key is None and tag is None and no_headers and no_extras:
-            self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES, timing)
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        if (
+            (key is None and tag is None)
+            and (headers is None or (type(headers) is dict and not headers))
+            and (message_id is None and priority is None and expires_at is None)
+        ):
+            self._add(topic, None, queue, body, len(body), COLUMNS_BYTES, timing)
         else:
             extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
@@ -174,7 +177,7 @@ class TransactionBuffer:
                     self._add_message(topic, item, queue, timing)
                 else:
                     body = as_bytes(item)
-                    self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES, timing)
+                    self._add(topic, None, queue, body, len(body), COLUMNS_BYTES, timing)
         except BaseException:
             back()
             raise
@@ -187,14 +190,14 @@ class TransactionBuffer:
         body, extras = as_bytes(message.body), message[6:]
         message = Message(body, message.key, message.tag, headers, None, None, *extras)
         self.plain = False  # also if it is refused
-        size = self._limits.size_of(message)
+        size = self._limits.size_of(message) - len(body)
         if extras != NO_EXTRAS and not self._extra_bytes:
             size += self.messages * EXTRA_BYTES
         back = self._extra_bytes
         if extras != NO_EXTRAS:
             self._extra_bytes = EXTRA_BYTES
         try:
-            self._add(topic, message.key, queue, message, size, timing)
+            self._add(topic, message.key, queue, message, len(body), size, timing)
         except BaseException:
             self._extra_bytes = back
             raise
@@ -205,26 +208,28 @@ class TransactionBuffer:
         key: str | None,
         queue: int | None,
         item: Message | bytes,
+        body_bytes: int,
         size: int,
         timing: Timing | None,
     ) -> None:
+        """Add a body of `body_bytes`, or a message with it, whose columns take `size` bytes."""
         if self.phase is not OPEN:
             self.refuse("send")
+        limits, runs = self._limits, self.runs
         topic, number = self._router.target(topic, key, queue)
         place = topic, number, timing
-        body = item if type(item) is bytes else item.body  # type: ignore[union-attr]
-        if len(body) > self._limits.message_bytes_max:
-            self._limits.refuse_message(len(body))
-        run = self.runs.get(place)
+        if body_bytes > limits.message_bytes_max:
+            limits.refuse_message(body_bytes)
+        run = runs.get(place)
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
             size += 0 if timing is None else TIMING_BYTES
-        size += self._bytes + self._extra_bytes
+        size += body_bytes + self._bytes + self._extra_bytes
         count = self.messages + 1
-        if size > self._bytes_max or count > self._limits.messages_max:
-            self._limits.refuse(self.tx_id, size, self._bytes_max, count)
+        if size > self._bytes_max or count > limits.messages_max:
+            limits.refuse(self.tx_id, size, self._bytes_max, count)
         if run is None:
-            self.runs[place] = [item]
+            runs[place] = [item]
         else:
             run.append(item)
         self._bytes, self.messages = size, count

@@ -13,7 +13,7 @@ from typing import TypeVar
 from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.catalog import Catalog
 from fmq.store.journal import Append
-from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Run
+from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind, Record, Run
 from fmq.tx.appends import one_phase, runs_of, two_phases
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.command import Command
@@ -133,9 +133,9 @@ class TransactionManager:
             tx_id, named = self._ids.make(self.time_us()), False
         else:
             tx_id = check_tx_id(tx_id)
-        names = tx_id, producer or ""
+        writer, router, limits = self.writer, self._router, self.limits
         buffer = TransactionBuffer(
-            self.writer, self._router, self.limits, *names, check_after_ms, named=named
+            writer, router, limits, tx_id, producer or "", check_after_ms, named=named
         )
         if named and takes_id:
             self.take_id(buffer)
@@ -162,17 +162,26 @@ class TransactionManager:
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Write TX_MESSAGEs, ACK and COMMIT in one append; return how to get the receipts."""
-        command = self.committing(transaction)
-        self._commit_queue.run(command.plan, command.what, sync)
-        return command.done()
+        append = self._append_of(transaction, TX_MESSAGE, one_phase)
+        self._commit_queue.run(self.plan_commit, (transaction, append), sync)
+        return self._committed(transaction, append)
 
     def committing(self, transaction: TransactionBuffer) -> Command[Receipts]:
         """Return the command that commits an open transaction."""
-        runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
-        append = Append(one_phase(transaction, runs))
-        self.message_ids.has_ids(runs)
+        append = self._append_of(transaction, TX_MESSAGE, one_phase)
         done = partial(self._committed, transaction, append)
         return Command(self.plan_commit, (transaction, append), done, append.size)
+
+    def _append_of(
+        self,
+        transaction: TransactionBuffer,
+        kind: Kind,
+        make: Callable[[TransactionBuffer, list[Run]], list[Record]],
+    ) -> Append:
+        """Return the append of an open transaction: what `make` makes of its runs of `kind`."""
+        runs = runs_of(kind, transaction, self._compress_bytes_min)
+        self.message_ids.has_ids(runs)
+        return Append(make(transaction, runs))
 
     def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:
         if transaction.named:
@@ -194,15 +203,13 @@ class TransactionManager:
 
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Write PREPARE and PRE_MESSAGEs in one append, durable in every mode."""
-        command = self.preparing(transaction)
-        self._commit_queue.run(command.plan, command.what, True)
-        command.done()
+        append = self._append_of(transaction, PRE_MESSAGE, two_phases)
+        self._commit_queue.run(self.plan_prepare, (transaction, append), True)
+        self.in_use.release(transaction)
 
     def preparing(self, transaction: TransactionBuffer) -> Command[None]:
         """Return the command that prepares an open transaction."""
-        runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
-        append = Append(two_phases(transaction, runs))
-        self.message_ids.has_ids(runs)
+        append = self._append_of(transaction, PRE_MESSAGE, two_phases)
         done = partial(self.in_use.release, transaction)
         return Command(self.plan_prepare, (transaction, append), done, append.size)
 
@@ -211,7 +218,8 @@ class TransactionManager:
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
-        check_marks(self._ledger, transaction.marks)
+        if transaction.marks:
+            check_marks(self._ledger, transaction.marks)
         self.message_ids.leave_out(append, two_phases, transaction)
         prepare, *rest = append.records
         self.limits.check_open(self._ledger, prepare)
@@ -224,7 +232,8 @@ class TransactionManager:
             raise
         transaction.planned()
         runs = [record for record in rest if type(record) is Run]
-        transaction.left_out = in_prepared(append.left_out, runs)
+        if append.left_out:
+            transaction.left_out = in_prepared(append.left_out, runs)
         self._kept.keep(prepare, runs, append.size)
 
     def relocate_oldest(self) -> bool:

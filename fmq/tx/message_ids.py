@@ -82,8 +82,8 @@ class MessageIds:
         """Leave out the messages of a transaction that were sent before. `make` makes its records
         of other runs. Under the lock, before the append is placed.
         """
-        if not _have_ids(append.records):
-            return
+        if self._ledger.id_window is None or not _have_ids(append.records):
+            return  # whoever has an id has loaded the window
         runs = [each for each in append.records if type(each) is Run]
         left, left_out = self.admit(runs)
         if left_out:

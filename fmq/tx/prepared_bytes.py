@@ -18,8 +18,8 @@ class PreparedBytes:
         """Keep the bytes of `runs`, `size` in total, if their commit will copy them. Drop them if
         it will refer to them, or if too much is kept already.
         """
-        small = all(run.raw_bytes < self._reference_bytes_min for run in runs)
-        if small and self._bytes + size <= KEPT_BYTES_MAX:
+        large = [run for run in runs if run.raw_bytes >= self._reference_bytes_min]
+        if not large and self._bytes + size <= KEPT_BYTES_MAX:
             self._bytes += size
             prepare.kept_bytes = size
             return

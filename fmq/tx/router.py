@@ -57,7 +57,7 @@ class Router:
     def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
         """Return the name of the topic and the queue for a message, as `choose_queue` does."""
         known = self.topics.get(topic) if type(topic) is str else self.find(topic)
-        if known is None or known.name[0] == INTERNAL:
+        if known is None or topic[0] == INTERNAL:
             return check_name("topic", topic), self.choose_queue(topic, key, queue)
         if queue is None and len(known.queues) == 1:
             return known.name, 0

@@ -19,8 +19,16 @@ SEALED = Struct("<HIII")
 
 def seal_of(runs: Iterable[Run]) -> bytes:
     """Return the seal over `runs`, in their order."""
-    parts = [
-        SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
-        for run in runs
-    ]
-    return blake2b(b"".join(parts), digest_size=SEAL_BYTES).digest()
+    return totals_of(runs)[2]
+
+
+def totals_of(runs: Iterable[Run]) -> tuple[int, int, bytes]:
+    """Return how many messages `runs` hold, how many bytes their bodies take, and the seal."""
+    messages = size = 0
+    sealed, pack = b"", SEALED.pack
+    for run in runs:
+        count = run.count
+        messages += count
+        size += run.raw_bytes
+        sealed += pack(run.queue, count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
+    return messages, size, blake2b(sealed, digest_size=SEAL_BYTES).digest()

@@ -11,11 +11,11 @@ from fmq.message import Body, DelayedReceipt, Message, Receipt
 from fmq.options import Options
 from fmq.store.content import (
     Content,
+    add_extras,
     as_bytes,
     encode_bodies,
     encode_messages,
     encode_one,
-    encode_one_with,
     in_records,
     split_bodies,
 )
@@ -60,16 +60,12 @@ class Sender(Generic[T]):
         """Return what is made of one message."""
         topic, number = self._router.target(topic, key, queue)
         producer = "" if producer is None else check_producer(producer)
-        plain = (
-            key is None
-            and tag is None
-            and (headers is None or (type(headers) is dict and not headers))
-        )
-        if plain and message_id is None and priority is None and expires_at is None:
+        if (key is None and tag is None) and (
+            headers is None or (type(headers) is dict and not headers)
+        ):
             content = encode_one(body, self._compress_bytes_min)
-        elif plain:
-            extras = message_id, priority, expires_at
-            content = encode_one_with(body, *extras, self._compress_bytes_min)
+            if message_id is not None or priority is not None or expires_at is not None:
+                add_extras(content, message_id, priority, expires_at)
         else:
             extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
@@ -155,8 +151,9 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
     """Return an append with a MESSAGE record for each of `contents`, or a TIMER if it waits."""
     runs = []
     for number, content in contents:
-        waits = content.extension and timing_in(content.extension) is not None
-        kind = TIMER if waits else MESSAGE
+        kind = MESSAGE
+        if content.extension and timing_in(content.extension) is not None:
+            kind = TIMER
         run = Run(kind, topic, number, 0, content.count, 0, 0, "", producer, 0, content)
         if content.ids is not None:
             run.id_keys = keys_of(topic, content.ids)

@@ -263,8 +263,14 @@ class Transaction:
         """Take a step to the phase `after`. A typed refusal leaves everything as it was; any other
         exception may have come before or after the bytes were durable.
         """
-        with Stepping(self, after):
-            return take(self._buffer)
+        stepping = Stepping(self, after)
+        try:
+            taken = take(self._buffer)
+        except BaseException as error:
+            stepping.failed(error)
+            raise
+        stepping.done()
+        return taken
 
     def _is_undecided(self) -> bool:
         """Return whether it waits for a decision; one that did not return may be made again."""
@@ -352,21 +358,16 @@ class Transaction:
 
 
 class Stepping:
-    """A block around one step of a transaction, which keeps its phase."""
+    """One step of a transaction, from its begin on. It keeps the phase."""
 
     __slots__ = ("_after", "_before", "_transaction")
 
     def __init__(self, transaction: Transaction, after: Phase) -> None:
         self._transaction = transaction
         self._after = after
-        self._before = OPEN
-
-    def __enter__(self) -> Stepping:
-        buffer = self._transaction._buffer
-        self._before = buffer.phase
-        if self._before is not OPEN:
-            buffer.phase = IN_DOUBT  # an open one is in doubt once its append is planned
-        return self
+        self._before = before = transaction._buffer.phase
+        if before is not OPEN:
+            transaction._buffer.phase = IN_DOUBT  # an open one: once its append is planned
 
     def refused(self) -> None:
         """Note that everything is as it was before the step."""
@@ -379,15 +380,9 @@ class Stepping:
         if self._after is PREPARED:
             transaction._was_prepared = True
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.done()
-        elif is_refusal(error) and not isinstance(error, (EngineFailed, OutcomeUnknown)):
+    def failed(self, error: BaseException) -> None:
+        """Note that the step has raised `error`."""
+        if is_refusal(error) and not isinstance(error, (EngineFailed, OutcomeUnknown)):
             self.refused()
 
 

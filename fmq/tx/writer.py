@@ -155,9 +155,9 @@ class Writer:
     def _append(self, append: Append, now: int) -> None:
         """Encode `append` with the time `now`, apply it, and make it pending."""
         journal, ledger, changing = self.journal, self.ledger, self._changing
-        segment = journal.segments[-1]
-        if segment.base != ledger.index.base:
-            ledger.enter_segment(segment.base)
+        base = journal.segments[-1].base
+        if base != ledger.index.base:
+            ledger.enter_segment(base)
             ledger.shows.append((ledger.end, None, self.on_sealed, None))
         try:
             encoded = journal.encode(append, now)
