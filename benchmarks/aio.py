@@ -32,7 +32,7 @@ Act = Callable[[], Awaitable[object]]
 
 
 class Measured(NamedTuple):
-    """What some coroutines did together."""
+    """The result of several coroutines together."""
 
     rate: float
     p50: float

@@ -259,7 +259,7 @@ async def with_psycopg(shop: Shop, bound: bool) -> AsyncIterator[list[PlaceOnLoo
 
 @contextlib.asynccontextmanager
 async def with_aiosqlite(shop: Shop, bound: bool) -> AsyncIterator[list[PlaceOnLoop]]:
-    """One connection, which the tasks take in turn: SQLite has one writer."""
+    """Return one connection, which the tasks use in turn, because SQLite has one writer."""
     turn = asyncio.Lock()
     async with aiosqlite.connect(shop.sqlite) as connection:
         await connection.execute("PRAGMA synchronous = FULL")

@@ -54,7 +54,7 @@ class LaterClock(SystemClock):
 
 
 class Side(Protocol):
-    """One of both, in a process of its own."""
+    """One of the two sides, in its own process."""
 
     def send(self) -> None:
         """Send a thousand messages, and make them durable."""

@@ -58,7 +58,7 @@ def check(
 
 
 def syncs_per_operation(row: Row, subject: str, effort: Effort) -> float:
-    """How often an operation syncs, on average."""
+    """Return the average number of syncs for each operation."""
     trace = effort.directory.parent / "trace"
     watch = ("strace", "-f", "-qq", "-e", f"trace={TRACED}", "-o", str(trace))
     try:
@@ -70,7 +70,7 @@ def syncs_per_operation(row: Row, subject: str, effort: Effort) -> float:
 
 
 def count(trace: Iterable[str]) -> int:
-    """How many of the calls between the marks in strace's output make something durable."""
+    """Return how many calls between the marks in strace's output make something durable."""
     synced: set[str] = set()  # descriptors whose every write is synced
     total = 0
     for line in trace:

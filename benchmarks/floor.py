@@ -78,7 +78,7 @@ def works_of_the_bytes(folder: Path) -> dict[str, Work]:
 
 
 def works_of(engine: LeastEngine | fmq.Engine) -> dict[str, Work]:
-    """What is timed of an engine, all of it behind the same calls."""
+    """Return the timed work on an engine. Both engines have the same calls."""
 
     def send() -> None:
         engine.send("a", BODY)
@@ -139,7 +139,7 @@ def works_of_sqlite(peer: Sqlite | SqliteGroup) -> dict[str, Work]:
 
 @contextmanager
 def works(folder: Path) -> Iterator[tuple[dict[str, Work], dict[str, Work]]]:
-    """What one thread does, and what eight do together, each by its name."""
+    """Return the work of one thread, and that of eight threads together, by name."""
     with ExitStack() as closing:
         engine = closing.enter_context(fmq.open(folder / "fmq"))
         (folder / "sqlite").mkdir()
@@ -165,7 +165,7 @@ def works(folder: Path) -> Iterator[tuple[dict[str, Work], dict[str, Work]]]:
 
 
 def time_of(work: Work, threads: ThreadPoolExecutor | None) -> float:
-    """What one call of `work` takes, in microseconds; of eight threads, what one adds."""
+    """Return the microseconds for one call of `work`; of eight threads, what one thread adds."""
 
     def repeat(calls: int) -> None:
         for _ in range(calls):

@@ -85,7 +85,7 @@ def many_topics(home: Path) -> None:
 
 
 def many_members(home: Path) -> None:
-    """The same with 16 queues and one member, and with 1,024 queues and 64 members."""
+    """Compare 16 queues and one member with 1,024 queues and 64 members."""
     for strategy in ("average", "sticky"):
         queues = fmq.Options(sync="never", topic_queues={"few": 16, "many": QUEUES})
         with ExitStack() as stack:

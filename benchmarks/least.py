@@ -41,7 +41,7 @@ class BareFile:
         self.position = START
 
     def write(self, data: bytes) -> None:
-        """Behind what was written last; in front again, where that was near the end."""
+        """Write after the last data; near the end of the file, begin again at its front."""
         os.pwritev(self._fd, (data,), self.position, os.RWF_DSYNC)
         self.position = (self.position + len(data)) % (FILE_BYTES - APPEND_BYTES_MAX)
 

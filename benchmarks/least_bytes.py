@@ -45,7 +45,7 @@ def framed(head: bytes, body: bytes, seed: int) -> bytes:
 def message(
     position: int, lag: int, seed: int, topic: str, body: bytes, first: int, now: int
 ) -> bytes:
-    """What a single send writes."""
+    """Return the bytes that a single send writes."""
     name = topic.encode()
     head_size = PREFIX.size + MESSAGE_HEAD.size + len(name)
     head = MESSAGE_HEAD.pack(
@@ -84,8 +84,8 @@ def transaction(
     tx_id: str,
     now: int,
 ) -> tuple[bytes, list[Place]]:
-    """What a transaction in one phase writes, and where its messages stand. `firsts` are the
-    offsets at which each topic goes on.
+    """Return the bytes of a transaction in one phase, and the places of its messages. `firsts` are
+    the next offsets of the topics.
     """
     return commit(position, lag, seed, *rows_of(runs), firsts, tx_id, now, position, now)
 
@@ -101,7 +101,7 @@ def prepare(
     tx_id: str,
     now: int,
 ) -> bytes:
-    """What the first of two phases writes: PREPARE and PRE_MESSAGEs."""
+    """Return the bytes of the first of two phases: PREPARE and PRE_MESSAGEs."""
     tx_id_bytes = tx_id.encode()
     size = PREFIX.size + PREPARE_FRONT.size + len(tx_id_bytes)
     head = PREPARE_FRONT.pack(
@@ -138,7 +138,9 @@ def commit(
     tx: int,
     prepared: int,
 ) -> tuple[bytes, list[Place]]:
-    """What publishes: TX_MESSAGEs and COMMIT, of the transaction `tx`, and where they stand."""
+    """Return the bytes that publish the transaction `tx`, TX_MESSAGEs and COMMIT, and their
+    places.
+    """
     tx_id_bytes = tx_id.encode()
     records, places, at, flags = [], [], position, FIRST
     for topic, name, number, joined, crc in rows:
@@ -163,14 +165,16 @@ def commit(
 
 
 def ack(position: int, lag: int, seed: int, names: bytes, first: int, end: int, now: int) -> bytes:
-    """What an ack writes, of the group, topic and queue that `names` says."""
+    """Return the bytes of an ack for the group, topic and queue in `names`."""
     size = PREFIX.size + ACKS_FRONT.size + len(names) + ACK_RANGE.size
     head = ACKS_FRONT.pack(size, size, position, lag, 0, ACK, FIRST | LAST, 0, 0, now, 1)
     return framed(head + names + ACK_RANGE.pack(first, end), b"", seed)
 
 
 def tried(position: int, lag: int, seed: int, names: bytes, first: int, now: int) -> bytes:
-    """What a poll writes of the first attempt of one message, with the names as in an ack."""
+    """Return the bytes that a poll writes for the first attempt of one message. `names` is as for
+    an ack.
+    """
     size = PREFIX.size + ACKS_FRONT.size + len(names) + TRIED_RANGE.size
     head = ACKS_FRONT.pack(size, size, position, lag, 0, TRIED, FIRST | LAST, 0, 0, now, 1)
     return framed(head + names + TRIED_RANGE.pack(first, first + 1, 1, 0), b"", seed)

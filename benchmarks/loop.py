@@ -23,7 +23,7 @@ BEGIN, END = "benchmark-begins", "benchmark-ends"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long, or how often, an operation is to be measured, and on which disk."""
+    """How long, or how often, to measure an operation, and on which disk."""
 
     directory: Path
     seconds: float = 1.0

@@ -17,7 +17,7 @@ DURABLE_PEERS = ("sqlite3", "sqlite3-group", "lmdb", "rocksdict", "redis", "post
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the first subject must reach.
+    """The figure that the first subject must reach.
 
     `limit` is a factor of the best peer, of the raw loop or of another row, or a plain figure
     in the row's unit. Whether more or less is better, the row knows.

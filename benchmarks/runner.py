@@ -61,7 +61,7 @@ class Result:
         return min(values), max(values)
 
     def flushes_per_operation(self, subject: str) -> float | None:
-        """How often the device was told to flush for one call, at the median."""
+        """Return how often the device flushed for one call, at the median."""
         counts = [
             each.flushes / each.operations
             for each in self.rounds.get(subject, [])
@@ -83,7 +83,7 @@ def workspace(base: Path) -> Iterator[Path]:
 
 
 def measure(row: Row, subjects: list[str], rounds: int, effort: Effort, say: Say) -> Result:
-    """One row: its stock first, then every subject once a round."""
+    """Measure one row: first its stock, then every subject once a round."""
     result = Result(row)
     for subject in subjects if row.stock else ():
         say(f"{row.name}  {subject}: filling what it needs, where this run has not yet")
@@ -101,7 +101,7 @@ def measure(row: Row, subjects: list[str], rounds: int, effort: Effort, say: Say
 
 
 def cell(row: Row, subject: str, effort: Effort, watch: tuple[str, ...] = ()) -> Measured:
-    """What one subject does in one round, in a directory that is empty before and gone after.
+    """Run one subject once, in a directory that is empty before and removed afterwards.
 
     `watch` is the beginning of a command that runs the process under observation.
     """

@@ -40,7 +40,7 @@ def save(results: Mapping[str, Result], rounds: int, seconds: float, scale: floa
 
 
 def machine() -> dict[str, str | int]:
-    """What a figure depends on that is not in the repository."""
+    """Return the properties of the machine on which figures depend."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count() or 0,

@@ -36,7 +36,7 @@ class Stock:
         return f"{subject}-{self.count}-{lengths}-{layout}"
 
     def place(self, subject: str, effort: Effort) -> Path:
-        """Where this stock of `subject` lies in the run that `effort` belongs to."""
+        """Return the place of this stock of `subject` in the run that `effort` belongs to."""
         return effort.directory.parent / "stock" / self.name(subject)
 
     def bodies(self) -> list[bytes]:
@@ -63,13 +63,13 @@ def make(subject: str, stock: Stock, effort: Effort) -> None:
 
 
 def noted(place: Path) -> tuple[int, int]:
-    """How many messages the stock at `place` was made of, and how many bytes they took."""
+    """Return how many messages the stock at `place` has, and how many bytes they took."""
     note = json.loads((place / MEASURED).read_text())
     return note["count"], note["bytes"]
 
 
 def used_bytes(directory: Path) -> int:
-    """What the files hold: blocks taken, less the zeros at a file's end, which wait for data."""
+    """Return the bytes that the files hold: blocks in use, without the zeros at a file's end."""
     total = 0
     for parent, _, names in os.walk(directory):
         for name in names:

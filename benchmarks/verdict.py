@@ -32,7 +32,7 @@ def best_peer(result: Result) -> str | None:
 
 
 def verdicts(result: Result, others: Mapping[str, Result]) -> list[Verdict]:
-    """All goals of a row that can be judged with what was measured."""
+    """Return the verdicts on all goals of a row that the measurements allow."""
     ours = result.median(result.row.subjects[0])
     if ours is None:
         return []

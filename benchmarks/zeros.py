@@ -39,7 +39,7 @@ def zeroed(path: Path, piece: int) -> int:
 
 
 def append_us(fd: int, size: int, times: int) -> float:
-    """What one synced append takes, at the median."""
+    """Return the median time of one synced append."""
     data, offset, spent = bytes(size), 4096, []
     for _ in range(times):
         if offset + size > FILE_BYTES:

@@ -122,7 +122,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def in_vain(report: Report, crash_at: int | None) -> str:
-    """What is wrong with arguments by which nothing was tried: it must not look like success."""
+    """Return what is wrong with arguments that made the run try nothing: that must not look like
+    success.
+    """
     total = report.total
     if not total.is_nothing or any(each.not_run for each in report.tallies.values()):
         return ""

@@ -94,7 +94,7 @@ def messages_of(disk: CrashDisk) -> dict[Place, Row]:
 
 
 def shown_by(engine: Any) -> dict[Place, Row]:
-    """The same of whoever reads everything."""
+    """Return what a reader of every row sees, in the form of `shown_by` of the other readers."""
     return {
         (queue.topic, queue.queue, message.offset): {
             name: getattr(message, name) for name in COLUMNS

@@ -1,4 +1,4 @@
-"""How much a tier may try, and whom it tells of what it meets."""
+"""How much a tier may try, and where it reports what it finds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def _nobody(*_: object) -> None:
 
 @dataclass(slots=True)
 class Budget:
-    """What one tier is given. Without `seconds` and `rounds` it does its share of every run."""
+    """The budget of one tier. Without `seconds` and `rounds` the tier does its share of every
+    run.
+    """
 
     seed: int
     seconds: float | None = None
@@ -47,11 +49,13 @@ class Budget:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether nothing was said, so that the tier does its share of every run."""
+        """Return whether no limit was given, so that the tier does its share of every run."""
         return self.rounds is None and self.seconds is None and self.states is None
 
     def allows(self, done: int, share: int) -> bool:
-        """Whether a tier whose share of every run is such may do one more after those done."""
+        """Return whether a tier may try one more after `done`, if `share` is its share of every
+        run.
+        """
         rounds = share if self.is_unlimited else self.rounds
         return (rounds is None or done < rounds) and not self.is_over
 

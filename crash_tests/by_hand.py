@@ -14,7 +14,7 @@ TWICE = 0.02  # the share of power cuts after which recovery is crashed everywhe
 
 
 class ByHand:
-    """All of them, or the one that was asked for."""
+    """All workloads by hand, or the one that was asked for."""
 
     name = "hand"
 

@@ -21,7 +21,7 @@ def _consumer(run: Run, group: str) -> Consumer:
 
 
 def poll(run: Run, group: str, limit: int) -> list[Delivery]:
-    """What the group gets, which is shown from now on."""
+    """Return the messages that the group gets, which count as shown from now on."""
     found = _consumer(run, group).poll(limit=limit)
     _polled(run, group)
     for each in found:

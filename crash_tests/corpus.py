@@ -23,7 +23,7 @@ def files() -> list[Path]:
 
 
 def again(failure: Failure) -> Violation | None:
-    """What breaks now where `failure` broke; None if nothing does."""
+    """Return the failure that appears now at the place of `failure`; None if there is none."""
     if failure.order is not None:
         return check_again(failure)
     if failure.schedule is not None:
@@ -32,7 +32,7 @@ def again(failure: Failure) -> Violation | None:
 
 
 class Corpus:
-    """All files in their order."""
+    """All files of the corpus, in order."""
 
     name = "corpus"
 

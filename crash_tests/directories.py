@@ -1,4 +1,4 @@
-"""What lies in the directory that an engine has left, looked at from outside."""
+"""What lies in the directory that an engine has left, seen from outside."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ def check_cut_is_kept(before: Files, after: CrashDisk) -> None:
 
 
 def is_cut(had: bytes, left: bytes, kept: bytes) -> bool:
-    """Whether `had` is what is left and, behind its padding, what was kept of it."""
+    """Return whether `had` is `left` followed, after its padding, by what was kept of the cut
+    bytes.
+    """
     return bool(kept) and had.endswith(kept) and had[: -len(kept)].rstrip(b"\0") == left
 
 
 def quarantined(disk: CrashDisk) -> list[bytes]:
-    """What recovery has cut so far."""
+    """Return what recovery has cut so far."""
     return [file.content() for file in disk.files(f"{PATH}/{QUARANTINE}").values()]
 
 

@@ -1,4 +1,4 @@
-"""How a run looks while it goes on: a live table on a terminal, plain lines elsewhere."""
+"""The display of a run while it goes on: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

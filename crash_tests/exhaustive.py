@@ -44,7 +44,9 @@ MODES = ("always", "interval")  # of syncing
 
 
 def makes_sense(word: str, letter: str, mode: str) -> bool:
-    """Whether the step does something behind `word`; if not, a shorter word says the same."""
+    """Return whether the step does something after `word`. If not, a shorter word has the same
+    effect.
+    """
     match letter:
         case "p" | "q" | "t":
             return letter not in word
@@ -62,7 +64,7 @@ def makes_sense(word: str, letter: str, mode: str) -> bool:
 
 
 def words(length: int, mode: str, word: str = "") -> Iterator[str]:
-    """All of this length that begin with `word`, in order."""
+    """Yield all words of this length that begin with `word`, in order."""
     if len(word) == length:
         yield word
         return
@@ -72,7 +74,7 @@ def words(length: int, mode: str, word: str = "") -> Iterator[str]:
 
 
 def workloads(length_max: int, first: int = 0) -> Iterator[Workload]:
-    """All words up to this length, from number `first` on."""
+    """Yield workloads for all words up to this length, from number `first` on."""
     every = (
         (word, mode)
         for length in range(1, length_max + 1)

@@ -36,7 +36,7 @@ FUTURES: Event = {"do": "a segment of another future"}
 
 @dataclass(slots=True)
 class Depth:
-    """How much is done with each state."""
+    """How much is tried with each state."""
 
     full: float = 0.2  # the share of states that are put through everything
     states_max: int = 400  # of one crash point
@@ -130,14 +130,14 @@ class Explorer:
         return ((i, moment) for i, moment in enumerate(moments) if moment is not None)
 
     def explore(self, crash_at: int | None = None, *, until: float = float("inf")) -> Tally:
-        """All crash points, or one; no further one at the time `until`."""
+        """Try all crash points, or only `crash_at`. Begin no further one after the time `until`."""
         for _ in self.tour(crash_at):
             if time.monotonic() >= until:
                 break
         return self.tally
 
     def tour(self, crash_at: int | None = None) -> Iterator[Tally]:
-        """One crash point after the other, until one fails; what there is after each."""
+        """Try one crash point after another, until one fails. Yield the tally after each."""
         began = time.monotonic(), time.process_time()
         path: list[Event] = []
         try:
@@ -162,7 +162,7 @@ class Explorer:
         return tally
 
     def count(self) -> Tally:
-        """What there is by now."""
+        """Return the counts so far."""
         tally = self.tally
         states, recoveries = self._before
         tally.states = len(self.states)
@@ -176,7 +176,7 @@ class Explorer:
         return fresh
 
     def is_new(self, moment: Moment) -> bool:
-        """Whether no moment before had the same disk and promises; now one has."""
+        """Return whether no earlier moment had this disk and these promises, and note this one."""
         return self._memory.is_new("moment", moment.disk, moment.oracle)
 
     def failed(self, crash_at: int, path: list[Event], error: BaseException) -> None:
@@ -205,17 +205,17 @@ class Explorer:
             yield power(state.loss), state
 
     def crashed(self, at: Run | Moment, event: Event) -> CrashDisk:
-        """What `event` leaves of the disk of a run that has come so far."""
+        """Return the disk that `event` leaves of a run that has come so far."""
         if event["do"] == "kill":
             return at.disk.after_kill(written=event["written"])
         return at.disk.after_kill().after(Loss.from_json(event))
 
     def trial_of(self, at: Run | Moment, event: Event) -> Trial:
-        """What becomes of that."""
+        """Return the trial of that disk."""
         return Trial(self._options, self.crashed(at, event), at.oracle, [event], self._seed)
 
     def replay(self, failure: Failure) -> Violation | None:
-        """What breaks now where `failure` broke; None if nothing does."""
+        """Return the failure that appears now at the place of `failure`; None if there is none."""
         try:
             if failure.path == [FUTURES]:
                 check_futures(self.start)

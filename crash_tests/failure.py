@@ -22,7 +22,9 @@ def power(loss: Loss) -> Event:
 
 @dataclass(slots=True)
 class Failure:
-    """Where it broke: the crash, and what followed it up to the recovery that showed it."""
+    """The place of a failure: the crash, and what followed it up to the recovery that showed the
+    failure.
+    """
 
     workload: Workload
     crash_at: int  # -1: without any crash
@@ -89,7 +91,7 @@ def load(path: Path) -> Failure:
 
 
 def tell(event: Event) -> str:
-    """One event in words."""
+    """Return one event in words."""
     match event["do"]:
         case "power":
             text = f"power loss that leaves {event['kept'] or 'nothing'} of what was not synced"

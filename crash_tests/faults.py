@@ -153,7 +153,9 @@ class Faults:
 
 
 def check_again(failure: Failure) -> Violation | None:
-    """What breaks now where a fault broke something; None if nothing does."""
+    """Return the failure that a fault causes now at the place of `failure`; None if there is
+    none.
+    """
     assert failure.order is not None
     try:
         FaultTour(failure.workload).check(failure.order)

@@ -1,4 +1,4 @@
-"""What becomes of a failure: it is told, made smaller, and written to a file."""
+"""What happens to a failure: it is reported, made smaller, and written to a file."""
 
 from __future__ import annotations
 

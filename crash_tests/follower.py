@@ -48,7 +48,7 @@ class Follower:
 
     @property
     def shown(self) -> dict[Lane, int]:
-        """How far each queue was shown by now."""
+        """Return how far each queue was shown so far."""
         return self._read_to.copy()
 
     def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:

@@ -21,7 +21,7 @@ Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there o
 
 
 def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> Seen:
-    """What `engine` shows of all queues, of the transactions `names` and to `groups`.
+    """Return what `engine` shows of all queues, of the transactions `names` and to `groups`.
 
     Of any other group only whether it is done with anything.
     """
@@ -31,7 +31,7 @@ def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> 
 
 
 def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> Seen:
-    """The same of an engine that goes on running, where not everything is to be asked about."""
+    """Return what a running engine shows. It is not asked about everything, because it goes on."""
     lanes = read_lanes(engine)
     undecided = {tx.tx_id: tx.messages for tx in engine.undecided()}
     outcomes = {name: outcome_of(engine, tx_id_of(name), lanes) for name in names}
@@ -47,7 +47,9 @@ def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) 
 
 
 def is_marked(engine: Engine | ReadOnlyEngine, name: str) -> bool:
-    """Whether the transaction `name` has set its mark; Violation if that says anything else."""
+    """Return whether the transaction `name` has set its mark. Raises Violation for any other
+    value.
+    """
     mark = engine.mark(name)
     if mark is not None and mark.data != name.encode():
         raise Violation("I14", f"the mark of {name} is {mark}")
@@ -76,7 +78,9 @@ def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:
 
 
 def read_growing_lanes(engine: ReadOnlyEngine) -> Lanes:
-    """The same while somebody writes: there may be more by now, or a queue may have lost some."""
+    """Return the queues while an engine writes: there may be more by now, or retention may drop
+    some messages.
+    """
     lanes = {}
     for queue in engine.queues():
         with suppress(OffsetGone):
@@ -88,7 +92,7 @@ def read_growing_lanes(engine: ReadOnlyEngine) -> Lanes:
 
 
 def _read_lane(engine: Engine | ReadOnlyEngine, queue: QueueInfo) -> tuple[int, list[bytes]]:
-    """Where it ends, and what is in it."""
+    """Return the end of the queue, and its messages."""
     at, bodies = queue.first, list[bytes]()
     while batch := engine.read_batch(queue.topic, queue=queue.queue, offset=at, limit=ALL):
         if batch.offset != at:
@@ -104,7 +108,7 @@ def _ends_at(queue: QueueInfo, at: int) -> Violation:
 
 
 def outcome_of(engine: Engine, name: str, lanes: Lanes) -> str:
-    """What the engine says of a transaction; what it says it published must be there."""
+    """Return the engine's outcome of a transaction. What it says it published must be there."""
     try:
         outcome = engine.outcome(name)
     except UnknownTransaction:
@@ -117,7 +121,7 @@ def outcome_of(engine: Engine, name: str, lanes: Lanes) -> str:
 
 
 def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> set[Place]:
-    """All that the group can get now; nothing of it is acked.
+    """Return all messages that the group can get now, without acking any.
 
     A look writes nothing, so where there is no group none is made: it would get everything.
     """
@@ -145,7 +149,7 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
 
 
 def _waiting(engine: Engine, group: str, topics: list[str]) -> set[Place]:
-    """What the group has tried before, and gets later."""
+    """Return the messages that the group has tried before and gets later."""
     groups = inside(engine).groups
     return {
         (info.topic, info.queue, offset)

@@ -35,7 +35,7 @@ YOUNG_OBJECTS_MAX = 5_000  # an engine is some hundred objects that know each ot
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What is done with each workload."""
+    """How much is tried with each workload."""
 
     seed: int
     depth: Depth
@@ -44,7 +44,9 @@ class How:
 
 
 class Explored(NamedTuple):
-    """What became of one workload. States are told by numbers, the same in all processes."""
+    """What was found for one workload. States are identified by numbers that are equal in all
+    processes.
+    """
 
     workload: Workload
     tally: Tally
@@ -81,7 +83,7 @@ class Explorers:
         return self.done(explorer)
 
     def done(self, explorer: Explorer) -> Explored:
-        """What it has done."""
+        """Return what the explorer has done."""
         fresh = explorer.take_fresh()
         states, deeper = fresh & explorer.states, fresh - explorer.states
         tally = explorer.tally
@@ -107,7 +109,7 @@ def spare_the_collector() -> None:
 
 
 def in_processes(workloads: Iterable[Workload], how: How, jobs: int) -> Iterator[Explored]:
-    """What becomes of each, in order, with so many processes at work."""
+    """Yield the results of all workloads, in order, from `jobs` processes."""
     # Not by fork: the display has a thread. All have one server, so their hashes are the same.
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])

@@ -1,4 +1,5 @@
-"""What has been tried, so that nothing is tried twice: of one workload, or of all with its options.
+"""What was tried already, so that nothing is tried twice: for one workload, or for all with its
+options.
 
 Recovery is deterministic: what it shows follows from the bytes that it finds. So a disk is
 opened once, and what it showed is compared again where something else had been promised.
@@ -25,7 +26,7 @@ STATES_MAX = 30_000  # some 100 MB
 
 
 class Outcome:
-    """What a recovery has come to, as an engine may meet it."""
+    """The result of a recovery, as an engine may meet it."""
 
     def __init__(self, disk: CrashDisk, found: Recovered) -> None:
         """The report, which comes last in what was found, only says how it was found."""
@@ -35,7 +36,9 @@ class Outcome:
         self.found = blake2b(pickle.dumps((found[:-1], names), -1), digest_size=16).digest()
 
     def with_files(self, names: Names) -> bytes | None:
-        """The same for outcomes that are alike but for other files; None if one is not there."""
+        """Return a key that is equal for outcomes which differ in other files only; None if a file
+        is missing.
+        """
         if not self._files.keys() >= set(names):
             return None
         each = (name.encode() + self._files[name].digest() for name in names)
@@ -80,12 +83,12 @@ class Memory:
         return state in self._kept
 
     def seen(self, disk: str, oracle: Oracle) -> Seen | None:
-        """What a disk has shown before, if that was all that `oracle` asks for."""
+        """Return what a disk has shown before, if that was all that `oracle` asks for."""
         seen = self._seen.get(disk)
         return seen if seen is not None and _is_enough(seen, oracle) else None
 
     def shown(self, outcome: Outcome, oracle: Oracle) -> Seen | None:
-        """The same of an outcome."""
+        """Return what an outcome has shown before, if that was all that `oracle` asks for."""
         for names in self._opened.get(outcome.found, ()):
             key = outcome.with_files(names)
             if key in self._shown and _is_enough(self._shown[key], oracle):
@@ -100,7 +103,7 @@ class Memory:
             self._shown[key] = seen
 
     def settled(self, seen: Seen, state: State) -> Oracle | None:
-        """What is promised once `seen` was found to be enough, if it was."""
+        """Return the promises after `seen` was found to keep them, if it was."""
         _, oracle = self._settled.get((id(seen), state[1]), (None, None))
         return oracle
 
@@ -113,7 +116,7 @@ class Memory:
             self.states += 1
 
     def is_new(self, what: str, disk: CrashDisk, oracle: Oracle) -> bool:
-        """Whether `what` was not yet tried from here; from now on it was.
+        """Return whether `what` was not tried yet from this state, and note it.
 
         What recovery has put aside in quarantine/ it never reads again.
         """

@@ -32,7 +32,7 @@ def caught(mutant: Mutant) -> bool:
 
 
 def shows(mutant: Mutant, failure: Path) -> bool:
-    """Whether the failure in a file is there again with this bug."""
+    """Return whether the failure in a file appears again with this bug."""
     with planted(mutant) as folder:
         return _fails(["replay", str(failure)], folder, "Broken:")
 

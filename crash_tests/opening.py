@@ -16,7 +16,7 @@ from fmq.testing import CrashDisk
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What one recovery has made of a disk."""
+    """The result of one recovery of a disk."""
 
     seen: Seen
     oracle: Oracle  # what has been seen is promised from then on
@@ -43,7 +43,9 @@ class Opening:
             self._judge(before, seen, state)
 
     def open(self, disk: CrashDisk, before: Oracle, *, closes: bool = True) -> Opened:
-        """What opening `disk` makes of it; if it is not closed, `killed` and `closed` are one."""
+        """Open `disk` and return the result. If it is not closed, `killed` and `closed` are
+        equal.
+        """
         state = disk.fingerprint(), before.promises()
         return self._open(disk, before, state, closes=closes)
 
@@ -60,7 +62,9 @@ class Opening:
         return Opened(seen, oracle, killed, disk)
 
     def _shown(self, disk: CrashDisk, start: Start, before: Oracle) -> Seen:
-        """What is shown; by no engine if one has begun with exactly this before."""
+        """Return what is shown. Start no engine if one has started from exactly this state
+        before.
+        """
         outcome = Outcome(disk, start.claim.found)
         seen = self._memory.shown(outcome, before)
         if seen is None:
@@ -74,7 +78,7 @@ class Opening:
     def _show(
         self, disk: CrashDisk, start: Start, before: Oracle, *, closes: bool
     ) -> tuple[Seen, CrashDisk]:
-        """What an engine shows, and the disk as a kill leaves it then."""
+        """Return what an engine shows, and the disk as a kill leaves it then."""
         engine = engine_on(start, self._options)
         try:
             seen = look(engine, before.tx_names(), before.acking())
@@ -86,7 +90,9 @@ class Opening:
                 let_go(engine, disk)
 
     def _judge(self, before: Oracle, seen: Seen, state: State) -> Oracle:
-        """What is promised once this was seen, or Violation; the same was judged only once."""
+        """Return the promises after this was seen, or raise Violation. Equal inputs are judged only
+        once.
+        """
         oracle = self._memory.settled(seen, state)
         if oracle is None:
             oracle = before.copy()

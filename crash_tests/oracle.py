@@ -1,4 +1,4 @@
-"""What was promised by each moment; `verdict` compares it with what is read after a crash.
+"""The promises made by each moment. `verdict` compares them with what is read after a crash.
 
 Every call of a workload is a unit: a send, a transaction, an ack. A unit has fates, the ends
 that a crash at this moment may give it; a call that has returned leaves it one. After each
@@ -56,7 +56,7 @@ class Violation(Exception):
 
 
 class Fate(StrEnum):
-    """What may become of a unit."""
+    """The possible fates of a unit."""
 
     ABSENT = "absent"
     UNDECIDED = "undecided"
@@ -78,13 +78,13 @@ def tx_id_of(name: str) -> str:
 
 
 def sets_a_mark(name: str) -> bool:
-    """Whether the transaction `name` also sets a mark of its own name."""
+    """Return whether the transaction `name` also sets a mark of its own name."""
     return name.startswith("m")
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One call, or one transaction; whole or not at all."""
+    """One call, or one transaction: it survives as a whole or not at all."""
 
     name: str
     bodies: dict[Lane, list[bytes]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a workload's options change about the promises."""
+    """How a workload's options change the promises."""
 
     retain_bytes: int | None = None
     segment_bytes: int = 0
@@ -282,7 +282,7 @@ class Oracle:
         return {lane for unit in self.units.values() for lane in unit.bodies}
 
     def arrange(self, seen: Seen) -> None:
-        """One thread's calls have the order in which they were made, whatever was seen."""
+        """Do nothing: one thread makes its calls in an order that nothing seen can change."""
 
     # --- asked by workloads ---------------------------------------------------------------------
 

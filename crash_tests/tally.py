@@ -10,7 +10,7 @@ from crash_tests.failure import Failure
 
 @dataclass(slots=True)
 class Tally:
-    """One workload's share, or the sum of many; `not_run` says why there is none."""
+    """The counts of one workload, or the sum of many. `not_run` says why nothing ran."""
 
     name: str = ""
     workloads: int = 0
@@ -42,7 +42,7 @@ class Tally:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing at all was tried."""
+        """Return whether nothing at all was tried."""
         tried = self.points, self.schedules, self.states, self.recoveries, self.faults
         return not (any(tried) or self.failures)
 

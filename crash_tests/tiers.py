@@ -63,7 +63,7 @@ def chosen(names: list[str]) -> dict[Tier, float]:
 
 
 def seconds_of(tiers: dict[Tier, float], tier: Tier, left: float) -> float:
-    """What `tier` gets of the seconds left for it and those behind it."""
+    """Return the share of `tier` in the seconds that are left for it and the tiers after it."""
     names = list(tiers)
     behind = names[names.index(tier) :]
     return left * tiers[tier] / sum(tiers[each] for each in behind)

@@ -139,7 +139,9 @@ def decide(
 
 
 def may_decide(run: Run, name: str) -> bool:
-    """Whether it is undecided; where that is unknown, as an application would, ask."""
+    """Return whether a transaction is undecided. If that is unknown, ask, as an application
+    would.
+    """
     fate = run.oracle.fate(name)
     if fate is not None:
         return fate is Fate.UNDECIDED

@@ -1,4 +1,4 @@
-"""One disk that a crash left: recovery of it, and everything that must be true from then on."""
+"""One disk that a crash left: its recovery, and everything that must be true from then on."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Trial:
         self.cut: tuple[CrashDisk, Loss] | None = None  # the last power cut in what follows
 
     def check(self) -> None:
-        """It opens, and keeps every promise."""
+        """Check that the disk opens, and that every promise is kept."""
         self._opening.check(self._state, self._before)
 
     @cached_property
     def opened(self) -> Opened:
-        """The same, and what recovery has made of it."""
+        """Check as `check` does. Return what recovery has made of the disk."""
         return self._opening.open(self._state.after_kill(), self._before, closes=self._closes)
 
     def go(self, *, full: bool, chain: bool, twice: bool = False) -> None:
@@ -125,8 +125,8 @@ class Trial:
             self._opening.check(without_derived(self.opened.closed), self.opened.oracle)
 
     def read_only(self) -> None:
-        """Who only reads sees a prefix of what recovery will show, also if the power fails before
-        that, and writes nothing. It lives on beside the recovery.
+        """Check that a reader sees a prefix of what recovery will show, also if the power fails
+        first, and writes nothing. The reader lives on beside the recovery.
         """
         with self._then({"do": "read only"}):
             disk = self._state.after_kill()
@@ -192,7 +192,7 @@ class Trial:
             return killed, oracle
 
     def life_steps(self) -> list[Step]:
-        """What goes on after recovery."""
+        """Return the steps by which life goes on after recovery."""
         steps: list[Step] = [["send", "a", 0, 33], ["lazy", "b", 1, 20]]
         for i, name in enumerate(self.opened.oracle.undecided()):
             steps.append(["decide", name, ("commit", "rollback")[i % 2]])
@@ -274,13 +274,13 @@ class Trial:
         return [found[0], *random.sample(found[1:], min(count, len(found) - 1))]
 
     def _random_for(self, disk: CrashDisk) -> Random:
-        """What is drawn depends on nothing but the disk, whatever was tried before it."""
+        """Return a random generator that depends only on the disk, whatever was tried before."""
         return Random(f"{self._seed} {disk.fingerprint()}")
 
     # --- a power cut after what was shown -------------------------------------------------------
 
     def power_loss_after_showing(self) -> None:
-        """What the recovered engine showed survives a power cut."""
+        """Check that what the recovered engine showed survives a power cut."""
         for loss in self._some_losses(self.opened.killed, CHAIN_STATES):
             self._after_showing(loss)
 
@@ -339,7 +339,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _then(self, *events: Event) -> Iterator[None]:
-        """What happens in the block comes after `events`; if it fails, `path` says so."""
+        """Run the block, which comes after `events`. If it fails, `path` names them."""
         before = self.path
         self.path = [*before, *events]
         yield

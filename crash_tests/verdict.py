@@ -1,4 +1,4 @@
-"""Whether what was read after a crash keeps what was promised before it.
+"""Compares what was read after a crash with what was promised before it.
 
 From then on it is promised itself: of the fates that a unit may have had, it has the one that
 was seen. The oracle knows, or finds, one order of all calls, so the content of every queue follows
@@ -41,7 +41,9 @@ def check(oracle: Oracle, seen: Seen) -> None:
 
 
 def _forget_who_only_looked(oracle: Oracle) -> None:
-    """Whoever has acked nothing of a topic has begun nothing there that survives a crash."""
+    """Forget groups that have acked nothing of a topic, because nothing of them need survive a
+    crash.
+    """
     begun = {
         (group, topic)
         for unit in oracle.units.values()
@@ -54,7 +56,7 @@ def _forget_who_only_looked(oracle: Oracle) -> None:
 
 
 def _no_phantoms(oracle: Oracle, seen: Seen) -> set[bytes]:
-    """All that is there, once it is sure that each belongs there."""
+    """Return all visible bodies, after checking that each belongs where it is."""
     known: set[bytes] = set()
     for lane, (_, bodies) in seen.lanes.items():
         for body in bodies:
@@ -89,7 +91,7 @@ def _settle(oracle: Oracle, seen: Seen, visible: set[bytes]) -> None:
 
 
 def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
-    """What has become of `unit`, as `seen` has it."""
+    """Return what became of `unit`, according to `seen`."""
     there = [body in visible for bodies in unit.bodies.values() for body in bodies]
     if any(there):
         if not all(there) and oracle.rules.retain_bytes is None:
@@ -107,7 +109,7 @@ def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fat
 
 
 def _may_be_forgotten(oracle: Oracle, unit: Unit) -> bool:
-    """Whether it was rolled back in a segment that retention has dropped, for all that is known."""
+    """Return whether the unit may have been rolled back in a segment that retention has dropped."""
     return oracle.rules.retain_bytes is not None and unit.fates == {
         Fate.UNDECIDED,
         Fate.ROLLED_BACK,
@@ -115,7 +117,9 @@ def _may_be_forgotten(oracle: Oracle, unit: Unit) -> bool:
 
 
 def _is_dropped(unit: Unit, seen: Seen) -> bool:
-    """Whether retention has dropped all of it: whether it was allowed to is seen elsewhere."""
+    """Return whether retention has dropped all of the unit. Another check finds out whether that
+    was allowed.
+    """
     firsts = {lane: seen.lanes[lane][0] if lane in seen.lanes else 0 for lane in unit.bodies}
     return bool(firsts) and all(
         lane in unit.offsets and unit.offsets[lane] + len(unit.bodies[lane]) <= first
@@ -222,7 +226,7 @@ def _check_group(oracle: Oracle, group: str, delivered: set[Place], seen: Seen) 
 
 
 def _done(oracle: Oracle, group: str) -> tuple[set[Place], set[Place]]:
-    """What the group has acked, and what undecided transactions hold of it."""
+    """Return what the group has acked, and what undecided transactions hold of it."""
     done: dict[Fate, set[Place]] = {fate: set() for fate in Fate}
     for unit in oracle.units.values():
         for by, place in unit.acks:

@@ -55,7 +55,7 @@ class Workload:
         return {**TINY, **self.options}
 
     def groups(self) -> set[str]:
-        """Those that it reads as, and one that it may never have heard of."""
+        """Return the groups that the workload reads as, and one that it may never have heard of."""
         steps = [*self.steps, *chain.from_iterable(self.threads)]
         reading = {step[1] for step in steps if step[0] in ("consume", "batch")}
         acking = {step[3] for step in steps if step[0] in BEGINNING and step[3]}

@@ -221,7 +221,7 @@ def set_up(*, with_tools: bool) -> None:
 
 
 def fingerprint(project: dict[str, Any]) -> str:
-    """What the environment depends on: settings of the tools, say, are not among it."""
+    """Return what the environment depends on, without settings of the tools and the like."""
     parts = [project[name] for name in ("build-system", "project", "dependency-groups")]
     text = json.dumps([sys.version_info[:2], str(ROOT), parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -404,7 +404,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def failing_snippets(page: Path) -> list[str]:
-    """What each runnable snippet of `page` that fails had to say."""
+    """Return the output of each failing snippet of `page`."""
     troubles = []
     for match in FENCED.finditer(page.read_text()):
         kind = match.group(2).strip()
@@ -417,7 +417,7 @@ def failing_snippets(page: Path) -> list[str]:
 
 
 def run_snippet(source: str) -> str | None:
-    """What `source` prints if it fails in an empty directory; None if it runs."""
+    """Return what `source` prints if it fails in an empty directory; None if it runs."""
     with tempfile.TemporaryDirectory() as directory:
         try:
             done = quietly("-c", source, cwd=directory, timeout=SNIPPET_TIMEOUT)

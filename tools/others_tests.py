@@ -76,7 +76,7 @@ SUITES = {
 
 @dataclass
 class Result:
-    """What became of the tests of one suite, by name: passed, failed or skipped."""
+    """The results of the tests of one suite, by name: passed, failed or skipped."""
 
     outcomes: dict[str, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)

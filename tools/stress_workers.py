@@ -35,7 +35,7 @@ STUCK_SECONDS = 20.0  # no round takes a second
 
 @dataclass
 class Round:
-    """One topic, its workers, and what they have seen."""
+    """One topic, its workers, and what the workers have seen."""
 
     number: int
     is_ordered: bool

@@ -13,7 +13,7 @@ from benchmarks.peers.protocol import Peer
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a peer's class is, and what it needs."""
+    """The place of a peer's class, and what it needs."""
 
     code: str
     modules: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def open_peer(name: str, directory: Path) -> Peer:
 
 
 def missing(name: str) -> str | None:
-    """What peer `name` lacks on this machine, as a sentence; None if nothing."""
+    """Return what peer `name` lacks on this machine, as a sentence; None if it lacks nothing."""
     entry = PEERS[name]
     for module in entry.modules:
         if importlib.util.find_spec(module) is None:
@@ -61,5 +61,7 @@ def missing(name: str) -> str | None:
 
 
 def batches_on_disk(name: str) -> bool:
-    """Whether a batch is stored as one thing by peer `name`, so that how it was sent matters."""
+    """Return whether peer `name` stores a batch as one thing, so that the way of sending
+    matters.
+    """
     return name in OURS

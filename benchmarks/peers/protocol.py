@@ -17,7 +17,7 @@ Messages = Sequence[tuple[int, bytes]]
 
 
 class Producer(Protocol):
-    """What one thread sends with; every call returns when its messages are durable."""
+    """The producer of one thread. Every call returns when its messages are durable."""
 
     def send(self, body: bytes) -> None: ...
 
@@ -27,14 +27,14 @@ class Producer(Protocol):
     def send_many(self, bodies: Sequence[bytes]) -> None: ...
 
     def transaction(self, messages: Messages) -> None:
-        """All of them or none, in one phase."""
+        """Send all messages or none, in one phase."""
 
     def two_phase(self, messages: Messages) -> None:
-        """All of them or none: first durable and invisible, then published, durably again."""
+        """Send all messages or none: first durable and invisible, then published, durably again."""
 
 
 class Consumer(Protocol):
-    """What one thread reads lane 0 with, from the first message that it has not acked."""
+    """The consumer of one thread: it reads lane 0 from its first unacked message on."""
 
     def consume(self, limit: int) -> int:
         """Take up to `limit` bodies and ack them, durably; how many there were."""

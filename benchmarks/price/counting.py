@@ -24,7 +24,7 @@ BESIDE = ("fmq chores", "fmq timers")  # threads that work whenever they get a t
 
 
 class Price(NamedTuple):
-    """What a call cost."""
+    """The figures of one call."""
 
     bytecodes: int
     calls: int

@@ -1,4 +1,4 @@
-"""What a shop needs of its database, whichever it is; and the one in a file."""
+"""The interface of a shop's database, and the database in a file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Database(Protocol):
 
     @property
     def address(self) -> str:
-        """As `resolve` takes it."""
+        """Return the database's address, as `resolve` takes it."""
 
     @property
     def error(self) -> type[Exception]:
-        """What is raised when the database is not there, or not now."""
+        """Return the exception for a database that cannot be reached."""
 
     def make(self) -> None:
         """The tables, empty."""

@@ -11,7 +11,7 @@ from fmq.posix import RealDisk
 
 
 class Halves(RealDisk):
-    """Where the stage says so, half of a write is written before the rest."""
+    """A disk that writes half of a write before the rest, where the stage says so."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()

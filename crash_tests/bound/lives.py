@@ -1,4 +1,6 @@
-"""One shop over many lives: each ends or is hit somewhere, and then row and messages must agree."""
+"""One shop over many lives. Each life ends or is hit somewhere, and then rows and messages must
+agree.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Story:
         self._told = [f"seed {seed}, {way.name}, {database}"]
 
     def live(self, blow: Blow, step: Step | None) -> None:
-        """One more life, which `blow` hits at `step`, or at any moment; then some are looked at."""
+        """Run one more life, which `blow` hits at `step`, or at any moment. Then look at some
+        orders.
+        """
         if step in OF_A_CHECKER:
             # Somebody must have left something to be asked about.
             self._live(Blow.PRODUCER, self._random.choice(LEAVES_UNDECIDED))
@@ -212,7 +216,7 @@ class Ear:
             self._pipe.send(what)
 
     def listen(self, seconds: float) -> None:
-        """For so long, if there is anything to be heard."""
+        """Listen for up to `seconds`."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and self._pipe.poll(left):
             self._hear()
@@ -258,4 +262,4 @@ class Ear:
 
 
 class Silence(Violation):
-    """Nobody is at the other end any more."""
+    """The other end has closed."""

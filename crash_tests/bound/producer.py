@@ -28,7 +28,7 @@ AGAIN_SECONDS = 0.01  # after an order that was not placed
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a process needs to know to live one."""
+    """What a process needs to know to run one life."""
 
     store: str
     database: Database
@@ -57,7 +57,7 @@ def guarded(work: Callable[[], None], tell: Callable[..., None]) -> None:
 
 
 class Producer:
-    """One life."""
+    """The producer of one life."""
 
     def __init__(self, life: Life, pipe: Connection) -> None:
         self.life = life
@@ -120,7 +120,9 @@ class Producer:
 
 
 def settle(engine: fmq.Engine) -> list[str]:
-    """What is still undecided when everything was asked about, and what was unknown again."""
+    """Return what is still undecided after every transaction was asked about, and what was unknown
+    again.
+    """
     until = time.monotonic() + SETTLE_SECONDS
     while True:
         found = engine.settle()
@@ -130,7 +132,7 @@ def settle(engine: fmq.Engine) -> list[str]:
 
 
 class Till:
-    """One thread that places orders, over one connection after the other."""
+    """A thread that places orders, over one connection after another."""
 
     def __init__(self, producer: Producer, number: int, stage: Stage) -> None:
         self._producer = producer
@@ -148,7 +150,7 @@ class Till:
                 producer.over.wait(AGAIN_SECONDS)
 
     def _place(self, order: str) -> bool:
-        """Whether it was placed; told is what may be believed of it."""
+        """Place an order. Return whether it was placed."""
         producer, database = self._producer, self._producer.life.database
         if self.connection is None:
             try:

@@ -1,4 +1,4 @@
-"""What producers have said of their orders, and what must therefore be there.
+"""What producers have reported of their orders, and what must therefore be there.
 
 An order is a row of the database and a message in each topic: all of it, or nothing.
 """

@@ -37,7 +37,9 @@ def why_not() -> str | None:
 
 
 class Server:
-    """One cluster, which outlives every process that serves it. Gone when left."""
+    """One cluster. It outlives every process that serves it, and is removed at the end of the
+    block.
+    """
 
     def __init__(self) -> None:
         # Not in a folder of the run's, which perhaps only its owner may enter: the server may have
@@ -103,13 +105,13 @@ class Server:
             time.sleep(POLL_SECONDS)
 
     def processes(self) -> list[int]:
-        """All of them now, the one that begins the others first."""
+        """Return all processes of the cluster, the parent of the others first."""
         assert self._process is not None
         first = self._process.pid
         return [first, *(pid for pid in _all_processes() if _stat(pid)[2] == str(first))]
 
     def kill(self, targets: list[int] | None = None) -> None:
-        """All its processes at an instant, as when the machine goes down; `targets` are those."""
+        """Kill all processes of the cluster, or only `targets`, as when the machine goes down."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -121,7 +123,8 @@ class Server:
         self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """What had just begun; and wait until all have ended, or a new server would refuse.
+        """Kill processes that had just begun, and wait until all have ended, or a new server would
+        refuse.
 
         Each works in the folder of its cluster. That of another cluster may be somebody's server.
         """
@@ -138,13 +141,15 @@ class Server:
             return True  # it has ended, and nobody has waited for it: one of ours, just killed
 
     def kill_one(self, pid: int) -> None:
-        """One of its processes. It then ends all others and recovers by itself."""
+        """Kill one process of the cluster. The server then ends all others and recovers by
+        itself.
+        """
         _kill(pid)
         while _stat(pid)[1] != DEAD:  # until then it may not have noticed, and serve as if nothing
             time.sleep(POLL_SECONDS)
 
     def stop_at_once(self) -> None:
-        """What `pg_ctl stop -m immediate` does: recovery is needed, as after a crash."""
+        """Stop as `pg_ctl stop -m immediate` does: recovery is needed, as after a crash."""
         assert self._process is not None
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
@@ -178,7 +183,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _adopt(orphans: int) -> None:
-    """Whether processes that lose their parent become our children, so that we know their end."""
+    """Return whether orphaned processes become our children, so that we see their end."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, orphans, 0, 0, 0)
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """Where a transaction is, or who asks about it."""
+    """The step of a transaction, or of a checker's question."""
 
     UNMARKED = "before marker"
     MARKED = "after marker"
@@ -30,7 +30,7 @@ OF_A_CHECKER = (Step.ASKED, Step.FENCED)
 
 
 class Blow(StrEnum):
-    """What happens."""
+    """The kinds of blow."""
 
     PRODUCER = "the producer is killed"
     SERVER = "the server is killed with all its processes"
@@ -46,7 +46,7 @@ LEAVES_THE_PRODUCER = (Blow.SERVER, Blow.BACKEND, Blow.IMMEDIATE, Blow.CONNECTIO
 
 
 def may_happen(blow: Blow, step: Step) -> bool:
-    """Whether there is something to hit."""
+    """Return whether `blow` can hit anything at `step`."""
     if blow is Blow.ASKED:
         return step not in INSIDE + OF_A_CHECKER
     # A checker's connection is its own, and its process of the server is, too.
@@ -71,12 +71,12 @@ class Stage:
         self._thread = threading.get_ident()
 
     def aims_at(self, step: Step) -> bool:
-        """Whether the order under way is hit at `step`, unless it was."""
+        """Return whether the present order is to be hit at `step`, and was not yet."""
         return self._left < 0 and step is self._step
 
     @property
     def is_marked(self) -> bool:
-        """Whether the order under way has its marker, so that the next commit is the one."""
+        """Return whether the present order has its marker, so that the next commit is its own."""
         return self._latest in (Step.MARKED, Step.PREPARING)
 
     @contextlib.contextmanager

@@ -34,7 +34,7 @@ Round = tuple[Blow, Step | None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where stories are told: a folder for each, and the server, if there is one."""
+    """The place for stories: a folder for each, and the server, if there is one."""
 
     scratch: Path
     server: Server | None
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(slots=True)
 class Seen:
-    """What has happened, and how it looked to producers and checkers."""
+    """What has happened, as producers and checkers saw it."""
 
     rounds: Counter[Round] = field(default_factory=Counter)
     doubts: int = 0
@@ -121,7 +121,7 @@ class Bound:
         return [(blow, step) for blow in self._blows for step in Step if may_happen(blow, step)]
 
     def plan(self, random: Random) -> Iterator[Round]:
-        """What happens to one life after the other, for ever."""
+        """Yield what happens to one life after another, without end."""
         anywhere = [blow for blow in AT_ANY_MOMENT if blow in self._blows]
         while True:
             named = self.named()
@@ -151,7 +151,7 @@ class Bound:
         seen.add(story.promises)
 
     def _control(self, place: Place, way: Way, seed: int, tally: Tally) -> None:
-        """Whoever does it in a wrong `way` is found out by what is wrong with it."""
+        """Check that a wrong `way` is found out by what is wrong with it."""
         assert way.shown_by is not None
         with tally.found_out(way.name):
             story = place.story(seed, way)

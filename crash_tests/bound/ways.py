@@ -1,4 +1,4 @@
-"""How an order is placed, and how is found out what became of one: as it ships, and wrongly.
+"""The ways to place an order and to find out its outcome: the shipped way, and wrong ones.
 
 The wrong ways are what people write, and controls: each must be found out.
 """
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """All that placing an order needs."""
+    """Everything that placing an order needs."""
 
     engine: fmq.Engine
     database: Database
@@ -88,7 +88,7 @@ def plain_select(database: Database) -> Checker:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to do it; if it is a wrong one, what shows that at the latest."""
+    """One way to place orders. For a wrong way, it also says what must show the error."""
 
     name: str
     place: Callable[[Shop, str], None] = bound

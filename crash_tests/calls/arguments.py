@@ -1,4 +1,4 @@
-"""What a call is given: mostly what fits, and now and then what no caller should give."""
+"""Random arguments of calls: mostly valid ones, and now and then wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who makes public calls at random: a thread of the engine's process, or a client."""
+"""A caller that makes public calls at random: a thread of the engine's process, or a client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STRATEGIES = (None, None, None, "average", "circle", "sticky")
 
 
 class Hands:
-    """What callers have got from the engine and may use: each other's, too."""
+    """The objects that callers got from the engine. They may use each other's."""
 
     def __init__(self) -> None:
         self.consumers: list[Any] = []
@@ -47,7 +47,7 @@ class Hands:
 
 
 class Promises:
-    """What was acknowledged, and must be there whatever happens."""
+    """The calls that were acknowledged, whose effects must be there whatever happens."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[tuple[Any, ...], tuple[bytes, ...]]] = []

@@ -1,4 +1,4 @@
-"""What callers use beside the engine itself: a server, and the loop of a thread."""
+"""What callers use besides the engine itself: a server, and the event loop of a thread."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Story:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether retention drops nothing."""
+        """Return whether retention drops nothing."""
         return self.options.retain_bytes is None and self.options.retain_seconds is None
 
     # --- telling --------------------------------------------------------------------------------
@@ -157,7 +157,9 @@ class Story:
         self.calls += caller.calls
 
     def _in_turns(self) -> None:
-        """As threads of which one runs at a time, in an order that follows from the seed."""
+        """Run the callers as threads of which one runs at a time, in an order that follows from the
+        seed.
+        """
         random = self._random
         restless = Restless(Random(random.random()), random.choice((0.02, 0.1, 0.4)))
         scheduler = Scheduler(restless, lines=random.random() < 0.4)
@@ -183,7 +185,7 @@ class Story:
                 abandon(engine)
 
     def _as_threads(self) -> None:
-        """As threads that run at once: what they meet differs from time to time."""
+        """Run the callers as threads at the same time, so that each run differs."""
         random = self._random
         background = random.random() < 0.3
         engine = self._open(self.disk, background=background)
@@ -220,7 +222,9 @@ class Story:
             self._failures.append(error)
 
     def _as_clients(self) -> None:
-        """As clients of a server, and a caller in its own process, one call after the other."""
+        """Run the callers as clients of a server, and one in the server's process, call after
+        call.
+        """
         random = self._random
         engine = self._open(self.disk)
         self.disk.watch(self._note)

@@ -48,7 +48,7 @@ class Dead(NamedTuple):
 
 
 class State:
-    """What is durable, as a user knows it."""
+    """The durable state, as a user knows it."""
 
     def __init__(self) -> None:
         self.messages: dict[str, list[bytes]] = {}  # by topic

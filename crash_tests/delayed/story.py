@@ -272,7 +272,7 @@ class Story:
             engine.decide(each.tx_id, "rollback")
 
     def _visible(self, engine: fmq.Engine) -> list[bytes]:
-        """What the group gets, with an ack."""
+        """Return the messages that the group gets, after acking them."""
         found: list[bytes] = []
         with engine.consumer("t", group="g") as consumer:
             while deliveries := consumer.poll():

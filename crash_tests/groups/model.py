@@ -1,4 +1,6 @@
-"""What is durable of groups and topics, as a user knows it. It knows nothing of the engine."""
+"""A model of the durable groups and topics, as a user knows them. It knows nothing of the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ NONE = Skipped(0, 0)
 
 
 class State:
-    """What is durable, as a user knows it."""
+    """The durable state, as a user knows it."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int], list[Sent]] = {}  # by topic and queue

@@ -36,7 +36,7 @@ class Told(Protocol):
 
 
 class Groups:
-    """What groups remember, on a disk that crashes: one kind of stories."""
+    """Stories about groups, on a disk that crashes."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ KEPT = 10  # ids, in every third story
 
 
 class Taken(NamedTuple):
-    """Where the message is that has taken an id, and how many had been taken before."""
+    """The message that has taken an id, and how many ids had been taken before."""
 
     offset: int
     position: int
@@ -40,7 +40,7 @@ class Taken(NamedTuple):
 
 
 class State:
-    """What is durable, as a user knows it."""
+    """The durable state, as a user knows it."""
 
     def __init__(self) -> None:
         self.messages: dict[str, list[bytes]] = {}  # by topic

@@ -18,7 +18,7 @@ from crash_tests.real.tally import Tally
 
 
 class Tier(Protocol):
-    """One way of crashing."""
+    """One way of crashing a real store."""
 
     name: str
 

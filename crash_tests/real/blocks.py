@@ -43,7 +43,7 @@ class Blocks:
         os.pwrite(self._current, data, offset)
 
     def flush(self) -> None:
-        """All that was written is durable."""
+        """Make all written data durable."""
         self._step()
         for offset, data in self.pending:
             os.pwrite(self._durable, data, offset)
@@ -60,7 +60,9 @@ class Blocks:
 
 
 def losses(pending: list[Write], random: Random, count: int) -> Iterator[tuple[str, list[Write]]]:
-    """What may be left of `pending`: nothing, everything, and `count` other ways, in words."""
+    """Yield what may be left of `pending`: nothing, everything, and `count` other ways, with words
+    for each.
+    """
     yield "nothing of", []
     yield "all of", pending
     for _ in range(count if pending else 0):

@@ -51,7 +51,7 @@ class Cuts:
         return tally
 
     def _store(self, files: FileSystem, scratch: Path, budget: Budget, tally: Tally) -> None:
-        """One store on a fresh file system, until it has been cut often enough."""
+        """Run one store on a fresh file system, until it has been cut often enough."""
         seed = budget.seed * 1_000_000 + tally.stores
         store, random = Store(seed, files.point / "store", scratch / "evidence"), Random(seed)
         tally.stores += 1

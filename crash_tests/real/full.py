@@ -304,7 +304,7 @@ class Full:
 
 
 def play(kind: str, scenario: Scenario, scratch: Path, seed: int, lie: str = "") -> int:
-    """One scenario on a fresh file system; how many messages were promised."""
+    """Play one scenario on a fresh file system. Return how many messages were promised."""
     with FileSystem(kind, scratch) as files:
         files.make()
         room = Room(files, seed, lie)

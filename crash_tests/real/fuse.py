@@ -27,7 +27,7 @@ READ_BYTES = MAX_WRITE + 4096
 
 
 class Op(IntEnum):
-    """What the kernel may ask of us; anything else is not served."""
+    """The requests of the kernel that are served; others are refused."""
 
     LOOKUP = 1
     FORGET = 2

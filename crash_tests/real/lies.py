@@ -21,7 +21,7 @@ def write_without_sync(fd: int, buffers: Sequence[Buffer], offset: int, flags: i
 
 
 class WritesAreNotSynced(RealDisk):
-    """What is written with a sync stays in the page cache."""
+    """A lie of the disk: data that is written with a sync stays in the page cache."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _SilentDirectory(RealDirectory):
 
 
 class FullIsSilent(RealDisk):
-    """What finds no room is dropped, and nobody is told."""
+    """A lie of the disk: data without room is dropped, and no error is reported."""
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         true = super().directory(path, make=make)

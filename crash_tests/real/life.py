@@ -144,7 +144,7 @@ class Ear:
             self._promises.shown(place, body)
 
     def look_again(self) -> None:
-        """What a reader was shown before the kill, one that comes after it is shown, too."""
+        """Check that a new reader is shown everything that a reader was shown before the kill."""
         if not self._shown:
             return
         with fmq.open(self._life.path, read_only=True) as engine:
@@ -195,7 +195,7 @@ class Ear:
 
 
 def look_from_outside(path: str) -> list[tuple[Place, bytes]]:
-    """What a reader is shown last, of each queue, of a store that a living process writes."""
+    """Return what a reader sees last of each queue, in a store that a living process writes."""
     try:
         fmq.open(path).close()
     except Locked:

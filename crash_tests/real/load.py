@@ -34,7 +34,7 @@ OUTLIVES_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a process needs to know to live one."""
+    """What a process needs to know to run one life."""
 
     path: str
     options: fmq.Options
@@ -255,7 +255,7 @@ class Job:
 
 
 class Hasty(Job):
-    """For a control: it says that messages are sent, and sends them five at a time."""
+    """A control: it reports messages as sent, and only then sends them, five at a time."""
 
     def __init__(self, engine: fmq.Engine, life: Life, teller: Teller, thread: int) -> None:
         super().__init__(engine, life, teller, thread)

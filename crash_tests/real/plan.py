@@ -57,7 +57,7 @@ ACK_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One call, or one transaction; whole or not at all. Its name is life.thread.number."""
+    """One call, or one transaction, whole or not at all. Its name is life.thread.number."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""Who decides at a seam: a schedule that is given, or chance."""
+"""Choosers of the thread that goes on at a seam: a given schedule, or chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of some threads, under one schedule, and the moments at which it could crash."""
+"""One run of several threads under one schedule, and the moments at which it could crash."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Play:
             self.places.append((len(self.scheduler.switches), operation))
 
     def now(self) -> Moment:
-        """Where it has come to."""
+        """Return the present moment of the run."""
         return Moment(self._disk.stopped(), self.oracle.copy())
 
     def _let_go(self) -> None:

@@ -98,7 +98,7 @@ class ThreadsOracle(Oracle):
             self._settle(vouched)
 
     def synced(self) -> None:
-        """What had returned when the calling thread's step began is durable now."""
+        """Note that everything that returned before the calling thread's step is durable now."""
         if self.ordered:
             super().synced()
         else:
@@ -191,7 +191,7 @@ class ThreadsOracle(Oracle):
                 raise Violation("I6", f"{body[:20]!r} is at {at}, and was said to be at {offset}")
 
     def _order(self, there: set[str], seen: Seen) -> list[str]:
-        """All units; those that are there first, as far as who was before whom allows it."""
+        """Return all units, those that exist first, as far as their known order allows."""
         sorter: TopologicalSorter[str] = TopologicalSorter()
         for name in self.units:
             sorter.add(name, *self._before[name])

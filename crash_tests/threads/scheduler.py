@@ -34,7 +34,7 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One thread stopped, and another one went on."""
+    """A switch: one thread stopped, and another one went on."""
 
     stopped: str  # "": none, as the last one had ended, or none had begun
     goes_on: str
@@ -43,10 +43,12 @@ class Switch:
 
 
 class Chooser(Protocol):
-    """Who decides."""
+    """The interface of a chooser."""
 
     def choose(self, task: Task, others: list[Task], default: Task) -> Task:
-        """Who goes on: `default`, which is `task` if it can, or any of `others`."""
+        """Return the thread that goes on: `default`, which is `task` if it can go on, or one of
+        `others`.
+        """
 
 
 class Scheduler:
@@ -145,7 +147,7 @@ class Scheduler:
             raise self._failure
 
     def _bury(self) -> None:
-        """Whoever has ended is gone for good before another one goes on."""
+        """Wait until a thread that has ended is gone, before another one goes on."""
         ended, self._ended = self._ended, None
         if ended is None:
             return
@@ -155,7 +157,7 @@ class Scheduler:
             raise ended.error
 
     def _able(self, but: Task | None = None) -> list[Task]:
-        """Those that can go on; if that takes time, it passes."""
+        """Return the threads that can go on. If that takes time, let time pass."""
         while True:
             now = self.clock.monotonic()
             able = [task for task in self._tasks if task is not but and task.can_go(now)]
@@ -217,7 +219,7 @@ class Scheduler:
     # --- waiting --------------------------------------------------------------------------------
 
     def wait(self, lock: Waitable, until: float | None) -> bool:
-        """What a thread of this schedule does in `Clock.wait`."""
+        """Do for a thread of this schedule what `Clock.wait` does."""
         task = self._current()
         task.lock, task.until = lock, until
         self.seam(task, place_of(sys._getframe(2)))
@@ -229,7 +231,7 @@ class Scheduler:
         return next(task for task in self._tasks if task.thread is me)
 
     def is_ours(self) -> bool:
-        """Whether who asks is a thread of this schedule."""
+        """Return whether the calling thread belongs to this schedule."""
         me = threading.current_thread()
         return any(task.thread is me for task in self._tasks)
 
@@ -246,7 +248,7 @@ class Scheduler:
             self._sleep(self._current())
 
     def _standing(self) -> str:
-        """Where each thread is, and who has what it waits for."""
+        """Return where each thread is, and which thread has what it waits for."""
         told = []
         for task in self._tasks:
             if task.over:

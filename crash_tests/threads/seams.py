@@ -1,4 +1,4 @@
-"""Where a thread of fmq may be stopped: before it takes a lock, waits, or asks the disk.
+"""The seams where a thread of fmq may be stopped: before it takes a lock, waits, or uses the disk.
 
 The engine's sources are looked at instead of being changed: their syntax tree says on which
 lines a lock is taken, and the frame that runs the line says which one it is. So nothing in fmq
@@ -42,7 +42,7 @@ MEETING = (
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a thread may have to wait for, as it is written."""
+    """What a thread may have to wait for, as the source spells it."""
 
     what: ast.expr
     block: bool  # in a `with`, whose line is come to once more when it is left
@@ -50,7 +50,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is a seam in one function: its call, some lines, or all of them."""
+    """The seams in one function: its call, some of its lines, or all of them."""
 
     operation: str = ""  # of the disk
     waits: dict[int, list[Wait]] = field(default_factory=dict)  # by line
@@ -62,7 +62,7 @@ _watches: dict[int, tuple[CodeType, Watch | None]] = {}
 
 
 def watch_of(code: CodeType) -> Watch | None:
-    """What is to be watched in a function; None if nothing is."""
+    """Return what to watch in a function; None for nothing."""
     known = _watches.get(id(code))
     if known is None:
         known = _watches[id(code)] = code, _look_at(code)
@@ -112,7 +112,7 @@ def waits_in(file: str) -> dict[int, list[Wait]]:
 
 
 def value_of(written: ast.expr, frame: FrameType) -> Any:
-    """What a name, or an attribute of one, stands for in `frame`."""
+    """Return the value of a name, or of an attribute of one, in `frame`."""
     if isinstance(written, ast.Attribute):
         return getattr(value_of(written.value, frame), written.attr)
     assert isinstance(written, ast.Name)
@@ -124,7 +124,7 @@ _places: dict[tuple[int, int], str] = {}
 
 
 def place_of(frame: FrameType) -> str:
-    """Where a frame is: what it is about to do, and not on which line, as lines move."""
+    """Return the place of a frame by its code and not by its line number, as lines move."""
     key = id(frame.f_code), frame.f_lineno
     place = _places.get(key)
     if place is None:

@@ -1,4 +1,4 @@
-"""What a step does in a thread that is not alone; most do what they do in a single one."""
+"""What the steps do in a thread beside others. Most do what they do in a single thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def decide(
 
 
 def close(run: Run) -> None:
-    """Whoever calls later is refused; who is at it already is served."""
+    """Close the engine: later calls are refused, and running ones are served."""
     if plain(run, run.live.close):
         run.oracle.synced()
 

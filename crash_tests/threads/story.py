@@ -1,4 +1,4 @@
-"""What each thread was to do, and how they took turns."""
+"""The steps of each thread, and the turns that the threads took."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(step: Step) -> str:
 
 
 def turns_of(play: Play, moment: int) -> Iterator[str]:
-    """Who went on when, up to the moment; -1: to the end."""
+    """Yield which thread went on when, up to the moment; -1: up to the end."""
     switches, operation = play.scheduler.switches, ""
     if moment >= 0:
         count, operation = play.places[moment]

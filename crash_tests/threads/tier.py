@@ -41,7 +41,9 @@ class Threads:
         return [Tour(PROGRAMS[name], budget.seed, self._depth(budget)) for name in names]
 
     def _depth(self, budget: Budget) -> Depth:
-        """What follows a recovery is the same without threads; other tiers look deeper into it."""
+        """Return the depth. After a recovery threads make no difference, and other tiers look
+        deeper there.
+        """
         return replace(budget.depth(FULL), chain=budget.seconds is not None)
 
     def _by_chance(self, budget: Budget) -> Iterator[tuple[str, Tally]]:

@@ -1,4 +1,4 @@
-"""One schedule after the other of the same threads, and the crashes at the moments of each."""
+"""Many schedules of the same threads, one after another, with crashes at the moments of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tour:
         self._seams = {True: 100, False: 20}  # about how often there is a choice
 
     def by_chance(self) -> Tally:
-        """One more schedule, like no other."""
+        """Run one more schedule, different from all before."""
         random = Random(f"{self._seed} {self.workload.name} {self._schedules}")
         lines = random.random() < LINES
         chooser = Chance(random, random.randint(1, POINTS_MAX), self._seams[lines])

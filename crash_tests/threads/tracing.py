@@ -66,7 +66,7 @@ class Tracing:
         self._holders: dict[int, tuple[Any, Task, int, int]] = {}  # by lock
 
     def of(self, task: Task) -> Callable[[FrameType, str, Any], Any]:
-        """What CPython is to call before each function, and line, of the thread of `task`."""
+        """Return what CPython calls before each function, and line, of the thread of `task`."""
 
         def call(frame: FrameType, event: str, argument: Any) -> Any:
             watch = watch_of(frame.f_code)
@@ -115,7 +115,7 @@ class Tracing:
         self._holders[id(lock)] = mine
 
     def holder_of(self, lock: Waitable | None) -> Task | None:
-        """Who has come to it last."""
+        """Return the task that took the lock last."""
         held = self._holders.get(id(lock))
         return None if held is None else held[1]
 

@@ -1,4 +1,4 @@
-"""The same shop with SQLAlchemy: plain WSGI, and an outbox attached to its sessions."""
+"""The shop with SQLAlchemy: plain WSGI, and an outbox attached to its sessions."""
 
 import os
 import sqlite3
