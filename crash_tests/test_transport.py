@@ -7,7 +7,7 @@ import pytest
 from crash_tests.mutants import caught
 from crash_tests.transport.looks import Looks
 from crash_tests.transport.planted import BETWEEN_PROCESSES
-from crash_tests.transport.story import Story, draw
+from crash_tests.transport.story import AWAITED, Story, draw
 from crash_tests.transport.tellings import Tellings
 
 EVERY = 5  # of the blows that end alike, so many are left out for each that falls
@@ -36,14 +36,15 @@ def test_blows_that_leave_the_same_end_alike(number: int) -> None:
 
 
 def test_stories_have_steps_of_all_kinds() -> None:
-    kinds = {step.kind for number in range(20) for step in draw(number)}
+    kinds = {step.kind for number in range(40) for step in draw(number)}
     assert kinds == {
         *("send", "many", "tx", "commit", "rollback"),
         *("ack", "ack in tx", "advance", "release", "take", "take for good", "reject", "replay"),
+        *("hold", "settle", *AWAITED),
     }
     for number in range(20):
         assert Story(draw(number), Looks()).tell().died_at < 0
-    awaited = {step.kind for number in range(60) for step in draw(number) if step.awaits}
+    awaited = {step.kind for number in range(200) for step in draw(number) if step.awaits}
     assert awaited == kinds
 
 

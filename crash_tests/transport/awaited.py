@@ -62,8 +62,7 @@ class Awaited:
 
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         async def made() -> Any:
-            given = [each._what if isinstance(each, Awaited) else each for each in args]
-            found = call(*given, **named)
+            found = call(*map(_bare, args), **named)
             return await found if iscoroutine(found) else found
 
         try:
@@ -91,6 +90,12 @@ class Awaited:
         return self._call(self._what.__aexit__, kind, error, traceback)
 
 
+def _bare(given: Any) -> Any:
+    if isinstance(given, Awaited):
+        return given._what
+    return [*map(_bare, given)] if type(given) is list else given
+
+
 class AwaitedClient(Awaited):
     """A connection of fmq.aio."""
 
@@ -113,6 +118,10 @@ class AwaitedClient(Awaited):
     def consumer(self, *args: Any, **named: Any) -> Any:
         """Return a consumer that has joined its group, as that of a blocking client has."""
         return self._call(self._what.consumer, *args, **named).__enter__()
+
+    def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Run a coroutine that is given the bare objects of fmq.aio."""
+        return self._call(function, *args, **named)
 
     def close(self) -> None:
         """Close the connection and the loop."""

@@ -19,11 +19,11 @@ from fmq.testing.inside import inside
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer
 
 # What clients had in work is handed out at once, so that each story has one end.
-LONG = 3600.0  # seconds: longer than a story
+LONG = 100_000.0  # seconds: longer than a story
 OPTIONS = Options(
     segment_bytes=4096,
     checkpoint_bytes=2048,
-    topic_queues={"b": 2},
+    topic_queues={"b": 2, "h": 1},
     reclaim_seconds=0,
     member_timeout_seconds=LONG,
 )

@@ -11,6 +11,7 @@ from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import Blow
+from crash_tests.transport.coroutines import HERD, cancelled_poll, cancelled_send, herd
 from crash_tests.transport.looks import Content, Looks
 from crash_tests.transport.server import LONG, OPTIONS, BreakingServer, ClientDied, Unseen
 from crash_tests.transport.survey import Blows
@@ -21,6 +22,7 @@ from fmq.testing import CrashDisk, FakeClock
 
 CLIENTS = 2
 STEPS = 7
+AWAITED_SHARE = 0.4  # of the steps of a client of asyncio, so many are of a kind of its own
 PAUSE = 4.0  # seconds after which nothing waits that was handed out once or twice
 KINDS = (
     "send",
@@ -37,7 +39,10 @@ KINDS = (
     "reject",
     "advance",
     "replay",
+    "hold",
+    "settle",
 )
+AWAITED = ("herd", "cancelled send", "cancelled poll", "two cancellations", "cancelled poll twice")
 
 
 class Step(NamedTuple):
@@ -65,9 +70,13 @@ def draw(seed: int) -> tuple[Step, ...]:
     clients = [random.randrange(CLIENTS) for _ in kinds]
     awaiting = CLIENTS - 1 if seed % 3 == 2 else -1
     return tuple(
-        Step(name, client, kind, client == awaiting)
+        Step(name, client, _kind(random, kind, client == awaiting), client == awaiting)
         for name, (client, kind) in enumerate(zip(clients, kinds, strict=True))
     )
+
+
+def _kind(random: Random, kind: str, awaits: bool) -> str:
+    return random.choice(AWAITED) if awaits and random.random() < AWAITED_SHARE else kind
 
 
 @cache
@@ -92,6 +101,8 @@ class Story:
             self.server.begin_client(awaits=number in awaiting) for number in range(CLIENTS)
         ]
         self._consumers: dict[int, Any] = {}
+        self._herd: list[Any] = []  # consumers
+        self._held: list[list[Any]] = [[] for _ in range(CLIENTS)]
         self._taken: list[list[Any]] = [[] for _ in range(CLIENTS)]  # for good, by client
         self._receipts: list[tuple[Receipt, list[bytes]]] = []
 
@@ -128,6 +139,8 @@ class Story:
         match kind:
             case "send":
                 self._returned([client.send("a", name)], [name])
+            case "send before":
+                client.send("a", name + b" before")
             case "many":
                 bodies = [b"%s, %d" % (name, i) for i in range(3)]
                 self._returned(client.send_many("b", bodies, queue=at % 2), bodies)
@@ -146,8 +159,25 @@ class Story:
                     self._returned(tx.commit(), [name, name])
                 elif kind == "rollback":
                     tx.rollback()
+            case "herd" | "herd without acks":
+                if not self._herd:
+                    self._herd = [client.consumer("h", group="herd") for _ in range(HERD)]
+                acks = kind == "herd"
+                what = client, self._herd, self._clock, name
+                self._returned(client.run(herd, *what, acks=acks), [name] * HERD)
+            case "cancelled send" | "two cancellations":
+                client.run(cancelled_send, client, name, 1 if kind == "cancelled send" else 2)
+            case "settle" | "settle one":
+                self._settle(number, kind)
             case _:
                 self._consume(at, number, kind, client)
+
+    def _settle(self, number: int, kind: str) -> None:
+        """Ack what the client holds since an earlier step."""
+        held = self._held[number]
+        for delivery in held[: 1 if kind == "settle one" else None]:
+            delivery.ack()
+        held.clear()
 
     def _consume(self, at: int, number: int, kind: str, client: Any) -> None:
         consumer = self._consumers.get(number)
@@ -160,6 +190,9 @@ class Story:
         if kind in ("replay", "replay of one topic"):
             self._replay(client, f"g{number}", of_one_topic=kind != "replay")
             return
+        if kind.startswith("cancelled poll"):
+            client.run(cancelled_poll, consumer, self._pause, 2 if "twice" in kind else 1)
+            return
         taken: list[Delivery] = []
         if kind == "advance":
             self._advance(consumer)
@@ -168,7 +201,9 @@ class Story:
             taken += found  # what comes again may come in pieces
         if not taken:
             return
-        if kind in ("ack", "ack one"):
+        if kind == "hold":
+            self._held[number] += taken
+        elif kind in ("ack", "ack one"):
             for delivery in taken[: 1 if kind == "ack one" else None]:
                 delivery.ack()
         elif kind == "ack in tx":
@@ -183,8 +218,11 @@ class Story:
             for delivery in taken:
                 delivery.release()
 
-    def _poll(self, consumer: Any, limit: int) -> list[Delivery]:
+    def _pause(self) -> None:
         self._clock.advance(PAUSE)
+
+    def _poll(self, consumer: Any, limit: int) -> list[Delivery]:
+        self._pause()
         found: list[Delivery] = consumer.poll(limit=limit)
         return found
 

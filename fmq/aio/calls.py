@@ -46,6 +46,15 @@ class Call:
         else:
             future.set_exception(error)
 
+    def ignore(self) -> None:
+        """Let its answer be heard by nobody. Else the loop would log an error that it may be."""
+        self.future.add_done_callback(_heard)
+
+
+def _heard(future: Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
 
 async def end_of(
     call: Call, cancelled: CancelledError, note: Callable[[Call], str] | None = None

@@ -230,7 +230,7 @@ class RemoteSide:
         except CancelledError:
             if call.has_begun:
                 if not call.is_settled:
-                    self._ask(Op.CANCEL, encode_values([name]), _nothing)
+                    self._ask(Op.CANCEL, encode_values([name]), _nothing).ignore()
                     await self._settled(call)
                 if call.is_settled:
                     if call.error is None:
@@ -299,7 +299,7 @@ class RemoteSide:
         for claim, batch in found or ():
             said = encode_values([claim.number, batch.offset, batch.next, 0.0, False])
             consumer._done(claim, batch.offset, batch.next)
-            self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle)
+            self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle).ignore()
 
     def ack(self, delivery: Any, sync: bool | None) -> Call:
         """Begin to ack a delivery or a batch of them."""
