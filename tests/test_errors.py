@@ -75,7 +75,7 @@ def test_the_error_of_a_fixed_limit_names_no_option(what: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1025, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1, 1 << 20])
-def test_too_long_a_reason_is_always_told_its_own_limit(size: int) -> None:
+def test_the_error_for_a_long_reason_names_its_own_limit(size: int) -> None:
     """It is never told the limit of a key."""
     with opened(CrashDisk()) as engine:
         undecided(engine, "T")

@@ -218,7 +218,7 @@ def first_checkpoint(disk: CrashDisk, sync: str) -> int:
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "never"])
-def test_wherever_its_first_checkpoint_is_cut_off_a_journal_can_be_read(sync: str) -> None:
+def test_a_journal_can_be_read_wherever_its_first_checkpoint_was_cut_off(sync: str) -> None:
     """No reader takes it for a lost one, whatever the power cut or the kill leaves.
 
     Method: the power fails at each operation of the first checkpoint, in every way.
@@ -243,7 +243,7 @@ def test_wherever_its_first_checkpoint_is_cut_off_a_journal_can_be_read(sync: st
 
 
 @pytest.mark.parametrize("loss", [flipped, gone])
-def test_wherever_its_first_slot_is_lost_later_a_reader_refuses(
+def test_a_reader_refuses_a_journal_whose_first_slot_was_lost_later(
     loss: Callable[[CrashDisk], Disk],
 ) -> None:
     """A sound checkpoint was there, even one of a journal without messages of its own."""

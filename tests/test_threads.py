@@ -228,7 +228,7 @@ def test_an_opening_that_cannot_start_threads_leaves_nothing_open(
     assert run(FEW_THREADS, tmp_path / "d", there_are) == "1"
 
 
-def test_an_engine_without_threads_has_none(tmp_path: Path) -> None:
+def test_an_engine_opened_without_threads_starts_none(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", background=False) as engine:
         together(*[lambda: engine.send("t", b"x")] * 4)
         assert own_threads() == set()

@@ -56,7 +56,7 @@ def test_a_damaged_undecided_transaction_is_reported_as_trouble() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
-def test_an_undecided_transaction_not_let_be_read_stops_no_checkpoint(
+def test_an_unreadable_undecided_transaction_stops_no_checkpoint(
     number: int,
 ) -> None:
     """Otherwise every message would make the next replay longer."""
@@ -502,7 +502,7 @@ def test_no_trouble_is_left_once_sends_work_again() -> None:
         assert engine.stats().trouble is None
 
 
-def test_no_trouble_is_left_once_what_was_due_is_recalled() -> None:
+def test_no_trouble_is_left_once_the_due_message_is_recalled() -> None:
     clock, disk = FakeClock(), FaultDisk(CrashDisk())
     with opened(disk, clock) as engine:
         receipt = engine.send("t", b"d" * 2000, delay=10)

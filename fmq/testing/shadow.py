@@ -51,7 +51,7 @@ class Shadow:
                 touched += append
         self._equal("applied_upto", self._ledger.applied_upto, self._theirs.applied_upto)
         if self._theirs.end > self._ledger.end:
-            return  # more is planned and applied already
+            return  # the engine has applied later appends already, so its ledger is ahead
         for record in touched:
             self._compare(record)
         if self._ledger.timers.waiting or self._theirs.timers.waiting:

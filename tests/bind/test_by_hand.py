@@ -137,7 +137,7 @@ def test_a_relocated_transaction_by_hand_is_not_settled(
         assert engine.outcome("bound").state == "rolled back"
 
 
-def test_a_transaction_by_hand_does_not_forbid_the_first_bound_one(
+def test_a_transaction_by_hand_does_not_prevent_the_first_bound_one(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """A database without a row of the producer is the right one, as no other was bound."""

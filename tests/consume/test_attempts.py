@@ -238,7 +238,7 @@ def test_a_message_too_large_to_become_a_dead_letter_waits_between_attempts(
     check(disk)
 
 
-def test_a_bare_release_waits_as_the_retry_of_its_consumer_says(
+def test_a_release_without_a_delay_waits_as_the_consumers_retry_says(
     engine: Engine, clock: FakeClock
 ) -> None:
     """So a loop that releases what it cannot handle does not spin."""
@@ -257,7 +257,7 @@ def test_a_bare_release_waits_as_the_retry_of_its_consumer_says(
         assert tried(consumer.poll()) == [(0, 3)]
 
 
-def test_releases_in_a_loop_come_to_an_end_without_a_retry(engine: Engine) -> None:
+def test_without_a_retry_repeated_releases_begin_to_wait(engine: Engine) -> None:
     """By default only the first one is handed out again at once."""
     engine.send("t", b"x")
     count = 0

@@ -109,7 +109,7 @@ def test_messages_dropped_by_retention_are_not_counted(disk: CrashDisk) -> None:
         assert engine.groups() == [expected]
 
 
-def test_a_restart_and_a_reader_give_the_same_counts(disk: CrashDisk, engine: Engine) -> None:
+def test_counts_are_equal_after_a_restart_and_in_a_reader(disk: CrashDisk, engine: Engine) -> None:
     ack(engine, 0, 2)
     engine.checkpoint()
     expected = [GroupInfo("g", "t", 0, acked_below=1, acked_beyond=1, unread=2)]

@@ -277,7 +277,7 @@ def test_a_group_that_never_acked_keeps_its_messages(disk: CrashDisk) -> None:
     check(disk)
 
 
-def test_explain_says_who_reads_what(engine: Engine) -> None:
+def test_explain_lists_members_with_their_queues(engine: Engine) -> None:
     with engine.consumer("t", group="g", member="ada") as consumer:
         consumer.poll(limit=1)[0].ack()
         text = engine.group("g").explain()

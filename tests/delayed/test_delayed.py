@@ -260,7 +260,7 @@ def test_a_message_that_was_sent_without_waiting_can_be_recalled() -> None:
         assert engine.stats().delayed == 0
 
 
-def test_a_receipt_of_a_lost_message_recalls_no_other_one() -> None:
+def test_a_receipt_of_a_lost_message_recalls_no_other_message() -> None:
     """After a power cut another message may lie at the position of one that was not durable."""
     disk, clock = CrashDisk(), FakeClock()
     engine = opened(disk, clock)

@@ -47,7 +47,7 @@ def test_an_answer_decides_and_is_recorded_with_its_reason(
         each.close()
 
 
-def test_unknown_decides_nothing(clock: FakeClock) -> None:
+def test_the_answer_unknown_decides_nothing(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         assert engine.feedback.answer(asked_one(engine), "unknown", reason="locked") is None
@@ -77,7 +77,7 @@ def test_a_reason_that_is_too_long_leaves_the_question_as_it_was(clock: FakeCloc
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def test_unknown_does_not_count_once_the_question_was_asked_again(
+def test_an_unknown_does_not_count_once_the_question_was_asked_again(
     clock: FakeClock,
 ) -> None:
     """Nothing is decided or counted. The caller that has the question now can answer."""
@@ -133,7 +133,7 @@ def test_a_late_answer_counts_until_the_question_is_asked_again(clock: FakeClock
         assert engine.feedback.answer(late, "commit") is not None
 
 
-def test_unknown_counts_once_for_each_question(clock: FakeClock) -> None:
+def test_an_unknown_counts_once_for_each_question(clock: FakeClock) -> None:
     """An "unknown" ends the lease. A second equal decision is a success, as everywhere."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
@@ -207,7 +207,7 @@ def test_the_opposite_decision_of_another_caller_stands(clock: FakeClock) -> Non
         assert bodies(engine, "orders") == []
 
 
-def test_unknown_after_a_decision_is_no_error(clock: FakeClock) -> None:
+def test_an_unknown_after_a_decision_is_no_error(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)

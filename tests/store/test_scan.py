@@ -153,7 +153,7 @@ def test_a_rest_too_small_for_a_record_is_zeros_or_bad(room: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 60, 7))
-def test_a_wrong_byte_in_the_last_record_is_bad(at: int) -> None:
+def test_a_wrong_byte_in_the_last_record_is_reported_as_bad(at: int) -> None:
     data = two_appends()
     (last,) = data.appends[-1]
     place_in_file = last.position - BASE
@@ -166,7 +166,7 @@ def test_a_wrong_byte_in_the_last_record_is_bad(at: int) -> None:
     assert scanned.ending.position == scanned.ending.append_start == last.position
 
 
-def test_a_nonzero_byte_far_after_the_end_is_bad() -> None:
+def test_a_nonzero_byte_far_after_the_end_is_reported_as_bad() -> None:
     for capacity in (4096, BLOCK_BYTES + 4096, 3 * BLOCK_BYTES):
         data = two_appends(capacity)
         end = data.position
@@ -175,7 +175,7 @@ def test_a_nonzero_byte_far_after_the_end_is_bad() -> None:
         assert (ending.finding, ending.position) == (Finding.BAD, end), capacity
 
 
-def test_a_record_of_another_place_is_misplaced() -> None:
+def test_a_record_of_another_place_is_reported_as_misplaced() -> None:
     data = two_appends()
     end = data.position
     data.data += encoded(place(note("x"), BASE + 8 * 100))
@@ -185,20 +185,20 @@ def test_a_record_of_another_place_is_misplaced() -> None:
     assert str(BASE + 800) in scanned.ending.reason
 
 
-def test_a_record_of_another_store_is_bad() -> None:
+def test_a_record_of_another_store_is_reported_as_bad() -> None:
     data = two_appends()
     data.data += encoded(place(note("x"), data.position), seed=SEED ^ 1)
     assert data.scan().ending.finding is Finding.BAD
 
 
-def test_a_record_of_an_unknown_kind_is_newer() -> None:
+def test_a_record_of_an_unknown_kind_is_reported_as_newer() -> None:
     data = two_appends()
     data.data += resealed(changed(encoded(place(note("x"), data.position)), KIND_AT, 1, 99))
     scanned = data.scan()
     assert (scanned.texts, scanned.ending.finding) == (TWO, Finding.NEWER)
 
 
-def test_a_record_of_a_newer_version_is_newer_if_it_is_sound() -> None:
+def test_a_sound_record_of_a_newer_version_is_reported_as_newer() -> None:
     data = two_appends()
     end = data.position
     data.data += b"fmq\4" + encoded(place(note("x"), data.position))[4:]
@@ -258,7 +258,7 @@ def test_no_record_of_a_torn_append_is_returned() -> None:
             assert scanned.ending.finding in (Finding.BAD, Finding.ZEROS, Finding.SHORT)
 
 
-def test_an_append_within_another_is_misplaced() -> None:
+def test_an_append_within_another_is_reported_as_misplaced() -> None:
     data = two_appends()
     start = data.position
     data.add(note("open"), FIRST)
@@ -269,7 +269,7 @@ def test_an_append_within_another_is_misplaced() -> None:
     assert (scanned.ending.append_start, scanned.ending.position) == (start, inner.position)
 
 
-def test_an_append_without_its_first_record_is_misplaced() -> None:
+def test_an_append_without_its_first_record_is_reported_as_misplaced() -> None:
     data = two_appends()
     record = data.add(note("x"), LAST)
     scanned = data.scan()
@@ -318,7 +318,7 @@ def test_records_across_the_end_of_a_block_are_read() -> None:
         assert [text[0] for text in scanned.texts[1:]] == [f"{i}" for i in range(12)], shift
 
 
-def test_a_record_with_a_false_size_is_bad() -> None:
+def test_a_record_with_a_false_size_is_reported_as_bad() -> None:
     data = two_appends()
     end = data.position
     data.data += changed(encoded(place(note("x"), end)), 8, 4, (1 << 32) - 1)

@@ -32,7 +32,7 @@ def send_some(engine: fmq.Engine, *, prepare: bool) -> None:
 
 
 @pytest.mark.parametrize("prepare", [False, True])
-def test_no_two_messages_have_one_place(prepare: bool) -> None:
+def test_no_two_messages_share_a_place(prepare: bool) -> None:
     """The places that `transactions` gives are those that `messages` gives, and no others."""
     disk = CrashDisk()
     with opened(disk) as engine:

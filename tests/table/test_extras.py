@@ -24,7 +24,7 @@ def rows(path: str, columns: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("remote", [True, False])
-def test_a_table_shows_what_an_engine_shows(tmp_path: Path, remote: bool) -> None:
+def test_tables_and_engines_show_equal_extras(tmp_path: Path, remote: bool) -> None:
     """Many plain records before and after, also with the requests of a client in their extensions;
     compressed ones; references to what was prepared.
     """

@@ -71,7 +71,7 @@ def test_a_block_that_has_prepared_refuses_further_sends(engine: Engine) -> None
     assert bodies(engine, "t") == [b"1"]
 
 
-def test_a_block_of_another_directory_is_passed_over(engine: Engine) -> None:
+def test_a_running_block_of_another_directory_is_ignored(engine: Engine) -> None:
     disk = CrashDisk()
     disk.random(16)  # another disk draws other ids
     with opened(disk) as other, engine.transaction() as outer, other.transaction() as inner:

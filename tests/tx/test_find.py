@@ -197,7 +197,7 @@ def test_messages_of_a_deleted_topic_are_not_found() -> None:
         assert found(engine, "a") == [b"again"]
 
 
-def test_keys_of_one_hash_are_told_apart() -> None:
+def test_keys_with_equal_hashes_are_distinguished() -> None:
     """Method: keys are drawn until two have one hash, which takes some 80,000."""
     draw, known = random.Random(7), dict[int, str]()
     while True:
