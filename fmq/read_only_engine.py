@@ -50,6 +50,7 @@ from fmq.store.batch import Batch
 from fmq.store.key_marks import KeyMarks
 from fmq.store.reader import Reader
 from fmq.store.spares import is_spare
+from fmq.tx.due import delayed_receipt
 from fmq.tx.find import Finder, check_find, read_places
 from fmq.tx.messages import Messages, read_in_batches
 from fmq.tx.names import (
@@ -373,11 +374,8 @@ class ReadOnlyEngine:
                 if len(found) == limit or segment is None:
                     break
                 run, _ = reader.head(segment.base, due.position - segment.base)
-                known = ledger.topics.get(run.topic)
-                is_gone = known is None or ledger.deleted.get(run.topic, 0) > due.number
-                if topic in (None, run.topic) and not is_gone:
-                    where = run.topic, run.queue, None, due.number
-                    found.append(DelayedReceipt(*where, run.count, due.due_us))
+                if topic in (None, run.topic) and not ledger.is_deleted(run.topic, due.number):
+                    found.append(delayed_receipt(due, run))
         return found
 
     # --- the engine itself ----------------------------------------------------------------------

@@ -27,6 +27,7 @@ from fmq.store.kinds import MESSAGE, TIMER, Changed, ChangeKind, QueuePlace, Run
 from fmq.store.segment import segment_name
 from fmq.store.timing import Timing, timing_in, with_timing
 from fmq.store.window import UNREADABLE
+from fmq.tx.due import delayed_receipt
 from fmq.tx.writer import Writer
 
 logger = logging.getLogger("fmq")
@@ -130,7 +131,7 @@ class Delays:
             if not self._timers.is_taken(due.number):
                 continue
             ended.append(due.number)
-            if not self._writer.is_deleted(run.topic, due.number):
+            if not self._writer.ledger.is_deleted(run.topic, due.number):
                 records.append(_message(due, run, content))
         if ended:
             places = [QueuePlace(0, number) for number in ended]
@@ -169,10 +170,9 @@ class Delays:
             key = dues[-1].packed()[KEY]
             for due, run, _ in self._read_sound(dues):
                 with self._queue.lock:
-                    is_gone = self._writer.is_deleted(run.topic, due.number)
+                    is_gone = self._writer.ledger.is_deleted(run.topic, due.number)
                 if topic in (None, run.topic) and not is_gone:
-                    where = run.topic, run.queue, None, due.number
-                    found.append(DelayedReceipt(*where, run.count, due.due_us))
+                    found.append(delayed_receipt(due, run))
         return found[:limit]
 
     def _read_sound(self, dues: list[Due]) -> list[FoundTimer]:
@@ -228,7 +228,7 @@ class Delays:
         for due, run, content in found:
             if due.number in ended:
                 continue
-            if self._writer.is_deleted(run.topic, due.number):
+            if self._writer.ledger.is_deleted(run.topic, due.number):
                 records.append(_recall(Timing(due.due_us, due.number)))
             else:
                 records.append(_carried(due, run, content))

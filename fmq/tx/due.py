@@ -9,6 +9,8 @@ from typing import NoReturn
 from fmq.clock import as_text, as_us
 from fmq.errors import BadOption
 from fmq.message import DelayedReceipt, Receipt
+from fmq.store.due_runs import Due
+from fmq.store.kinds import Run
 from fmq.store.timing import FROM_NOW, Timing
 from fmq.tx.names import check_seconds, check_time
 
@@ -55,6 +57,11 @@ def timing_of(receipt: Receipt) -> Timing | None:
     if not isinstance(receipt, DelayedReceipt):
         return None
     return Timing(receipt.due_us, receipt.position)
+
+
+def delayed_receipt(due: Due, run: Run) -> DelayedReceipt:
+    """Return the receipt of the messages of a TIMER that waits."""
+    return DelayedReceipt(run.topic, run.queue, None, due.number, run.count, due.due_us)
 
 
 def from_client(timing: Timing, now_us: int) -> Timing:

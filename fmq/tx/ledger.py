@@ -215,6 +215,10 @@ class Ledger:
                     queue.settled = False
         return topic
 
+    def is_deleted(self, topic: str, position: int) -> bool:
+        """Return whether what was sent to the topic at `position` went with it."""
+        return topic not in self.topics or self.deleted.get(topic, 0) > position
+
     def queue(self, topic: str, number: int) -> Queue | None:
         found = self.topics.get(topic)
         if found is None or number >= len(found.queues):

@@ -181,11 +181,6 @@ class Writer:
             self.commit_queue.flush()
             assert position < ledger.applied_upto, "a flush shows all that was planned before it"
 
-    def is_deleted(self, topic: str, position: int) -> bool:
-        """Return whether what was sent to the topic at `position` went with it."""
-        ledger = self.ledger
-        return topic not in ledger.topics or ledger.deleted.get(topic, 0) > position
-
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """Roll to the next segment if an append of `size` bytes does not fit.
 
