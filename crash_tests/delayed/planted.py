@@ -67,7 +67,7 @@ OF_TIMERS = (
     ),
     Mutant(
         "a deleted topic gets what waited for it",
-        "            if not self._writer.is_deleted(run.topic, due.number):\n",
+        "            if not self._writer.ledger.is_deleted(run.topic, due.number):\n",
         "            if True:\n",
         "--tier delayed --rounds 1 --seed 2",
     ),
