@@ -14,7 +14,7 @@ from crash_tests.tally import Tally
 def test_stories_of_messages_that_wait_end_as_they_must() -> None:
     tally, states = Tally("delayed"), set[str]()
     for number in range(2):
-        Groups("delayed", Story, torn=2).tell(number, states, tally)
+        Groups("delayed", Story, torn=2, every=2).tell(number, states, tally)
         assert not tally.failures, tally.failures[0].violation
     assert len(states) > 500
 

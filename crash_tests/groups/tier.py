@@ -44,14 +44,17 @@ class Groups:
         story: Callable[[int], Told] = Story,
         share: int = SHARE,
         torn: int = 0,
+        every: int = 1,
     ) -> None:
         """`share` is how many stories a run tells that is given no budget. `torn` is how many
         losses of each operation are drawn, besides the first ones: many of these tear a write.
+        Of `every` operations one crashes.
         """
         self.name = name
         self._story = story
         self._share = share
         self._torn = torn
+        self._every = every
 
     def run(self, budget: Budget) -> Tally:
         """Tell stories until the budget is spent, or one ends as it must not."""
@@ -82,6 +85,8 @@ class Groups:
 
         def crash(_: str) -> None:
             at[0] += 1
+            if (at[0] + seed) % self._every:
+                return
             tally.points += 1
             disk = story.disk
             losses = [*islice(disk.losses(), LOSSES)]
