@@ -1,6 +1,7 @@
 """Planting bugs in a copy of fmq, one at a time; the harness must catch each, or a test.
 
-The copy lies in a temporary directory in front of the path; the tree itself is never touched.
+The copy lies in a temporary directory in front of the path; the tree itself is never touched. All
+files but those with a bug are links, so that what Python has compiled is used again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from crash_tests.mutant import Mutant
@@ -41,8 +43,8 @@ def shows(mutant: Mutant, failure: Path) -> bool:
 def planted(mutant: Mutant) -> Iterator[str]:
     """A folder with a copy of fmq that has the bug; the text must be there to be replaced."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / "fmq", Path(folder, "fmq"), ignore=IGNORED)
-        shutil.copytree(ROOT / "crash_tests", Path(folder, "crash_tests"), ignore=IGNORED)
+        for name in ("fmq", "crash_tests"):
+            _link(name, folder)
         for old, new in ((mutant.old, mutant.new), *mutant.more):
             _replace(Path(folder, "fmq"), mutant.name, old, new)
         yield folder
@@ -52,14 +54,20 @@ def _replace(package: Path, name: str, old: str, new: str) -> None:
     having = [file for file in package.rglob("*.py") if old in file.read_text()]
     if len(having) != 1:
         raise LookupError(f"{name}: {len(having)} files say {old!r}")
-    having[0].write_text(having[0].read_text().replace(old, new))
+    source = having[0].read_text().replace(old, new)
+    having[0].unlink()  # a link to the tree
+    having[0].write_text(source)
+    Path(cache_from_source(having[0])).unlink(missing_ok=True)
 
 
-IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark")
+def _link(name: str, folder: str) -> None:
+    """Put links to all files of a package into `folder`, to what is compiled already, too."""
+    ignored = shutil.ignore_patterns("cli", "serve", "spark")
+    shutil.copytree(ROOT / name, Path(folder, name), copy_function=os.symlink, ignore=ignored)
 
 
 def _fails_tests(arguments: list[str], folder: str) -> bool:
-    shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=IGNORED)
+    _link("tests", folder)
     shutil.copy(ROOT / "pyproject.toml", folder)
     done = _run(["pytest", "-x", *arguments], folder)
     if done.returncode not in (0, 1):  # 1 is a failed test, all others say that none ran
