@@ -69,7 +69,8 @@ class Pace:
         self._left: dict[str, float] = {}  # what tests that have not ended may take
         self._total = 0.0
         self._began = self._said = time.monotonic()
-        self._used: dict[str, float] = defaultdict(float)
+        self._used: dict[str, float] = {}  # seconds of the processor by test
+        self._before = 0.0  # the current test
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -93,16 +94,20 @@ class Pace:
         self._total = sum(self._left.values())
         self._began = self._said = time.monotonic()
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        before = sum(os.times()[:4])
-        result = yield
-        item.config.stash.setdefault(USED, {})[item.nodeid] = sum(os.times()[:4]) - before
-        return result
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> None:
+        self._before = processor_seconds()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        report: Any = yield
+        report.processor = processor_seconds() - self._before
+        return report  # type: ignore[no-any-return]
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when != "teardown" or self._is_worker:
             return
+        self._used[report.nodeid] = report.processor
         self._left.pop(report.nodeid, None)
         now = time.monotonic()
         if self._left and now - self._said >= SECONDS_BETWEEN:
@@ -111,16 +116,6 @@ class Pace:
 
     def _say(self, text: str) -> None:
         print(f"\n[{text}]", file=sys.__stderr__, flush=True)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        self._used.update(getattr(node, "workeroutput", {}).get("used", {}))
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        used = session.config.stash.get(USED, {})
-        if self._is_worker:
-            session.config.workeroutput["used"] = used  # type: ignore[attr-defined]
-        self._used.update(used)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         by_file: dict[str, float] = defaultdict(float)
@@ -134,13 +129,17 @@ class Pace:
                 for name, seconds in costly:
                     terminalreporter.write_line(f"{seconds:8.2f} s  {name}")
         if self._config.getoption("--note-durations"):
-            noted = known_durations() | {name: round(s, 1) for name, s in by_file.items()}
+            unfinished = {file_of(nodeid) for nodeid in self._left}  # of an interrupted run
+            noted = known_durations() | {
+                name: round(s, 1) for name, s in by_file.items() if name not in unfinished
+            }
             there = {name: s for name, s in sorted(noted.items()) if Path(name).exists()}
             DURATIONS.write_text(json.dumps(there, indent=0) + "\n")
 
 
-USED = pytest.StashKey[dict[str, float]]()
-"""Seconds of the processor by test."""
+def processor_seconds() -> float:
+    """Return what this process and the children that it has waited for have used."""
+    return sum(os.times()[:4])
 
 
 def left_in_words(elapsed: float, total: float, left: float) -> str:
