@@ -21,6 +21,7 @@ import fmq
 from fmq import Consumer, Delivery, RemoteConsumer
 from fmq.clock import SystemClock, as_datetime
 from fmq.compat.handle import Handle, engine_of, send
+from fmq.compat.kombu_loop import LoopWaits
 from fmq.errors import (
     BadOption,
     Closed,
@@ -291,8 +292,7 @@ class FmqChannel(virtual.Channel):
     def drain(self, timeout: float) -> bool:
         """Hand out one message, waiting up to `timeout` seconds. Return whether there was one."""
         if not self._next:
-            limit = self.qos.can_consume_max_estimate() or AT_ONCE
-            self._next.extend(self._joined_consumer().poll(limit=limit, timeout=timeout))
+            self._next.extend(self.fetch(timeout))
         if not self._next:
             return False
         delivery = self._next.popleft()
@@ -302,6 +302,22 @@ class FmqChannel(virtual.Channel):
             self.settle(message["properties"]["delivery_tag"], Delivery.ack)
         self.connection._deliver(message, queue)
         return True
+
+    def fetch(self, timeout: float) -> list[Delivery]:
+        """Take messages to be handed out, waiting up to `timeout` seconds."""
+        limit = self.qos.can_consume_max_estimate() or AT_ONCE
+        consumer = self._joined_consumer()
+        try:
+            return consumer.poll(limit=limit, timeout=timeout)
+        except Closed:
+            if self._joined is not None and self._joined[1] is consumer:
+                raise
+            return []  # it was cancelled meanwhile
+
+    def take_over(self, found: list[Delivery]) -> None:
+        """Hand out what another thread has fetched, or give it back."""
+        self._next.extend(found)
+        self._give_back_cancelled()
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Hand out all available messages. Raises Empty if there are none."""
@@ -373,7 +389,7 @@ class Transport(virtual.Transport):
     default_port = 0
     polling_interval = WAIT_SECONDS
     implements = virtual.Transport.implements.extend(
-        exchange_type=frozenset(["direct", "topic", "fanout"])
+        asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
     connection_errors = (
         *virtual.Transport.connection_errors,
@@ -385,6 +401,7 @@ class Transport(virtual.Transport):
         # queues that only one worker or client uses, as they were declared
         self.volatile: set[str] = set()
         self._settled = Condition()
+        self._waits: LoopWaits | None = None  # while an event loop hands messages out
         self._engine: Handle | None = None
         self._close_engine: Callable[[], None] = lambda: None
 
@@ -408,6 +425,9 @@ class Transport(virtual.Transport):
 
     def close_connection(self, connection: Any) -> None:
         """Close the channels, which gives back what they hold, and the client."""
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.close()
         super().close_connection(connection)
         self._engine, close = None, self._close_engine
         self._close_engine = lambda: None
@@ -417,6 +437,34 @@ class Transport(virtual.Transport):
         """Note that a message was acked or given back, so a full channel has room."""
         with self._settled:
             self._settled.notify_all()
+        waits = self._waits
+        if waits is not None:
+            waits.ring()
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Let the event loop of a worker hand messages out from now on."""
+        if self._waits is None:
+            self._waits = LoopWaits(loop, self._look)
+            loop.call_repeatedly(WAIT_SECONDS, self._waits.ring)  # remote control may have come
+        self._waits.ring()
+
+    def _look(self) -> None:
+        """Hand out what there is, remote control first. By the event loop, which waits nowhere."""
+        waits = self._waits
+        if waits is None:
+            return
+        for channel, found in waits.take():
+            channel.take_over(found)
+        control = [each for each in self.channels if each.is_volatile]
+        while sum(each.drain(0.0) for each in control if each.has_room()):
+            pass
+        for channel in [*self.channels]:
+            if channel in control:
+                continue
+            while channel.has_more():
+                channel.drain(0.0)
+            if channel.has_room():
+                waits.ask(channel)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Hand out messages. Raises TimeoutError if none comes for `timeout` seconds."""

@@ -1,6 +1,7 @@
 """An app of Celery's on fmq, for the workers and clients of tests in other processes."""
 
 import os
+import time
 from pathlib import Path
 
 from celery import Celery
@@ -35,6 +36,13 @@ def flaky(self, name: str) -> str:
     note(f"flaky {name} {self.request.retries}")
     if self.request.retries < 2:
         raise self.retry()
+    return name
+
+
+@app.task
+def nap(name: str, seconds: float) -> str:
+    note(f"nap {name}")
+    time.sleep(seconds)
     return name
 
 

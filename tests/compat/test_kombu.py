@@ -210,6 +210,9 @@ def test_a_celery_worker_does_the_tasks(tmp_path: Path) -> None:
         assert time.monotonic() >= began + 1
         (pong,) = tasks.app.control.ping(timeout=5, limit=1)
         assert [*pong.values()] == [{"ok": "pong"}]
+        for act in (tasks.app.control.cancel_consumer, tasks.app.control.add_consumer):
+            assert act("celery", reply=True, timeout=10, limit=1)
+        assert tasks.add.delay(30, 1).get(timeout=60) == 31
         process.terminate()
         assert process.wait(timeout=60) == 0
     lines = (tmp_path / "ledger").read_text().splitlines()
@@ -232,6 +235,27 @@ def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
             assert each.state == "REVOKED"
 
 
+def test_a_busy_worker_listens_to_its_remote_control(tmp_path: Path) -> None:
+    """All its processes are in work, and a task waits in it, which is revoked."""
+    tasks = app_in(tmp_path)
+    naps = [tasks.nap.delay(name, 8) for name in "ab"]
+    with worker(tmp_path, "--prefetch-multiplier", "4"):
+        ledger = tmp_path / "ledger"
+        while not ledger.exists() or len(ledger.read_text().splitlines()) < 2:
+            time.sleep(0.05)
+        waits = tasks.nap.delay("c", 0)
+        began = time.monotonic()
+        (pong,) = tasks.app.control.ping(timeout=5, limit=1)
+        assert [*pong.values()] == [{"ok": "pong"}]
+        tasks.app.control.revoke(waits.id)
+        assert tasks.app.control.ping(timeout=5, limit=1)
+        assert time.monotonic() < began + 7, "while they were in work"
+        assert [each.get(timeout=60) for each in naps] == ["a", "b"]
+        with pytest.raises(TaskRevokedError):
+            waits.get(timeout=30)
+    assert "nap c" not in ledger.read_text()
+
+
 def test_a_task_is_redelivered_when_its_worker_is_killed(tmp_path: Path) -> None:
     """With acks_late, as Celery's documents say; a task with an ETA too."""
     tasks = app_in(tmp_path)
@@ -242,7 +266,7 @@ def test_a_task_is_redelivered_when_its_worker_is_killed(tmp_path: Path) -> None
     with worker(tmp_path):
         wait_for(tmp_path / "ledger", lines=3)
     with worker(tmp_path):
-        wait_for(tmp_path / "ledger", lines=len(numbers))
+        wait_for(tmp_path / "ledger", lines=len(numbers) + 1)
         assert waits.get(timeout=60) == 2
     done = (tmp_path / "ledger").read_text().splitlines()
     assert {f"done {number}" for number in numbers} <= set(done)
