@@ -241,8 +241,7 @@ def test_a_busy_worker_listens_to_its_remote_control(tmp_path: Path) -> None:
     naps = [tasks.nap.delay(name, 8) for name in "ab"]
     with worker(tmp_path, "--prefetch-multiplier", "4"):
         ledger = tmp_path / "ledger"
-        while not ledger.exists() or len(ledger.read_text().splitlines()) < 2:
-            time.sleep(0.05)
+        wait_for(ledger, lines=2)
         waits = tasks.nap.delay("c", 0)
         began = time.monotonic()
         (pong,) = tasks.app.control.ping(timeout=5, limit=1)
