@@ -17,7 +17,7 @@ from fmq.store.record import BadRecord
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.tx.carryover import check_carried
-from fmq.tx.requests import FORGOTTEN_AFTER_US, Done, Requests, check_request
+from fmq.tx.requests import FORGOTTEN_AFTER_US, STEP_US_MAX, Done, Requests, check_request
 from fmq.tx.transaction import Transaction
 from tests.small import opened
 
@@ -110,16 +110,18 @@ def test_a_transaction_carries_out_one_request(two_phases: bool) -> None:
 
 
 def test_a_client_that_is_silent_for_an_hour_is_forgotten() -> None:
-    clock = FakeClock()
+    clock, minutes = FakeClock(), FORGOTTEN_AFTER_US // STEP_US_MAX
     with opened(CrashDisk(), clock) as engine:
         send(engine, Request(A, 0, 0))
-        clock.advance(FORGOTTEN_AFTER_US / 1e6)
-        send(engine, Request(B, 0, 0))
+        for number in range(minutes):
+            assert found(engine, A, 0)
+            clock.advance(STEP_US_MAX / 1e6)
+            send(engine, Request(B, number, 0))
         assert found(engine, A, 0)
         clock.advance(1)
-        send(engine, Request(B, 1, 0))
+        send(engine, Request(B, minutes, 0))
         assert not found(engine, A, 0)
-        assert found(engine, B, 1)
+        assert found(engine, B, minutes)
 
 
 def test_all_requests_that_a_client_may_wait_for_are_remembered() -> None:
