@@ -12,18 +12,17 @@ from typing import Any, TypeVar
 
 from fmq.aio.calls import Call, end_of, written
 from fmq.aio.orders import PLAIN, AioOrder
+from fmq.aio.polls import Polls
 from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
-from fmq.consume.claim import Claim
 from fmq.consume.consumer import Consumer, leave, member_of
 from fmq.consume.delivery import Delivery, DeliveryBatch, held_by
-from fmq.consume.member import GroupMember, range_of
+from fmq.consume.poll import Poll
 from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt
 from fmq.server.waiting import DAY, Waiting
-from fmq.server.waking import Waits
 from fmq.store.batch import Batch
 from fmq.store.content import as_bytes
 from fmq.store.journal import Append
@@ -40,10 +39,6 @@ class Cold(Exception):
     """Raised if the messages may have to be read from the disk, so a thread has to do that."""
 
 
-class Drained(Exception):
-    """Raised if the consumer takes nothing any more."""
-
-
 class LocalSide:
     """One engine, on one loop."""
 
@@ -56,7 +51,7 @@ class LocalSide:
         self.threads = threads
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, engine._after)
         monotonic = parts.writer.clock.monotonic
-        self._waits = Waits(loop, parts.commit_queue, monotonic)
+        self._polls = Polls(loop, parts.commit_queue, self.turn, threads, monotonic)
         self.joining = Lock()  # held by a thread while a consumer joins its group
 
     routes_late = False
@@ -175,19 +170,18 @@ class LocalSide:
         timeout: float,
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
-        unwanted: Callable[[T | None], object] = lambda _: None,
     ) -> T | None:
         """Return what `look` finds within `timeout` seconds, or what it finds in a thread if it
-        raises Cold. `unwanted` gets what was found for a call that was cancelled.
+        raises Cold.
         """
         clock = self._writer.clock
         deadline = clock.monotonic() + timeout
         while True:
             left = max(0.0, deadline - clock.monotonic())
             try:
-                return await self._wait(look, left, listen, stop, unwanted)
+                return await self._wait(look, left, listen, stop)
             except Cold:
-                found = await self._look_in_thread(look_in_thread, deadline, listen, stop, unwanted)
+                found = await self._look_in_thread(look_in_thread, deadline, listen, stop)
             if found is not None or clock.monotonic() >= deadline:
                 return found
 
@@ -197,14 +191,13 @@ class LocalSide:
         deadline: float,
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
-        unwanted: Callable[[T | None], object],
     ) -> T | None:
         """Return what `look` finds in a thread. If that is nothing, first wait until it is worth to
         look again.
         """
         clock, call = self._writer.clock, Call(self.loop)
         if clock.monotonic() >= deadline:
-            return await self.threads.read(look, unwanted)
+            return await self.threads.read(look)
         call.has_begun = True
 
         def notify() -> None:
@@ -213,7 +206,7 @@ class LocalSide:
 
         until = min(deadline, listen(notify))  # before it looks, so that nothing is missed
         try:
-            found = await self.threads.read(look, unwanted)
+            found = await self.threads.read(look)
             left = until - clock.monotonic()
             if found is None and left > 0:
                 timer = self.loop.call_later(min(left, DAY), call.settle, None, None)
@@ -231,7 +224,6 @@ class LocalSide:
         timeout: float,
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
-        unwanted: Callable[[T | None], object],
     ) -> T | None:
         found = look()
         if found is not None or timeout <= 0:
@@ -244,10 +236,6 @@ class LocalSide:
             waiting.begin(call.settle)
             result: T | None = await call.future
             return result
-        except CancelledError:
-            if call.error is None:
-                unwanted(call.result)
-            raise
         finally:
             waiting.cancel()
 
@@ -256,7 +244,8 @@ class LocalSide:
     async def poll(self, consumer: Consumer, limit: int, timeout: float) -> list[Delivery]:
         """Return up to `limit` deliveries, as `Consumer.poll` does."""
         member = member_of(consumer)
-        found = await self._take(member, limit, timeout)
+        poll = Poll(member.clock, limit, timeout, counts=True, listens=False)
+        found = await self._polls.find(member, poll)
         return [] if found is None else member.deliveries(consumer, *found)
 
     async def poll_batch(
@@ -264,7 +253,10 @@ class LocalSide:
     ) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
         member = member_of(consumer)
-        found = await self._take(member, limit, timeout, in_batches=True)
+        how = {"as_batch": True, "in_one_piece": True, "listens": False}
+        found = await self._polls.find(
+            member, Poll(member.clock, limit, timeout, counts=True, **how)
+        )
         return None if found is None else member.delivery_batch(consumer, *found)
 
     async def take(
@@ -273,7 +265,8 @@ class LocalSide:
         """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
         self._queue.waits(sync)  # or a TypeError
         member = member_of(consumer)
-        found = await self._take(member, limit, timeout, in_batches=True, counts=False)
+        how = {"as_batch": True, "in_one_piece": True, "listens": False}
+        found = await self._polls.find(member, Poll(member.clock, limit, timeout, **how))
         if found is None:
             return []
         claim, (batch,) = found
@@ -291,101 +284,6 @@ class LocalSide:
                 member.try_give_back(claim, batch.offset, batch.next)
             raise
         return messages
-
-    async def _take(
-        self,
-        member: GroupMember,
-        limit: int,
-        timeout: float,
-        *,
-        in_batches: bool = False,
-        counts: bool = True,
-    ) -> tuple[Claim, list[Any]] | None:
-        """Claim messages. With `counts`, count an attempt of each."""
-        poll = member.poll(limit, 0.0, as_batch=in_batches, in_one_piece=in_batches)
-        timeout = check_seconds("timeout", timeout)
-
-        def look() -> tuple[Claim, list[Any]] | None:
-            if member.draining.is_on:
-                raise Drained
-            if member.sifts():
-                raise Cold  # what filters and keys look at is read as well
-            # While another thread writes, to wait for the attempt would hold up the loop.
-            poll.counts = counts and not self._queue.is_led
-            poll.is_quick = True
-            return member.find(poll)
-
-        def look_in_thread() -> tuple[Claim, list[Any]] | None:
-            poll.counts, poll.is_quick = counts, False
-            return member.find(poll)
-
-        def read(claim: Claim) -> tuple[Claim, list[Any]] | None:
-            poll.counts = counts
-            pieces = member.read(claim, poll)
-            return (claim, pieces) if pieces else None
-
-        def unwanted(found: tuple[Claim, list[Any]] | None) -> None:
-            if found is not None:
-                drop = partial(member.drop, poll)
-                self.threads.soon(drop) if poll.is_counted and self._queue.is_led else drop()
-
-        deadline = self._writer.clock.monotonic() + timeout
-        with suppress(Drained):
-            while True:
-                found = await self._found(member, look, look_in_thread, timeout, unwanted)
-                if found is not None and not found[1]:
-                    found = await self.threads.read(partial(read, found[0]), unwanted)
-                elif found is None:
-                    return None
-                if found is not None and (poll.is_counted or not counts):
-                    return found
-                if found is not None:
-                    pieces = await self._count(member, *found)
-                    if pieces:
-                        return found[0], pieces
-                timeout = max(0.0, deadline - self._writer.clock.monotonic())  # it had gone
-        return None
-
-    async def _count(self, member: GroupMember, claim: Claim, pieces: list[Any]) -> list[Any]:
-        """Count an attempt of each message, with the next write of another thread."""
-        left: list[tuple[int, int]] = []
-
-        def plan(what: Any) -> None:
-            left[:] = member.tries.plan_count(what)
-
-        what = claim, [range_of(piece) for piece in pieces]
-        call = self.turn.order(plan, what, _nothing, True, is_apart=True)
-        try:
-            await call.future
-        except BaseException as error:
-            if isinstance(error, CancelledError) and call.has_begun:
-                with suppress(CancelledError):
-                    await end_of(call, error)
-            with suppress(FmqError):
-                member.give_back_pieces(claim, pieces)
-            raise
-        return member.counted(claim, pieces, left)
-
-    async def _found(
-        self,
-        member: GroupMember,
-        look: Callable[[], tuple[Claim, list[Any]] | None],
-        cold: Callable[[], tuple[Claim, list[Any]] | None],
-        timeout: float,
-        unwanted: Callable[[tuple[Claim, list[Any]] | None], None],
-    ) -> tuple[Claim, list[Any]] | None:
-        waits = self._waits.of(member)
-        how = partial(waits.listen, member), partial(waits.stop, member)
-        try:
-            found = await self._find(
-                waits.looking(look, wakes=False), cold, timeout, *how, unwanted
-            )
-        except CancelledError:
-            waits.wake_next()  # this poll may have been the next one
-            raise
-        if found is not None:
-            waits.wake_next()  # there may be more
-        return found
 
     def ack(self, delivery: Any, sync: bool | None) -> Call:
         """Begin to ack a delivery or a batch of them."""

@@ -32,6 +32,7 @@ from fmq.consume.handling import (
 )
 from fmq.consume.lookahead import Lookahead
 from fmq.consume.member import GroupMember
+from fmq.consume.poll import Poll
 from fmq.consume.taking import take
 from fmq.message import Message
 from fmq.tx.names import check_seconds
@@ -77,7 +78,7 @@ class Consumer:
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
         member = self._in_group
-        found = member.find(member.poll(limit, timeout, counts=True))
+        found = member.find(Poll(member.clock, limit, timeout, counts=True))
         return [] if found is None else member.deliveries(self, *found)
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:

@@ -345,10 +345,13 @@ class Groups:
                 continue
             looks = owner if owner is None else self._looking(name, owner)
             ready = self._ready.get((group, name, looks)) or self._ready_of(group, name, looks)
-            text = ledger.subscriptions[group, name].filter
-            wanted = max(limit, SIFTED_AT_ONCE) if text else limit
             if ready.lease_ends:
                 ready.expire(now)
+            if not ready.numbers:
+                start = 0
+                continue
+            text = ledger.subscriptions[group, name].filter
+            wanted = max(limit, SIFTED_AT_ONCE) if text else limit
             i = bisect_left(ready.numbers, start % len(topic.queues))
             start = 0  # the other topics begin with their first queue
             if topic.has_priorities and not room.is_ordered:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from math import inf, isnan
+from math import inf
 from typing import Any, TypeVar
 
 from fmq.consume.burying import Burying
@@ -22,7 +22,7 @@ from fmq.consume.groups import Groups
 from fmq.consume.handling import used_up
 from fmq.consume.membership import Member, News, OnChange, OwnedQueue
 from fmq.consume.ordered_claims import LookWanted
-from fmq.consume.poll import Poll
+from fmq.consume.poll import ARRIVAL, LOOK, Poll, Steps, Taken
 from fmq.consume.read_ahead import ReadAhead, read_priorities
 from fmq.consume.settling import Settler
 from fmq.consume.sieve import Sieve
@@ -41,7 +41,6 @@ from fmq.store.batch import Batch
 from fmq.store.internal import is_internal
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
-from fmq.tx.names import check_count, check_seconds
 from fmq.tx.writer import Writer
 
 logger = logging.getLogger("fmq.consumers")
@@ -113,55 +112,67 @@ class GroupMember(Settler):
         for piece in pieces:
             self.try_give_back(claim, *range_of(piece))
 
-    def claim(self, limit: int, timeout: float, **how: bool) -> tuple[Claim, list[Any]] | None:
+    def claim(self, limit: int, timeout: float, **how: bool) -> Taken:
         """Claim messages, waiting up to `timeout` seconds. Return them in pieces of consecutive
         ones: batches, or lists of messages. Without a filter there is one piece.
         """
-        return self.find(self.poll(limit, timeout, **how))
+        return self.find(Poll(self.clock, limit, timeout, **how))
 
-    def poll(
-        self,
-        limit: int,
-        timeout: float,
-        *,
-        as_batch: bool = False,
-        in_one_piece: bool = False,
-        counts: bool = False,
-        tells: bool = True,
-        is_quick: bool = False,
-    ) -> Poll:
-        """Return what `find` takes. Raises what refuses the arguments."""
-        if type(limit) is not int or limit < 1:
-            limit = check_count("limit", limit)
-        if type(timeout) is not float or isnan(timeout):
-            timeout = check_seconds("timeout", timeout)
-        deadline = self.clock.monotonic() + timeout
-        return Poll(limit, deadline, as_batch, in_one_piece, counts, tells, is_quick)
+    def find(self, poll: Poll) -> Taken:
+        """Return what `poll` gets; None if it gets nothing in its time. This thread waits."""
+        call, run = self.taking(poll), self.writer.commit_queue.run
+        step: Callable[[Any], Any] = call.send
+        answer: Any = None
+        try:
+            while True:
+                want = step(answer)
+                try:
+                    if want is LOOK:
+                        answer = run(self.plan_look, poll, wait=True, ahead=True)
+                    elif want is ARRIVAL:
+                        self._wait(poll)
+                    else:
+                        answer = want()
+                    step = call.send
+                except BaseException as error:
+                    step, answer = call.throw, error
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        finally:
+            answer = None  # an error refers to this frame
 
-    def find(self, poll: Poll) -> tuple[Claim, list[Any]] | None:
-        """Return what `poll` gets; None if it gets nothing in its time."""
-        queue = self.writer.commit_queue
-        while True:
-            try:
-                found = queue.run(self.plan_look, poll, wait=True, ahead=True)
-            except BaseException:
-                self.drop(poll)
-                raise
-            if isinstance(found, Claim):
-                pieces = poll.pieces
-                if not pieces and not poll.is_quick:
-                    pieces = self.read(found, poll)
-                if pieces or poll.is_quick:
-                    return found, pieces
-            elif found is not None:
-                self._prepare(found)
-            elif poll.wakeup is not None:
-                self._wait(poll)
-            elif poll.has_caught_up or not queue.owes:
-                return None
-            else:
-                queue.catch_up()  # what was posted may be what it looks for
-                poll.has_caught_up = True
+    def taking(self, poll: Poll) -> Steps:
+        """Claim what `poll` asks for, and yield what that waits for. Return the claim and the
+        messages; None if there are none in its time.
+        """
+        try:
+            while True:
+                found = yield LOOK
+                if found is None:
+                    if poll.waits:
+                        poll.waits = False
+                        yield ARRIVAL
+                    elif poll.has_caught_up or not self.writer.commit_queue.owes:
+                        return None
+                    else:  # what was posted may be what it looks for
+                        yield self.writer.commit_queue.catch_up
+                        poll.has_caught_up = True
+                elif isinstance(found, Claim):
+                    pieces = poll.pieces or (yield partial(self.read, found, poll))
+                    if pieces:
+                        return found, pieces
+                    poll.claim, poll.is_counted = None, False
+                elif isinstance(found, News):
+                    self._tell(*found)
+                else:
+                    yield partial(self._prepare, found)
+        except GeneratorExit:
+            self.drop(poll)
+            raise
+        except BaseException:
+            if poll.claim is not None or poll.wakeup is not None:
+                yield partial(self.drop, poll)
+            raise
 
     def drop(self, poll: Poll) -> None:
         """Give back what `poll` has claimed: no program has seen it, so it was not tried."""
@@ -205,8 +216,10 @@ class GroupMember(Settler):
                     self.tries.count_held(found, found.ranges)
                     poll.is_counted = True
         elif found is None and now < poll.deadline:
-            poll.wakeup = Wakeup()
-            poll.until = self._listen(poll.wakeup, now, poll.deadline)
+            poll.waits = True
+            if poll.listens:
+                poll.wakeup = Wakeup()
+                poll.until = self._listen(poll.wakeup, now, poll.deadline)
         return found
 
     def read(self, claim: Claim, poll: Poll) -> list[Any]:
@@ -221,11 +234,9 @@ class GroupMember(Settler):
         poll.ranges = [range_of(piece) for piece in pieces]
         return pieces
 
-    def _prepare(self, wanted: SpanWanted | LookWanted | News) -> None:
-        """Do what a look needs before it can claim anything."""
-        if isinstance(wanted, News):
-            self._tell(*wanted)
-        elif isinstance(wanted, SpanWanted):
+    def _prepare(self, wanted: SpanWanted | LookWanted) -> None:
+        """Read what a look has to know before it can claim anything."""
+        if isinstance(wanted, SpanWanted):
             read_priorities(self._messages, self.writer, wanted)
         else:
             self._look(wanted, self.clock.monotonic() + self.lease_seconds)
@@ -447,14 +458,6 @@ class GroupMember(Settler):
         """Return how many members the group has."""
         with self.writer.commit_queue.lock:
             return len(self._groups.members(self.group, self.clock.monotonic()))
-
-    def sifts(self) -> bool:
-        """Return whether polls look at each message before it is handed out, or copy some."""
-        if self.entry.is_ordered or self.entry.buries_expired:
-            return True
-        found = self.writer.ledger.subscriptions
-        known = (found.get((self.group, topic)) for topic in self.topics)
-        return any(each is not None and each.filter for each in known)
 
     def close(self, *, counts: bool) -> None:
         """Leave the group. Without `counts` the attempts of what is in hand do not count."""
