@@ -12,6 +12,18 @@ FOUND_LATELY = (
         tests="tests/aio/test_waiting_sifted.py -k each_message",
     ),
     Mutant(
+        "a poll of a loop that is cancelled keeps what it has claimed",
+        "                yield partial(self.drop, poll)\n",
+        "                pass\n",
+        tests="tests/aio/test_cancellation.py -k cancelled_poll_holds",
+    ),
+    Mutant(
+        "the attempt of a poll that was cancelled counts",
+        "        if poll.claim is not None and poll.is_counted:\n",
+        "        if False:\n",
+        tests="tests/aio/test_cancellation.py -k cancelled_poll_holds",
+    ),
+    Mutant(
         "a dead client keeps what its open transaction held",
         "            for number, first, end in [*self._held]:\n"
         "                self.end_hold(number, first, end)\n",
