@@ -16,6 +16,7 @@ from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
 from fmq.testing.inside import end_as_killed
 from fmq.testing.shadow import Shadow
+from fmq.thread_door import ThreadDoor
 from fmq.tx.ids import DRAWN_BYTES
 
 PATH = "data"
@@ -62,7 +63,8 @@ def engine_on(start: Start, options: Options) -> Engine:
     """The other half: an engine of what was found."""
     disk, directory, claimed = start
     drawn = disk.random(DRAWN_BYTES)
-    return Engine(PATH, directory, claimed, drawn, options, FakeClock(), background=False)
+    what = PATH, directory, claimed, drawn, options, FakeClock()
+    return Engine(ThreadDoor(*what, background=False))
 
 
 def abandon(engine: Engine | None) -> None:

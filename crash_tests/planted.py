@@ -237,8 +237,8 @@ MUTANTS = (
     ),
     Mutant(
         "a send that is to be durable, and is not",
-        "commit_queue.run(plan, sent, sync)\n",
-        "commit_queue.submit(plan, sent, None)\n",
+        "_queue.run(plan, sent, sync)\n        if not self.background",
+        "_queue.submit(plan, sent, None)\n        if not self.background",
         "--workload asked-to-sync",
     ),
     Mutant(

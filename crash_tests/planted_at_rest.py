@@ -128,8 +128,8 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a call of an engine imports what it needs",
-        '        """Return a snapshot of the engine."""\n        if isinstance',
-        "        import fractions  # noqa: F401\n        if isinstance",
+        "        if isinstance(self.refusal, Forked):\n",
+        "        import fractions  # noqa: F401\n        if isinstance(self.refusal, Forked):\n",
         tests="tests/test_imports.py",
     ),
     Mutant(
@@ -216,8 +216,8 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "the end of a process stops at an engine that fails",
-        "            stack.callback(engine._process_ends)\n",
-        "            engine._process_ends()\n",
+        "            stack.callback(engine.process_ends)\n",
+        "            engine.process_ends()\n",
         tests=f"{END} -k every_engine",
     ),
     Mutant(

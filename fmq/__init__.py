@@ -12,12 +12,10 @@ All public names are here, errors too; filters are in `fmq.filters`, what tests 
 """
 
 from fmq import errors, filters
-from fmq.any_engine import AnyConsumer, AnyEngine, WritingEngine
+from fmq.any_consumer import AnyConsumer
 from fmq.consume.backoff import Retry
 from fmq.consume.consumer import Consumer
-from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.delivery import Delivery, DeliveryBatch
-from fmq.consume.group import Group
 from fmq.current import current_transaction
 from fmq.engine import Engine
 from fmq.errors import (
@@ -72,6 +70,8 @@ from fmq.errors import (
     UsageError,
     WrongState,
 )
+from fmq.faces.blocking.engine import AnyEngine, WritingEngine
+from fmq.faces.blocking.handles import DeadLetters, Group
 from fmq.feedback.answers import Answer
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.question import Question

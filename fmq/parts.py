@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from zlib import crc32
 
-from fmq.chores.checkpointer import Checkpointer
+from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
@@ -20,7 +20,7 @@ from fmq.consume.burying import Burying
 from fmq.consume.changing import GroupChanges
 from fmq.consume.groups import Groups
 from fmq.disk import Directory, Page
-from fmq.errors import Nested
+from fmq.errors import Nested, StorageError
 from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
 from fmq.options import Options
@@ -208,6 +208,21 @@ class Parts:
         with suppress(OSError):
             # Recovery may not be able to see which write failed.
             self.directory.create(FAILED).close()
+
+    def sync(self) -> None:
+        """Make all that is planned durable, in any sync mode."""
+        self.commit_queue.flush(force=True)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, from which recovery can start."""
+        self.refuse_nested()
+        self.sync()
+        try:
+            self.chores.checkpoint()
+        except StorageError:
+            raise
+        except OSError as error:
+            raise no_checkpoint(self.directory.path, error) from error
 
     def check_whole(self) -> None:
         """Raise EngineFailed if the engine failed while it published: a part may be visible.

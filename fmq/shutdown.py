@@ -23,10 +23,10 @@ OWN_THREADS = "fmq "  # the names of an engine's threads begin with this
 class Remembered(Protocol):
     """What a fork and the end of the process call of an engine."""
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """End the engine in the child of a fork. The parent's is not touched."""
 
-    def _process_ends(self) -> None:
+    def process_ends(self) -> None:
         """Make durable what no call waits for."""
 
 
@@ -162,14 +162,14 @@ def forget(engine: Remembered) -> None:
 def _after_fork() -> None:
     _workers["registered"] = False
     for engine in list(_open):
-        engine._forked()
+        engine.forked()
 
 
 def _process_ends() -> None:
     """Sync all engines, also after one that fails. Daemon threads still run and release locks."""
     with ExitStack() as stack:
         for engine in list(_open):
-            stack.callback(engine._process_ends)
+            stack.callback(engine.process_ends)
 
 
 after_fork_in_child(_after_fork)

@@ -15,9 +15,11 @@ from fmq.errors import StorageFull, Unreadable
 from fmq.options import Options
 from fmq.path import PathLike, check_local, text_of
 from fmq.posix import RealDisk
+from fmq.read_only_door import ReadOnlyDoor
 from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import claim
 from fmq.remote.giving_way import when_let_go
+from fmq.thread_door import ThreadDoor
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.names import check_name, check_seconds
 
@@ -99,7 +101,7 @@ def open(
         directory = disk.directory(where, make=not read_only)
         try:
             if read_only:
-                return ReadOnlyEngine(where, directory, options, clock)
+                return ReadOnlyEngine(ReadOnlyDoor(where, directory, options, clock))
             what = where, directory, options, clock, disk
             open_now = partial(_open, *what, background=background)
             engine = when_let_go(where, open_now, clock, timeout) if timeout else open_now()
@@ -117,7 +119,7 @@ def open(
         raise Unreadable(where, error) from error
     if resolve:
         try:
-            engine._resolve(resolve)
+            engine._door.resolve(resolve)
         except BaseException:
             engine.close()
             raise
@@ -176,7 +178,8 @@ def _open(
     claimed = claim(directory, disk, options.segment_bytes)
     try:
         drawn = disk.random(DRAWN_BYTES)
-        return Engine(path, directory, claimed, drawn, options, clock, background=background)
+        what = path, directory, claimed, drawn, options, clock
+        return Engine(ThreadDoor(*what, background=background))
     except BaseException:
         claimed.unlock()
         raise

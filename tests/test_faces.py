@@ -1,15 +1,26 @@
-"""The table of differences among faces names tests that there are."""
+"""The faces are made of one text; doors, servers and tests agree on the names of the calls."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import fmq
+from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
+from fmq.read_only_door import ReadOnlyDoor
+from fmq.server import calls as served
+from fmq.testing import CrashDisk, FakeClock
+from fmq.wire import requests
 from tests.faces.differences import DIFFERENCES
+from tests.small import opened
+from tools.make_faces import AWAITED, BLOCKING, blocking
 
 FACES = Path(__file__).parent / "faces"
+BY_AN_OP = {"recall"}
+"""A change that clients ask for by an op of its own."""
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda each: each.reason[:40])
@@ -24,3 +35,41 @@ def test_each_test_file_on_all_faces_also_runs_on_an_engine() -> None:
     """The modules there only import the tests of another file."""
     for file in FACES.glob("test_*.py"):
         assert "import *" in file.read_text(), file
+
+
+@pytest.mark.parametrize("file", sorted(each.name for each in AWAITED.glob("*.py")))
+def test_the_blocking_faces_are_those_that_the_awaited_ones_make(file: str) -> None:
+    if file != "__init__.py":
+        text = (BLOCKING / file).read_text()
+        assert text == blocking(AWAITED / file), "run python3 tools/make_faces.py"
+
+
+def test_a_server_answers_each_call_of_the_table() -> None:
+    """It checks what a client says for each call that it answers, and for no other."""
+    assert served.CALLS.keys() == requests.CALLS.keys()
+    assert (LOOKS.keys() | CHANGES.keys()) - BY_AN_OP <= served.CALLS.keys()
+    assert requests.CHANGES.keys() == GROUP_CHANGES.keys()
+    assert not LOOKS.keys() & (CHANGES.keys() | GROUP_CHANGES.keys())
+
+
+def test_a_reader_knows_each_look_of_the_table() -> None:
+    disk = CrashDisk()
+    opened(disk).close()
+    door = ReadOnlyDoor("data", disk.directory("data", make=False), fmq.Options(), FakeClock())
+    for name in LOOKS:
+        with suppress(TypeError, fmq.ReadOnly):  # what has other arguments, or is not known here
+            door.look(name)
+    with pytest.raises(KeyError):
+        door.look("what is in no table")
+    door.close()
+
+
+def test_no_engine_has_a_call_of_its_own_that_its_face_should_have() -> None:
+    """What is written on one engine only is what no other one can do."""
+    own = {
+        kind: {name for name in vars(kind) if not name.startswith("_")}
+        for kind in (fmq.Engine, fmq.RemoteEngine, fmq.ReadOnlyEngine)
+    }
+    assert own[fmq.Engine] == {"serve"}
+    assert own[fmq.RemoteEngine] == set()
+    assert own[fmq.ReadOnlyEngine] == {"damage", "refresh", "visible_to"}

@@ -24,7 +24,7 @@ GROUND = {
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
 ENGINE = TX | {"fmq.recovery", "fmq.allocation", "fmq.filters", "fmq.consume", "fmq.feedback"}
-ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.posix", "fmq.*"}
+ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.posix", "fmq.faces", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
 # is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
@@ -39,6 +39,11 @@ MAY_IMPORT = {
     "fmq.chores": TX | {"fmq.recovery", "fmq.consume", "fmq.chores"},
     "fmq.feedback": TX | {"fmq.feedback"},
     "fmq.bind": TX | {"fmq.feedback", "fmq.bind"},
+    # The calls of engines. Which door carries them out is known to the engines alone.
+    "fmq.faces": TX
+    | {"fmq.allocation", "fmq.bind", "fmq.consume", "fmq.feedback", "fmq.filters", "fmq.stats"}
+    | {"fmq.any_consumer", "fmq.parts", "fmq.faces"},
+    **dict.fromkeys(["fmq.faces.awaited", "fmq.faces.blocking"], ENGINE | {"fmq.aio", "fmq.faces"}),
     # They read directories without an engine, where the rows are wanted: on another machine, too.
     "fmq.table": TX | {"fmq.recovery", "fmq.posix", "fmq.table"},
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
@@ -51,10 +56,10 @@ MAY_IMPORT = {
     "fmq.network": GROUND,
     "fmq.server": TX
     | {"fmq.processes", "fmq.network", "fmq.recovery.layout", "fmq.allocation"}
-    | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
+    | {"fmq.consume", "fmq.faces.table", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}
-    | {"fmq.allocation", "fmq.filters", "fmq.processes", "fmq.shutdown"},
+    | {"fmq.allocation", "fmq.faces", "fmq.filters", "fmq.processes", "fmq.shutdown"},
     # The calls of engines, awaited: it uses the parts of both.
     "fmq.aio": ENGINE | {"fmq", "fmq.wire", "fmq.aio"},
     "fmq.bind.forks": {"fmq.posix"},

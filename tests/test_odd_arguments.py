@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq.consume.topic import TopicHandle
 from fmq.errors import Damaged, EngineFailed, FmqError, OutcomeUnknown, ProtocolError
+from fmq.faces.blocking.handles import TopicHandle
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import AwaitedEngine
 from tests.remote.over_frames import OverFrames

@@ -19,7 +19,7 @@ from fmq import ReadOnlyEngine, table
 from fmq.disk import Page
 from fmq.errors import Locked
 from fmq.posix import RealDirectory, RealDisk
-from fmq.read_only_engine import LOOK_SECONDS
+from fmq.read_only_door import LOOK_SECONDS
 from fmq.recovery.layout import read_header
 from fmq.store.page import (
     AGAIN,

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 import fmq
-from fmq import ReadOnlyEngine, read_only_engine
+from fmq import ReadOnlyEngine, read_only_door
 from fmq.disk import Disk
 from fmq.errors import OffsetGone, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
@@ -37,7 +37,7 @@ def test_a_segment_dropped_during_a_read_is_gone_and_not_damaged(
 ) -> None:
     """Drop it before any line of the call, its refresh included."""
     found = set()
-    for lines in at_each_line(lambda at: Lines(read_only_engine, at)):
+    for lines in at_each_line(lambda at: Lines(read_only_door, at)):
         disk, clock = CrashDisk(), FakeClock()
         lines.act = partial(drop_the_oldest, disk, clock)
         with opened(disk, clock) as engine:

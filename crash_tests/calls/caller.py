@@ -241,7 +241,7 @@ class Caller:
             case 3:
                 self._commit(tx)
             case 4:
-                self.call(tx, "rollback", **self._named(sync=self._any.flag()))
+                self.call(tx, "rollback")
             case 5:
                 self.call(tx, "outcome")
             case 6:
@@ -251,7 +251,7 @@ class Caller:
         undecided = self.call(self._engine, "undecided")
         known = [each.tx_id for each in undecided] or ["tx 1"]
         tx_id = self._any.one_of(known)
-        named = self._named(reason=self._any.one_of(("because", "", None)), sync=self._any.flag())
+        named = self._named(reason=self._any.one_of(("because", "", None)))
         if self._any.chance(0.1):
             named["seal"] = self._any.one_of([each.seal for each in undecided] or ["x"])
         what = self._any.one_of(("commit", "rollback"))

@@ -32,7 +32,7 @@ class LoopOfThread(Awaited):
         face = AsyncEngine(engine)
         super().__init__(loop.run_until_complete, face)
         self._loop = loop  # of nobody else, so nobody else closes it
-        self._call(_meet, face, loop)
+        self._call(lambda: face._door.side)
 
     def transaction(self, **named: Any) -> Any:
         """Return a transaction that has its id."""
@@ -45,7 +45,3 @@ class LoopOfThread(Awaited):
     def let_go(self) -> None:
         """Close the loop."""
         self._loop.close()
-
-
-async def _meet(face: AsyncEngine, loop: asyncio.AbstractEventLoop) -> None:
-    face._meet(loop)

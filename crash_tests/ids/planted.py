@@ -7,8 +7,8 @@ from crash_tests.mutant import Mutant
 STORIES = "--tier ids --rounds 40"
 
 PUBLISH = """\
-        self._parts.commit_queue.run(plan, sent, sync)
-        if not self._background:
+        self._queue.run(plan, sent, sync)
+        if not self.background:
 """
 NO_LONGER = """\
             found = self._ledger.undecided.get(holder)
@@ -61,7 +61,7 @@ OF_IDS = (
         "a repeat does not wait for the first message",
         PUBLISH,
         "        if message_id is not None:\n"
-        "            known = self._parts.ledger.id_window._where\n"
+        "            known = self.parts.ledger.id_window._where\n"
         "            keys = [key for run in sent.records for _, key in run.id_keys]\n"
         "            sync = sync and not any(key in known for key in keys)\n" + PUBLISH,
         STORIES,

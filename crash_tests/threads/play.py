@@ -130,7 +130,7 @@ class Play:
         self.scheduler.on_switch = lambda: None
         self.scheduler.abandon()
         self._disk.stop()
-        parts = self._main.engine._parts
+        parts = self._main.engine._door.parts
         with parts.lock, suppress(PowerLoss):  # it would note that, on a disk that has no power
             parts.commit_queue.fail(Abandoned())
         abandon(self._main.engine)

@@ -31,8 +31,8 @@ OPERATIONS = {
 }
 # Where threads meet; what only encodes, decodes or computes is left out, as nobody else sees it.
 MEETING = (
-    "chores/thread.py", "chores/checkpointer.py", "shutdown.py", "engine.py", "chores/runner.py",
-    "parts.py",
+    "chores/thread.py", "chores/checkpointer.py", "shutdown.py", "thread_door.py",
+    "chores/runner.py", "parts.py",
     "consume/consumer.py", "consume/member.py", "consume/delivery.py", "consume/groups.py",
     "store/committer.py",
     "store/commit_queue.py", "store/journal.py", "store/spares.py", "tx/ids.py", "tx/manager.py",

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fmq.aio.engine import AsyncEngine
-from fmq.aio.remote import RemoteSide
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing.awaited import AtOnce, Bells, LoopOfBells
 
@@ -105,15 +104,11 @@ class AwaitedClient(Awaited):
         face = AsyncEngine(engine)
         super().__init__(loop, client, face)
         self._noted: list[dict[str, Any]] = []
-        self._call(self._meet, face, engine, loop)
+        self._call(face._door.use, loop, AtOnce(loop))
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self._client.is_dead:
             self._noted.append(context)
-
-    @staticmethod
-    async def _meet(face: AsyncEngine, engine: RemoteEngine, loop: Any) -> None:
-        face._loop, face._made = loop, RemoteSide(engine, loop, AtOnce(loop))
 
     def consumer(self, *args: Any, **named: Any) -> Any:
         """Return a consumer that has joined its group, as that of a blocking client has."""

@@ -11,6 +11,7 @@ from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import Blow, left_of, part_of
 from fmq.engine import Engine
 from fmq.options import Options
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
@@ -133,7 +134,8 @@ class BreakingServer(MemoryServer):
         """Return a client that may die. One that `awaits` uses fmq.aio."""
         client = Client()
         dial = partial(BreakingWire, self, client)
-        engine = RemoteEngine("memory", dial, self.draw, self._times, RETRY_FOR, background=False)
+        what = "memory", dial, self.draw, self._times, RETRY_FOR
+        engine = RemoteEngine(LinkDoor(*what, background=False))
         return AwaitedClient(self, client, engine) if awaits else engine
 
     def has_power(self) -> bool:

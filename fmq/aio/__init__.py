@@ -14,9 +14,10 @@ has more.
 from fmq.aio.consumer import AsyncConsumer
 from fmq.aio.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.engine import AsyncEngine
-from fmq.aio.handles import AsyncDeadLetters, AsyncFeedback, AsyncGroup, AsyncTopic
+from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.opening import connect, of, open
 from fmq.aio.transaction import AsyncTransaction
+from fmq.faces.awaited.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
 
 __all__ = [
     "AsyncConsumer",

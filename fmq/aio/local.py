@@ -13,22 +13,20 @@ from typing import Any, TypeVar
 from fmq.aio.calls import Call, end_of, written
 from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.polls import Polls
-from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
 from fmq.consume.consumer import Consumer, leave, member_of
 from fmq.consume.delivery import Delivery, DeliveryBatch, held_by
 from fmq.consume.poll import Poll
-from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Body, Message, Receipt
 from fmq.server.waiting import DAY, Waiting
 from fmq.store.batch import Batch
 from fmq.store.content import as_bytes
 from fmq.store.journal import Append
+from fmq.thread_door import ThreadDoor
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import check_due
-from fmq.tx.names import check_place, check_seconds
 from fmq.tx.sender import first_receipt_of, receipts_of
 from fmq.tx.transaction import Transaction
 
@@ -42,14 +40,14 @@ class Cold(Exception):
 class LocalSide:
     """One engine, on one loop."""
 
-    def __init__(self, engine: Engine, loop: AbstractEventLoop, threads: Threads) -> None:
-        self.engine = engine
+    def __init__(self, door: ThreadDoor, loop: AbstractEventLoop, threads: Threads) -> None:
+        self.door = door
         self.loop = loop
-        self._parts = parts = engine._parts
+        self._parts = parts = door.parts
         self._sender, self._queue = parts.sender, parts.commit_queue
         self._writer = parts.writer
         self.threads = threads
-        self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, engine._after)
+        self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, door.after)
         monotonic = parts.writer.clock.monotonic
         self._polls = Polls(loop, parts.commit_queue, self.turn, threads, monotonic)
         self.joining = Lock()  # held by a thread while a consumer joins its group
@@ -58,7 +56,7 @@ class LocalSide:
 
     def check(self) -> None:
         """Raise if the engine is closed or has failed."""
-        self.engine._check()
+        self.door.check()
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -75,9 +73,8 @@ class LocalSide:
         *carried: Any,
     ) -> Call:
         """Begin to send one message. Raises what refuses its arguments."""
-        engine = self.engine
-        if engine._refusal is not None or self._queue.failure is not None:
-            engine._check()
+        if self.door.refusal is not None or self._queue.failure is not None:
+            self.door.check()
         if sync is not None:
             self._queue.waits(sync)  # or a TypeError
         sender = self._sender
@@ -113,7 +110,7 @@ class LocalSide:
         sync: bool | None,
     ) -> Call | None:
         """Begin to send many messages; return None if there are none."""
-        self.engine._check()
+        self.door.check()
         self._queue.waits(sync)  # or a TypeError
         timing = check_due(delay, deliver_at, self._writer.clock.time_us())
         sent = self._sender.many(topic, bodies, queue, producer, timing)
@@ -133,11 +130,9 @@ class LocalSide:
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
         """Return messages as one batch, as `Engine.read_batch` does."""
-        self.engine._enter()
-        queue, offset, limit = check_place(topic, queue, offset, limit)
-        timeout = check_seconds("timeout", timeout)
-        engine, messages = self.engine, self._parts.messages
-        read = partial(engine.read_batch, topic, queue=queue, offset=offset, limit=limit)
+        self.door.check_open()
+        messages = self._parts.messages
+        read = partial(self.door.read_batch, topic, queue, offset, limit, 0.0)
 
         def look() -> Batch | None:
             found = messages.ledger.queue(topic, queue)
@@ -156,12 +151,6 @@ class LocalSide:
             messages.stop_listening(notify, (topic,))
 
         return await self._find(look, read, timeout, listen, stop)
-
-    async def read(
-        self, topic: str, queue: int, offset: int, limit: int, timeout: float
-    ) -> list[Message]:
-        """Return messages, as `Engine.read` does."""
-        return await read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
 
     async def _find(
         self,

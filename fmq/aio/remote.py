@@ -20,19 +20,18 @@ from fmq.aio.calls import Call, end_of, written
 from fmq.aio.late_routing import LateRouter, choose_now, unknown_topics
 from fmq.aio.orders import PLAIN, AioOrder, SentCall, Undo
 from fmq.aio.reading import LoopReader
-from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.errors import FmqError
 from fmq.message import Body, Message
-from fmq.remote.remote_engine import RemoteEngine
+from fmq.remote.link_door import LinkDoor
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
 from fmq.store.content import as_bytes, listed
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import check_due
-from fmq.tx.names import check_count, check_place, check_seconds
+from fmq.tx.names import check_count, check_seconds
 from fmq.tx.transaction import Transaction
 from fmq.wire.batches import decode_batch
 from fmq.wire.claims import AckAsked, encode_ack
@@ -47,18 +46,18 @@ GIVE_BACK_SECONDS = 1.0  # that a cancelled poll waits for the engine process to
 class RemoteSide:
     """One connection, on one loop."""
 
-    def __init__(self, engine: RemoteEngine, loop: AbstractEventLoop, threads: Threads) -> None:
-        self.engine = engine
+    def __init__(self, door: LinkDoor, loop: AbstractEventLoop, threads: Threads) -> None:
+        self.door = door
         self.loop = loop
-        self._link, self._sender, self._topics = engine._link, engine._sender, engine._topics
+        self._link, self._sender, self._topics = door.link, door.sender, door.topics
         self.threads = threads
         self._reader = LoopReader(self._link, loop, threads)
         self._asking = Asking(loop, self._link, self._reader, self._sender, threads)
-        self._router: Any = LateRouter(engine._router)
+        self._router: Any = LateRouter(door.router)
         self.joining = Lock()  # held by a thread while a consumer joins its group
         self._names = count(1)  # of requests that may be cancelled
         self._lookups: dict[str, list[tuple[Call, Callable[[], None]]]] = {}
-        engine._manager.keeper.in_thread = threads.soon
+        door.manager.keeper.in_thread = threads.soon
         self._reader.begin()
 
     routes_late = True
@@ -66,12 +65,6 @@ class RemoteSide:
     def check(self) -> None:
         """Raise if the client is closed."""
         self._link.check()
-
-    async def read(
-        self, topic: str, queue: int, offset: int, limit: int, timeout: float
-    ) -> list[Message]:
-        """Return messages, as `Engine.read` does."""
-        return await read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -105,7 +98,7 @@ class RemoteSide:
             )
             return sent
         message_id, priority, expires_at, delay, deliver_at = carried
-        timing = check_due(delay, deliver_at, self.engine._clock.time_us(), relative=True)
+        timing = check_due(delay, deliver_at, self.door.clock.time_us(), relative=True)
         what = topic, body, key, tag, headers, queue, producer
         make = partial(sender.one, *what, message_id, priority, expires_at, timing)
         return self._send(topic, make, sync, lambda receipts: receipts[0])
@@ -127,7 +120,7 @@ class RemoteSide:
         if not items:
             self._router.check_target(topic, queue)
             return None
-        timing = check_due(delay, deliver_at, self.engine._clock.time_us(), relative=True)
+        timing = check_due(delay, deliver_at, self.door.clock.time_us(), relative=True)
         make = partial(self._sender.many, topic, items, queue, producer, timing)
         return self._send(topic, make, sync, lambda receipts: receipts)
 
@@ -214,8 +207,6 @@ class RemoteSide:
     ) -> Batch | None:
         """Return messages as one batch, as `Engine.read_batch` does."""
         self._link.check()
-        queue, offset, limit = check_place(topic, queue, offset, limit)
-        timeout = check_seconds("timeout", timeout)
         name = next(self._names)
         said = encode_values([topic, queue, offset, limit, timeout, name])
         call = self._ask(Op.READ, said, _batch_of, patience=timeout)
@@ -331,7 +322,7 @@ class RemoteSide:
     ) -> Transaction:
         """Return a new transaction, whose id is not held yet."""
         names = tx_id, producer, check_after
-        return self.engine._manager.begin(*names, takes_id=False, router=self._router)
+        return self.door.manager.begin(*names, takes_id=False, router=self._router)
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
         """Begin to commit a transaction. The answer is a function that returns its receipts."""
@@ -344,7 +335,7 @@ class RemoteSide:
     def _write(
         self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> AioOrder:
-        encode, done = self.engine._manager.request(kind, transaction, sync)
+        encode, done = self.door.manager.request(kind, transaction, sync)
         return self._asking.order((op, encode, (), 0), done, sync, transaction.size)
 
     async def route(self, transaction: TransactionBuffer) -> None:
@@ -358,7 +349,7 @@ class RemoteSide:
             self._look_up(unknown[0], then)
             await call.future
         if unknown_topics(transaction):
-            choose_now(transaction, self.engine._router)
+            choose_now(transaction, self.door.router)
 
     async def quickly(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """Return what `function` does, which may ask the engine process."""

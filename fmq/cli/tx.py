@@ -59,7 +59,7 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
         behind = []
         if isinstance(engine, fmq.ReadOnlyEngine):
             known = {tx.tx_id for tx in proven}
-            behind = [tx for tx in engine._undecided_on_the_disk() if tx.tx_id not in known]
+            behind = [tx for tx in engine._door.undecided_on_the_disk() if tx.tx_id not in known]
             rows += [undecided_row(tx, is_proven=False) for tx in behind]
         output.rows("undecided", UNDECIDED, rows, empty="nothing is undecided")
     if behind:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 
 from fmq.consume.claim import Claim
-from fmq.consume.dead_letter import PAGE_BYTES
-from fmq.consume.dead_pages import LETTERS_AT_ONCE, DeadLetterPages, Letter
+from fmq.consume.dead_pages import LETTERS_AT_ONCE, PAGE_BYTES, DeadLetterPages, Letter
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
 from fmq.consume.ranges import Ranges, ranges_of
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from fmq.clock import as_datetime
-from fmq.consume.dead_letter import PAGE_BYTES
 from fmq.errors import Damaged, OffsetGone
 from fmq.message import Message
 from fmq.results import DeadLetter
@@ -22,6 +21,8 @@ logger = logging.getLogger("fmq")
 
 LETTERS_AT_ONCE = 1000
 """How many dead letters one append moves, at most."""
+PAGE_BYTES = 1 << 20
+"""About how many bytes of bodies are read at once."""
 
 
 class Letter(NamedTuple):

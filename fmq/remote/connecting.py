@@ -33,8 +33,9 @@ from fmq.processes import (
     starting,
 )
 from fmq.recovery.layout import LOCK, SERVER_LOG
+from fmq.remote.lazy_door import LazyDoor
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.remote.unconnected import UnconnectedEngine
 from fmq.remote.wires import Wire, silence_of
 from fmq.tx.names import check_seconds
 
@@ -253,40 +254,43 @@ def connect(
     where = text_of(path)
     if not where.startswith((UNIX, TCP)):
         check_local(where)
-    if lazy:
-        later = partial(
-            connect,
-            path,
-            options,
-            start=start,
-            retry_for=retry_for,
-            clock=clock,
-            resolve=resolve,
-            token_file=token_file,
-            tls_ca=tls_ca,
-        )
-        return UnconnectedEngine(where, later)
-    clock = clock or SystemClock()
+    dial = partial(
+        _door, where, options, start, retry_for, clock or SystemClock(), resolve, token_file, tls_ca
+    )
+    return RemoteEngine(LazyDoor(where, dial) if lazy else dial())
+
+
+def _door(
+    where: str,
+    options: Options | None,
+    starts: bool,
+    retry_for: float,
+    clock: Clock,
+    resolve: Mapping[str, object] | None,
+    token_file: str | None,
+    tls_ca: str | None,
+) -> LinkDoor:
+    """Return the door of a connection; connect."""
     retry_for = check_seconds("retry_for", retry_for)
     what = RealDisk().random, clock, retry_for
     if where.startswith((UNIX, TCP)):
         context = None if tls_ca is None else client_context(tls_ca)
         token = None if token_file is None else read_token(token_file)
         dial = AddressDialer(where, context, silence_of(retry_for)).dial
-        engine = RemoteEngine(where, dial, *what, token=token)
+        door = LinkDoor(where, dial, *what, token=token)
     else:
         where = absolute(where)
-        dialer = Dialer(where, options, clock, starts=start, silence=silence_of(retry_for))
-        engine = RemoteEngine(where, dialer.dial, *what, dialer.explain)
+        dialer = Dialer(where, options, clock, starts=starts, silence=silence_of(retry_for))
+        door = LinkDoor(where, dialer.dial, *what, dialer.explain)
     if options is not None:
-        _log_other_options(where, options, engine.options)
+        _log_other_options(where, options, door.options)
     if resolve:
         try:
-            engine._resolve(resolve)
+            door.resolve(resolve)
         except BaseException:
-            engine.close()
+            door.close()
             raise
-    return engine
+    return door
 
 
 def _log_other_options(path: str, wanted: Options, found: Options) -> None:

@@ -280,7 +280,7 @@ class RemoteConsumer(RemoteSettler):
         return Lookahead(self._clock, self._lease_seconds, self._retry, **how)
 
     def _count_members(self) -> int:
-        return len(self._link.call("members_of", self.group))
+        return len(self._link.call("members", self.group))
 
     def _advance(self, done: Delivery) -> Delivery | None:
         """Ack `done`, and return the next delivery if there is one now: with one answer."""

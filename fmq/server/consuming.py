@@ -84,7 +84,7 @@ class Consuming:
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave(is_lost=True)
-        consumer = self._host.engine._consumer(
+        consumer = self._host.door.join(
             *(topics, group, lease, member, shares, wanted),
             ordered=ordered,
             strict=strict,

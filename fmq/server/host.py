@@ -37,15 +37,16 @@ class Host:
 
     def __init__(
         self,
-        engine: Any,
-        parts: Parts,
+        door: Any,
         loop: Loop,
         incarnation: bytes,
-        after: Callable[[], None],
     ) -> None:
-        """`incarnation` are random bytes, which no other process that serves has."""
-        self.engine = engine
-        self.parts = parts
+        """`door` is that of the engine. `incarnation` are random bytes, which no other process that
+        serves has.
+        """
+        self.door = door
+        self.parts: Parts = door.parts
+        parts = self.parts
         self.loop = loop
         self.incarnation = incarnation
         former = former_in(parts.directory)
@@ -54,7 +55,7 @@ class Host:
             until = parts.writer.clock.monotonic() + parts.writer.options.reclaim_seconds
             with parts.lock:
                 parts.groups.hold_former(former.upto, until)
-        self.turn = Turn(parts.commit_queue, after)
+        self.turn = Turn(parts.commit_queue, door.after)
         self.waits = Waits(loop, parts.commit_queue, parts.writer.clock.monotonic)
         self.bad_connections = BadConnections(loop.call_later, parts.writer.clock.monotonic)
         self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number

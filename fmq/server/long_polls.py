@@ -58,10 +58,10 @@ class LongPolls:
 
     def _on_read(self, asked: Frame, said: list[Any]) -> None:
         topic, queue, offset, limit, timeout, *name = said
-        messages, engine = self._parts.messages, self._session.host.engine
+        messages, door = self._parts.messages, self._session.host.door
 
         def look() -> bytes | None:
-            batch = engine.read_batch(topic, queue=queue, offset=offset, limit=limit)
+            batch = door.read_batch(topic, queue, offset, limit, 0.0)
             return None if batch is None else encode_batch(fitting(batch))
 
         def listen(notify: Callable[[], None]) -> float:

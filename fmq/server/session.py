@@ -18,7 +18,8 @@ from fmq.errors import (
     ProtocolError,
     StorageError,
 )
-from fmq.server.calls import CALLS, LOOKS
+from fmq.faces.table import LOOKS
+from fmq.server.calls import CALLS
 from fmq.server.consuming import Consuming
 from fmq.server.frame_timer import FrameTimer
 from fmq.server.host import Host
@@ -241,11 +242,11 @@ class Session:
         self._begin()
         self.client = client
         self.host.sessions[client] = self
-        engine, journal = self.host.engine, self.host.parts.journal
+        door, journal = self.host.door, self.host.parts.journal
         self._splitter.limit(journal.append_bytes_max + HELLO_BYTES_MAX, VALUES_BYTES_MAX)
         hello = [
-            *(VERSION, self.host.parts.feedback.store, self.host.incarnation, engine.path),
-            *(engine.options, journal.append_bytes_max),
+            *(VERSION, self.host.parts.feedback.store, self.host.incarnation, door.path),
+            *(door.options, journal.append_bytes_max),
         ]
         self.answer(asked, encode_values(hello))
 

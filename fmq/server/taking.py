@@ -63,10 +63,10 @@ class Taking:
         self._session.order(asked, plan, done_now, request.sync, undo)
 
     def _read_again(self, done: Done) -> bytes:
-        engine, answer = self._session.host.engine, []
+        door, answer = self._session.host.door, []
         at, end = done.offset, done.offset + done.messages
         while at < end:  # it was one batch before; a sealed segment may end in it now
-            batch = engine.read_batch(done.topic, queue=done.queue, offset=at, limit=end - at)
+            batch = door.read_batch(done.topic, done.queue, at, end - at, 0.0)
             if batch is None:  # its topic was deleted meanwhile
                 raise OffsetGone(done.topic, done.queue, at, end)
             answer.append(self._piece(batch))

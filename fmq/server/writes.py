@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.consume.sieve import filter_of
 from fmq.errors import FmqError
+from fmq.faces.table import GROUP_CHANGES
 from fmq.server.consuming import Consuming
 from fmq.server.load import check_held
 from fmq.server.received import append_of, begin
@@ -29,19 +30,6 @@ from fmq.wire.values import encode_values
 if TYPE_CHECKING:
     from fmq.server.session import Session
 
-
-GROUP_CHANGES = {
-    "add_queues": "add_queues",
-    "delete_group": "delete",
-    "delete_topic": "delete_topic",
-    "make_group": "make",
-    "make_topic": "make_topic",
-    "retain": "retain",
-    "seek": "seek",
-    "set_filter": "set_filter",
-    "skip": "skip",
-}
-"""What clients ask for by these names, as methods of GroupChanges."""
 
 DECISIONS = {
     "commit_prepared": Kind.COMMIT,
@@ -257,7 +245,7 @@ class Writes:
             if name in ("make_group", "set_filter") and args[-1]:
                 filter_of(args[-1])  # or a refusal: each poll of the group has to read it
             request = Request(self._session.client, sequence, waiting)
-            getattr(self._parts.group_changes.asked_by(request), GROUP_CHANGES[name])(*args)
+            GROUP_CHANGES[name](self._parts.group_changes.asked_by(request), *args)
         self._session.answer(asked, encode_values(None))
 
     def _on_take_id(self, asked: Frame, said: list[str]) -> None:

@@ -20,10 +20,9 @@ from weakref import WeakValueDictionary
 
 from fmq.aio.calls import Call
 from fmq.aio.engine import AsyncEngine
-from fmq.aio.local import LocalSide
-from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
 from fmq.engine import Engine
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
@@ -237,7 +236,7 @@ class Awaited:
             return partial(self._call, found)
         if found is self._what:
             return self
-        is_aio = type(found).__module__.startswith("fmq.aio.")
+        is_aio = type(found).__module__.startswith(("fmq.aio.", "fmq.faces.awaited."))
         return Awaited(self._finish, found) if is_aio else found
 
     def _each(self, found: Any) -> Iterator[Any]:
@@ -293,7 +292,7 @@ class AwaitedEngine(Awaited):
     """A blocking front of an engine of fmq.aio: an engine of this process, or a client of one."""
 
     def __init__(self, served: Engine, clock: FakeClock, *, over_frames: bool) -> None:
-        self._parts = served._parts  # for tests that look into the engine with `inside`
+        self._parts = served._door.parts  # for tests that look into the engine with `inside`
         self._served = served
         self._server = server = MemoryServer(served, clock) if over_frames else None
         self._loop = loop = LoopInMemory(clock, None if server is None else server.loop)
@@ -301,10 +300,10 @@ class AwaitedEngine(Awaited):
         if server is not None:
             dial = partial(RingingWire, server)
             what = served.path, dial, server.draw, clock, RETRY_FOR
-            engine = RemoteEngine(*what, background=False)
+            engine = RemoteEngine(LinkDoor(*what, background=False))
         face = AsyncEngine(engine)
         super().__init__(loop.finish, face)
-        self._call(_meet, face, engine, loop)
+        self._call(face._door.use, loop, AtOnce(loop))
 
     def transaction(self, **named: Any) -> Any:
         """Return a transaction that has its id already, as a blocking one has."""
@@ -325,8 +324,3 @@ class AwaitedEngine(Awaited):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-async def _meet(face: AsyncEngine, engine: Any, loop: asyncio.AbstractEventLoop) -> None:
-    kind = RemoteSide if isinstance(engine, RemoteEngine) else LocalSide
-    face._loop, face._made = loop, kind(engine, loop, AtOnce(loop))

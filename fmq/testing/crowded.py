@@ -9,12 +9,11 @@ from fmq.processes import absolute
 from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.serving import Serving
-from fmq.testing.inside import inside
 
 INCARNATION = b"crowded!"
 
 
 def serve_few(engine: Engine, connections_max: int) -> Serving:
     """Serve `engine` as `engine.serve()` does, to at most `connections_max` connections at once."""
-    make = partial(Host, engine, inside(engine), incarnation=INCARNATION, after=engine._after)
+    make = partial(Host, engine._door, incarnation=INCARNATION)
     return Serving(absolute(engine.path), make, Reach(connections_max=connections_max))

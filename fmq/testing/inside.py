@@ -30,27 +30,33 @@ def inside(engine: ReadOnlyEngine) -> Follower: ...
 
 def inside(engine: Engine | ReadOnlyEngine) -> Parts | Follower:
     """Return the parts of an engine; for a read-only engine, its follower."""
-    return engine._follower if isinstance(engine, ReadOnlyEngine) else engine._parts
+    if isinstance(engine, ReadOnlyEngine):
+        return engine._door._follower
+    wrapped: Any = engine  # an engine, or what tests wrap around one
+    found: Parts = wrapped._parts if hasattr(wrapped, "_parts") else wrapped._door.parts
+    return found
 
 
 def has_lock(engine: Engine) -> bool:
     """Return whether this thread has the engine's lock."""
-    return is_mine(engine._parts.lock)
+    return is_mine(inside(engine).lock)
 
 
 def locks_of(engine: Engine | ReadOnlyEngine) -> list[Any]:
     """Return all locks that another thread may hold at any moment, the outermost first."""
     if isinstance(engine, ReadOnlyEngine):
-        return [engine._lock, engine._refreshing, engine._follower.files.lock]
-    return [engine._parts.lock, *engine._parts.locks(), engine._parts.catalog.looking]
+        door = engine._door
+        return [door._lock, door._refreshing, door._follower.files.lock]
+    parts = inside(engine)
+    return [parts.lock, *parts.locks(), parts.catalog.looking]
 
 
 def schedule_of(engine: Engine) -> Schedule:
     """Return the schedule of questions. The caller takes the engine's lock first."""
-    return engine._parts.questions._schedule
+    return inside(engine).questions._schedule
 
 
 def end_as_killed(engine: Engine) -> None:
     """Refuse all further calls, and write nothing, as if the engine's process were dead."""
-    engine._refusal = Closed(f"{engine._path}: its process was killed")
-    forget(engine)  # write nothing when this process ends
+    engine._door.refusal = Closed(f"{engine.path}: its process was killed")
+    forget(engine._door)  # write nothing when this process ends

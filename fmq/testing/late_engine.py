@@ -20,13 +20,13 @@ class LateClock(FakeClock):
         """Let `seconds` pass, and run the chores that are due then."""
         super().advance(seconds)
         if self.engine is not None:
-            self.engine._parts.chores.attempt()
+            self.engine._door.parts.chores.attempt()
 
 
 def open_late(path: str, options: fmq.Options, disk: CrashDisk, clock: LateClock) -> fmq.Engine:
     """Return `fmq.open(...)`, with chores that only `clock` runs."""
     engine = fmq.open(path, options, disk=disk, clock=clock, background=False)
     # As if it had a thread for chores, which has not run yet.
-    engine._background = True
+    engine._door.background = True
     clock.engine = engine
     return engine

@@ -13,11 +13,11 @@ from itertools import count
 from typing import Any
 
 from fmq.engine import Engine
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.host import Host
 from fmq.server.session import Session
 from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
-from fmq.testing.inside import inside
 
 RETRY_FOR = 30.0
 
@@ -158,8 +158,8 @@ class MemoryServer:
 
     def serve(self, engine: Engine) -> None:
         """Serve `engine` from now on, as a new engine process would."""
-        parts = inside(engine)
-        self.host = Host(engine, parts, self.loop, self.draw(8), engine._after)
+        self.engine = engine
+        self.host = Host(engine._door, self.loop, self.draw(8))
 
     def close(self) -> None:
         """Stop serving."""
@@ -174,7 +174,8 @@ class MemoryServer:
     def connect(self) -> RemoteEngine:
         """Return a new client."""
         where = "the engine in memory"
-        return RemoteEngine(where, self.dial, self.draw, self._clock, RETRY_FOR, background=False)
+        what = where, self.dial, self.draw, self._clock, RETRY_FOR
+        return RemoteEngine(LinkDoor(*what, background=False))
 
     def dial(self) -> MemoryWire:
         """Return a new connection."""

@@ -8,12 +8,9 @@ messages that it returns.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from fmq.errors import Damaged, OffsetGone
-from fmq.message import Message
-from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.content import text_bytes
 from fmq.store.index import Lane, LaneKey, SegmentIndex
@@ -23,12 +20,8 @@ from fmq.store.segment import SEGMENT_MISSING, segment_name
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_text
 
-
-class KeyPlace(NamedTuple):
-    """Where a message is."""
-
-    queue: int
-    offset: int
+KeyPlace = tuple[int, int]
+"""The queue and the offset of a message."""
 
 
 class _NewMarks:
@@ -82,7 +75,7 @@ class Finder:
             known = self._ledger.queue(topic, queue)
             first = 0 if known is None else known.first
         offsets = [run.first + i for i, each in enumerate(carried.keys()) if each == key]
-        return [KeyPlace(queue, offset) for offset in reversed(offsets) if offset >= first]
+        return [(queue, offset) for offset in reversed(offsets) if offset >= first]
 
     def _segments(self, topic: str, hash: int) -> Iterator[list[tuple[int, Entries]]]:
         """Yield for each segment, the newest first, the runs that may have a key with `hash`."""
@@ -185,20 +178,3 @@ def _run(base: int, lane: Lane, number: int) -> Entries:
 
 def _place_of(run: tuple[int, Entries]) -> int:
     return run[1].records[0]
-
-
-def read_places(
-    read_batch: Callable[..., Batch | None], topic: str, key: str, places: list[KeyPlace]
-) -> list[Message]:
-    """Return the messages at `places`, without those that are gone: retention has dropped them
-    meanwhile, or the topic was deleted, and another message of a new one has the place.
-    """
-    found: list[Message] = []
-    for queue, offset in places:
-        try:
-            batch = read_batch(topic, queue=queue, offset=offset, limit=1)
-        except OffsetGone:
-            continue
-        if batch is not None:
-            found += [each for each in batch.messages if each.key == key]
-    return found

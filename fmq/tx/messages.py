@@ -12,7 +12,7 @@ from threading import Lock, RLock
 
 from fmq.clock import Clock
 from fmq.errors import Damaged, OffsetGone, StorageError
-from fmq.message import Mark, Message
+from fmq.message import Mark
 from fmq.results import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
@@ -25,7 +25,7 @@ from fmq.store.record import BadRecord
 from fmq.store.segment import SEGMENT_MISSING, segment_name
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Ledger, Queue, Topic
-from fmq.tx.names import check_place, check_seconds, no_queue
+from fmq.tx.names import no_queue
 
 
 class Wakeup:
@@ -456,29 +456,3 @@ class Messages:
         waited_for = (topic.name for topic in self.ledger.topics.values() if topic.waiting)
         self.ledger.arrived.update(waited_for, self.ledger.awaited)
         self.wake()
-
-
-def read_in_batches(
-    read_batch: Callable[..., Batch | None],
-    topic: str,
-    queue: int,
-    offset: int,
-    limit: int,
-    timeout: float,
-) -> list[Message]:
-    """Return up to `limit` messages, from several batches if needed; wait only for the first."""
-    queue, offset, limit = check_place(topic, queue, offset, limit, 0)
-    timeout = check_seconds("timeout", timeout)
-    found: list[Message] = []
-    while len(found) < limit:
-        batch = read_batch(
-            topic,
-            queue=queue,
-            offset=offset + len(found),
-            limit=limit - len(found),
-            timeout=0.0 if found else timeout,
-        )
-        if batch is None:
-            break
-        found += batch.messages
-    return found

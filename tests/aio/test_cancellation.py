@@ -50,7 +50,7 @@ def face(engine: fmq.Engine, stepper: Stepper, request: Any) -> Iterator[fmq.aio
             return found
         face = fmq.aio.of(engine)
         if which == "committer":
-            face._side.turn._pace.turns_left = 1 << 30
+            face._door.side.turn._pace.turns_left = 1 << 30
         return face
 
     face = stepper.run(begin())

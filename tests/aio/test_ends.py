@@ -53,7 +53,7 @@ def test_a_loop_that_closes_leaves_the_engine_to_others(tmp_path: Path) -> None:
             waits = asyncio.ensure_future(consumer.poll(timeout=60))
             await asyncio.sleep(0.05)
             waits.cancel()
-            face._side.send("t", b"on its way", *[None] * 11)
+            face._door.side.send("t", b"on its way", *[None] * 11)
 
         for _ in range(3):
             asyncio.run(story())
@@ -75,7 +75,7 @@ def test_several_loops_in_several_threads_share_one(tmp_path: Path) -> None:
                         await asyncio.gather(*[face.send(f"t{number}", b"%d" % n)] * 1)
                         (delivery,) = await consumer.poll(timeout=20)
                         await delivery.ack()
-                face._side.end()
+                face._door.side.end()
 
             try:
                 asyncio.run(story())

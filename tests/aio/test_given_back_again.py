@@ -9,7 +9,7 @@ from typing import Any
 
 import fmq
 from fmq.aio.engine import AsyncEngine
-from fmq.aio.remote import RemoteSide
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
@@ -47,11 +47,11 @@ def test_a_lost_answer_to_what_nobody_waits_for_is_not_logged() -> None:
         loop = LoopInMemory(clock, server.loop)
         logged: list[Any] = []
         loop.set_exception_handler(lambda _, context: logged.append(context))
-        remote = RemoteEngine("memory", dial, server.draw, clock, 30.0, background=False)
-        face = AsyncEngine(remote)
+        what = "memory", dial, server.draw, clock, 30.0
+        face = AsyncEngine(RemoteEngine(LinkDoor(*what, background=False)))
 
         async def told() -> list[bytes]:
-            face._loop, face._made = loop, RemoteSide(remote, loop, AtOnce(loop))
+            face._door.use(loop, AtOnce(loop))
             await face.send("t", b"found")
             async with face.consumer("t", group="g") as consumer:
                 poll = asyncio.ensure_future(consumer.poll())

@@ -10,8 +10,7 @@ import pytest
 
 import fmq
 import fmq.aio
-from fmq.consume.dead_letter import DeadLetters
-from fmq.consume.topic import TopicHandle
+from fmq.faces.blocking.handles import DeadLetters, TopicHandle
 
 FACES: list[tuple[type, type]] = [
     (fmq.Engine, fmq.aio.AsyncEngine),

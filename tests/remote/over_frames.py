@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fmq import Engine
 from fmq.parts import Parts
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing import FakeClock
+from fmq.testing.inside import inside
 from fmq.testing.transport import RETRY_FOR, MemoryServer, MemoryWire
 
 
@@ -17,12 +19,12 @@ class OverFrames(RemoteEngine):
         self.server = server = MemoryServer(engine, clock)
         where = engine.path
         dial = lambda: MemoryWire(server)  # noqa: E731
-        super().__init__(where, dial, server.draw, clock, RETRY_FOR, background=False)
+        super().__init__(LinkDoor(where, dial, server.draw, clock, RETRY_FOR, background=False))
 
     @property
     def _parts(self) -> Parts:
         """What tests look at with `inside`."""
-        return self.served._parts
+        return inside(self.served)
 
     def close(self) -> None:
         """Close both."""

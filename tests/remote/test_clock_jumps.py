@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmq import Engine
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
@@ -46,7 +47,9 @@ class Jumps(Killed):
     def stranger(self) -> RemoteEngine:
         """Another client, whose clock is its own."""
         where, clock = "the engine in memory", FakeClock()
-        return RemoteEngine(where, self.dial, self.draw, clock, RETRY_FOR, background=False)
+        return RemoteEngine(
+            LinkDoor(where, self.dial, self.draw, clock, RETRY_FOR, background=False)
+        )
 
     def deliver(self, session: Session, data: bytes) -> None:
         self.left -= 1

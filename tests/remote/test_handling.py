@@ -87,7 +87,7 @@ def test_a_job_of_run_is_one_request(tmp_path: Path) -> None:
     ):
 
         def handle(delivery: Delivery) -> None:
-            asked.append(client._link._requests._next_request)
+            asked.append(client._door.link._requests._next_request)
             if len(asked) == 5:
                 consumer._draining.is_on = True
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from fmq.errors import BadAllocation, EngineFailed
+from fmq.faces.table import GROUP_CHANGES
 from fmq.server.calls import CALLS
-from fmq.server.writes import GROUP_CHANGES
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.testing.transport import MemoryServer
@@ -89,7 +89,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "make_due": (["U"], {}),
         "mark": (["m"], {}),
         "marks": ([["m"], "m"], {}),
-        "members_of": (["g"], {}),
+        "members": (["g"], {}),
         "offset_at": (["t", 0, {"datetime": 0}], {}),
         "outcome": (["U"], {}),
         "outcome_of": (["U", 0], {}),

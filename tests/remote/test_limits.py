@@ -158,7 +158,7 @@ def test_collected_answers_are_bounded() -> None:
     """Small requests with large answers do not fill memory within one turn."""
     with served() as server:
         assert server.host is not None
-        server.host.engine.send("large", bytes(1 << 19))
+        server.engine.send("large", bytes(1 << 19))
         greedy = Hostile(server)
         greedy.hello()
         sent: list[int] = []
@@ -182,7 +182,7 @@ def test_a_waiting_request_gets_no_answer_while_its_client_does_not_read() -> No
         slow.send(frame(Op.READ, 2, read("new", 60.0)) + frame(Op.READ, 3, read("new", 5.0)))
         slow.session.choke()
         assert server.host is not None
-        server.host.engine.send("new", b"1")
+        server.engine.send("new", b"1")
         pass_time(server, 10.0)
         assert [each.request for each in slow.answers[1:]] == [3]
         slow.send(frame(Op.CALL, 4, SYNC))

@@ -11,7 +11,7 @@ import pytest
 
 from fmq import Engine, Message
 from fmq.aio.engine import AsyncEngine
-from fmq.aio.remote import RemoteSide
+from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
@@ -244,11 +244,11 @@ def test_of_several_unanswered_requests_each_is_carried_out_once(count: int) -> 
             return wire[-1]
 
         loop = LoopInMemory(clock, server.loop)
-        remote = RemoteEngine("memory", dial_and_note, server.draw, clock, 30.0, background=False)
-        face = AsyncEngine(remote)
+        what = "memory", dial_and_note, server.draw, clock, 30.0
+        face = AsyncEngine(RemoteEngine(LinkDoor(*what, background=False)))
 
         async def told() -> list[int | None]:
-            face._loop, face._made = loop, RemoteSide(remote, loop, AtOnce(loop))
+            face._door.use(loop, AtOnce(loop))
             await face.send("t", b"first")
             server.swallows = True
             sends = []

@@ -39,7 +39,7 @@ class Pipelined(Hostile):
     def ask(self, *frames: bytes) -> tuple[list[Frame], int]:
         """Send all at once; return the answers in the order of the requests, and the syncs."""
         assert self.server.host is not None
-        engine = self.server.host.engine
+        engine = self.server.engine
         before = engine.stats().syncs
         del self.answers[:]
         self.send(b"".join(frames))
@@ -67,7 +67,7 @@ def client() -> Iterator[Pipelined]:
 def found(client: Pipelined) -> list[bytes]:
     """Return the messages of the transactions that are committed."""
     assert client.server.host is not None
-    return bodies(client.server.host.engine, "shared")
+    return bodies(client.server.engine, "shared")
 
 
 def values(answers: list[Frame]) -> list[Any]:

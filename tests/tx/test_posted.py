@@ -14,8 +14,8 @@ from threading import current_thread
 import pytest
 
 import fmq
-from fmq.consume.topic import TopicHandle
 from fmq.errors import AlreadyDecided, EngineFailed, MarkMoved
+from fmq.faces.blocking.handles import TopicHandle
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
 from tests.conftest import OPTIONS, PATH

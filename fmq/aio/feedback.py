@@ -1,0 +1,59 @@
+"""The feedback service, with calls that are awaited. Threads carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fmq.feedback import service as blocking_service
+from fmq.feedback.answers import Answer
+from fmq.feedback.question import Question
+from fmq.results import Outcome
+
+
+class AsyncFeedback:
+    """Questions and answers of one engine."""
+
+    def __init__(self, side: Any, feedback: blocking_service.Feedback) -> None:
+        self._threads = side.threads
+        self._feedback = feedback
+
+    @property
+    def store(self) -> str:
+        """The id of the directory, which each Question names."""
+        return self._feedback.store
+
+    async def ask(
+        self,
+        producer: str | Iterable[str],
+        topics: str | Iterable[str] | None = None,
+        *,
+        limit: int = 32,
+        wait: float = 5.0,
+    ) -> list[Question]:
+        """Return up to `limit` questions about what `producer` prepared, as soon as one is due.
+
+        The questions of a call that is cancelled are due again when their lease has ended.
+        """
+        found: list[Question] = await self._threads.long(
+            self._feedback.ask, producer, topics, limit=limit, wait=wait
+        )
+        return found
+
+    async def ask_about(self, tx_id: str) -> list[Question]:
+        """Return the question about one transaction, and end the lease of any other call on it."""
+        found: list[Question] = await self._threads.run(self._feedback.ask_about, tx_id)
+        return found
+
+    async def answer(
+        self, question: Question, decision: Answer, *, reason: str = ""
+    ) -> Outcome | None:
+        """Answer a question; return the outcome if that decides its transaction."""
+        found: Outcome | None = await self._threads.run(
+            self._feedback.answer, question, decision, reason=reason
+        )
+        return found
+
+    async def resume(self, tx_id: str) -> None:
+        """Make the question about `tx_id` due now, even if it is parked."""
+        await self._threads.run(self._feedback.resume, tx_id)

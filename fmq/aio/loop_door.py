@@ -1,0 +1,298 @@
+"""The door of an engine, here or in another process, as the coroutines of one loop use it.
+
+Frequent calls go by the side of the loop: `LocalSide` or `RemoteSide`. Threads make the others, at
+the door that blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakSet
+
+from fmq.aio.calls import end_of, written
+from fmq.aio.consumer import AsyncConsumer
+from fmq.aio.feedback import AsyncFeedback
+from fmq.aio.local import LocalSide
+from fmq.aio.remote import RemoteSide
+from fmq.aio.threads import Threads
+from fmq.aio.transaction import AsyncTransaction
+from fmq.consume.membership import check_member, check_membership
+from fmq.errors import WrongState
+from fmq.message import Body, Message, Receipt
+from fmq.options import Options
+from fmq.posix import after_fork_in_child
+from fmq.processes import new_member
+from fmq.remote.lazy_door import LazyDoor
+from fmq.results import Outcome, Settled
+from fmq.server.doors import Reach
+from fmq.server.serving import Serving
+from fmq.stats import Stats
+from fmq.store.batch import Batch
+from fmq.thread_door import ThreadDoor
+
+C = TypeVar("C", bound=Callable[..., Any])
+T = TypeVar("T")
+Awaited: TypeAlias = Coroutine[Any, Any, T]
+
+
+class LoopDoor:
+    """An engine for one loop at a time. Once that has closed, the next loop may use it."""
+
+    def __init__(self, door: Any) -> None:
+        """`door` is a ThreadDoor, LinkDoor or LazyDoor."""
+        self.blocking = door
+        self._is_met = not isinstance(door, LazyDoor)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._made: Any = None
+
+    @property
+    def side(self) -> Any:
+        """Return the engine as the running loop uses it."""
+        if get_running_loop() is not self._loop:
+            self._meet(get_running_loop())
+        return self._made
+
+    def _meet(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            raise WrongState(
+                "this object belongs to another event loop, which is not closed. Nothing was "
+                "changed; fmq.aio.of(...) gives each loop its own, of the same engine."
+            )
+        self.use(loop, Threads(loop))
+        _doors.add(self)
+
+    def use(self, loop: asyncio.AbstractEventLoop, threads: Threads) -> None:
+        """Serve `loop` from now on."""
+        door = self.blocking
+        if isinstance(door, LazyDoor):
+            door = door.met()
+        kind = LocalSide if isinstance(door, ThreadDoor) else RemoteSide
+        self._made = kind(door, loop, threads)
+        self._loop = loop
+
+    async def _met(self) -> Any:
+        """Return the same as `side`. First connect, in a thread, if that was put off."""
+        if not self._is_met:
+            threads = Threads(get_running_loop())
+            await threads.long(self.blocking.met)
+            self._is_met = True
+        return self.side
+
+    def forked(self) -> None:
+        """Forget the loop, in the child of a fork."""
+        self._loop = self._made = None
+
+    # --- calls by name, which threads make ------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise if nothing can be read any more."""
+        if self._is_met:
+            self.blocking.check_open()
+
+    def look(self, name: str, *args: Any) -> Awaited[Any]:
+        """Return what a call of LOOKS returns."""
+        if get_running_loop() is self._loop:
+            run = self._made.threads.run
+            return run(self.blocking.look, name, *args)  # type: ignore[no-any-return]
+        return self._later("look", name, *args)
+
+    def change(self, name: str, *args: Any, **named: Any) -> Awaited[Any]:
+        """Make a change, and return its result."""
+        if get_running_loop() is self._loop:
+            run = self._made.threads.run
+            return run(self.blocking.change, name, *args, **named)  # type: ignore[no-any-return]
+        return self._later("change", name, *args, **named)
+
+    def run(self, steps: Callable[..., T], *args: Any) -> Awaited[T]:
+        """Return what `steps` returns, which makes several looks in one thread."""
+        return self._later("run", steps, *args)
+
+    def stats(self) -> Awaited[Stats]:
+        """Return a snapshot of the engine."""
+        return self._later("stats")
+
+    async def _later(self, method: str, *args: Any, **named: Any) -> Any:
+        """Return what a method of the door that blocks returns, in a thread."""
+        side = await self._met()
+        return await side.threads.run(getattr(self.blocking, method), *args, **named)
+
+    # --- sending and reading --------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        key: str | None,
+        tag: str | None,
+        headers: Mapping[str, str] | None,
+        queue: int | None,
+        producer: str | None,
+        message_id: str | None,
+        priority: int | None,
+        expires_at: datetime | None,
+        delay: float | None,
+        deliver_at: datetime | None,
+        sync: bool | None,
+    ) -> Receipt:
+        """Append one message."""
+        side = self._made if get_running_loop() is self._loop else await self._met()
+        carried = message_id, priority, expires_at, delay, deliver_at
+        call = side.send(topic, body, key, tag, headers, queue, producer, sync, *carried)
+        try:
+            return await call.future  # type: ignore[no-any-return]
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+            raise
+
+    async def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None,
+        producer: str | None,
+        delay: float | None,
+        deliver_at: datetime | None,
+        sync: bool | None,
+    ) -> list[Receipt]:
+        """Append messages, all or none of them."""
+        side = self._made if get_running_loop() is self._loop else await self._met()
+        call = side.send_many(topic, bodies, queue, producer, delay, deliver_at, sync)
+        if call is None:
+            return []
+        try:
+            return await call.future  # type: ignore[no-any-return]
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+            raise
+
+    async def read_batch(
+        self, topic: str, queue: int, offset: int, limit: int, timeout: float
+    ) -> Batch | None:
+        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        side = self._made if get_running_loop() is self._loop else await self._met()
+        found: Batch | None = await side.read_batch(topic, queue, offset, limit, timeout)
+        return found
+
+    # --- transactions and consumers -------------------------------------------------------------
+
+    def begin(
+        self, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
+    ) -> Any:
+        """Return a new transaction."""
+        side = self.side
+        side.check()
+        if bind is not None:
+            return self.blocking.begin(tx_id, producer, check_after, bind)
+        tx = side.begin(tx_id, producer, check_after)
+        return AsyncTransaction(side, tx, takes_id=tx_id is not None)
+
+    async def send_with(
+        self,
+        messages: Iterable[tuple[str, Body | Message]],
+        local: Callable[..., Any],
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+    ) -> Outcome:
+        """Prepare `messages`, call `local`, and decide as it answers."""
+        side = await self._met()
+        call = _on_loop(side.loop, local) if iscoroutinefunction(local) else local
+        names = tx_id, producer, check_after
+        found: Outcome = await side.threads.long(self.blocking.send_with, messages, call, *names)
+        return found
+
+    @property
+    def feedback(self) -> AsyncFeedback:
+        return AsyncFeedback(self.side, self.blocking.feedback)
+
+    def checker(self, producer: str) -> Callable[[C], C]:
+        """Return what registers a checker, of which a coroutine function runs on this loop."""
+        loop, register = self.side.loop, self.blocking.checker(producer)
+
+        def registered(check: C) -> C:
+            register(_on_loop(loop, check) if iscoroutinefunction(check) else check)
+            return check
+
+        return registered
+
+    async def settle(self, timeout: float) -> Settled:
+        """Ask the registered checkers about all that is undecided."""
+        side = await self._met()
+        found: Settled = await side.threads.long(self.blocking.settle, timeout)
+        return found
+
+    def join(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        lease_seconds: float | None,
+        member: str | None,
+        strategy: Any,
+        wanted: str | None,
+        **how: Any,
+    ) -> AsyncConsumer:
+        """Return a member of `group`, which joins later."""
+        side, door = self.side, self.blocking
+        side.check()
+        names, group, lease = check_membership(topics, group, lease_seconds, door.options)
+        name = new_member() if member is None else member
+        asked = {each: how[each] for each in ("ordered", "strict", "retry", "expired", "damaged")}
+        check_member(name, names, strategy, **asked, is_told=False)
+        join = partial(door.join, names, group, lease, name, strategy, wanted, **how)
+        return AsyncConsumer(side, join, names, group, name)
+
+    # --- the engine itself ----------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        found: str = self.blocking.path
+        return found
+
+    @property
+    def options(self) -> Options:
+        found: Options = self.blocking.options
+        return found
+
+    def serve(self, reach: Reach) -> Awaited[Serving]:
+        """Let other processes use the directory."""
+        return self._later("serve", reach)
+
+    async def close(self) -> None:
+        """Wait for what is on its way, and close the engine. Calls that wait get Closed."""
+        if not self._is_met:
+            self.blocking.close()
+            return
+        side = self.side
+        await side.drain()
+        side.end()
+        await side.threads.long(self.blocking.close)
+        side.threads.stop()
+
+    def __repr__(self) -> str:
+        return f"<fmq.aio of {self.blocking!r}>"
+
+
+_doors: WeakSet[LoopDoor] = WeakSet()
+
+
+def _after_fork() -> None:
+    for door in [*_doors]:
+        door.forked()
+
+
+after_fork_in_child(_after_fork)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for threads that runs a coroutine function on `loop`."""
+
+    def call(*args: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(function(*args), loop).result()
+
+    return call

@@ -1,0 +1,1 @@
+"""The public calls as functions that block. tools/make_faces.py makes these files."""

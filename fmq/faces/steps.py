@@ -1,0 +1,70 @@
+"""Calls that take several looks of a door. One thread makes them all, for a loop, too."""
+
+from __future__ import annotations
+
+from fmq.clock import as_us
+from fmq.errors import OffsetGone
+from fmq.faces.blocking.door import LookingDoor
+from fmq.message import Message, Origin
+from fmq.results import DeadLetter
+
+
+def found_messages(door: LookingDoor, topic: str, key: str, limit: int) -> list[Message]:
+    """Return up to `limit` messages with `key`, without those that are gone: retention has dropped
+    them meanwhile, or the topic was deleted, and another message of a new one has the place.
+    """
+    found: list[Message] = []
+    for queue, offset in door.look("places_of", topic, key, limit):
+        try:
+            batch = door.read_batch(topic, queue, offset, 1, 0.0)
+        except OffsetGone:
+            continue
+        if batch is not None:
+            found += [each for each in batch.messages if each.key == key]
+    return found
+
+
+def unread_messages(door: LookingDoor, group: str, topic: str, limit: int) -> list[Message]:
+    """Return up to `limit` messages that `group` has not acked, and of what was replayed to it, the
+    oldest first.
+    """
+    ranges: list[list[int]] = door.look("unacked", group, topic, limit)
+    found: list[Message] = []
+    after = -1
+    while len(found) < limit and (
+        page := door.look("replayed", group, topic, after, limit - len(found))
+    ):
+        found += map(_message_of, page)
+        after = page[-1].number
+    for queue, first, end in ranges:
+        while first < end:
+            try:
+                batch = door.read_batch(topic, queue, first, end - first, 0.0)
+            except OffsetGone as gone:
+                first = gone.first  # retention was here meanwhile
+                continue
+            if batch is None:
+                break
+            found += batch.messages
+            first = batch.next
+    found.sort(key=_place)
+    return found[:limit]
+
+
+def _message_of(letter: DeadLetter) -> Message:
+    """Return what was replayed as it was where it failed."""
+    where = letter.topic, letter.queue, letter.position, as_us(letter.time)
+    return Message(
+        *(letter.body, letter.key, letter.tag),
+        headers=letter.headers,
+        offset=letter.offset,
+        origin=Origin(*where, letter.tx_id, letter.producer),
+        message_id=letter.message_id,
+        priority=letter.priority,
+        expires_at=letter.expires_at,
+    )
+
+
+def _place(message: Message) -> tuple[int, int]:
+    assert message.position is not None and message.offset is not None, "it was read"
+    return message.position, message.offset

@@ -1,0 +1,61 @@
+"""The calls that doors carry out by name: what each does with the parts of an engine.
+
+An engine process answers its clients from the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fmq.consume.changing import GroupChanges
+
+if TYPE_CHECKING:
+    from fmq.parts import Parts
+
+Call = Callable[..., Any]
+
+LOOKS: dict[str, Callable[[Parts], Call]] = {
+    "check_group": lambda parts: parts.group_changes.check_known,
+    "check_topic": lambda parts: parts.group_changes.check_topic,
+    "count_dead": lambda parts: parts.burying.count,
+    "delayed": lambda parts: parts.delays.look,
+    "groups": lambda parts: parts.messages.groups,
+    "mark": lambda parts: parts.messages.mark,
+    "marks": lambda parts: parts.messages.marks,
+    "members": lambda parts: parts.group_changes.members,
+    "offset_at": lambda parts: parts.messages.offset_at,
+    "outcome": lambda parts: parts.manager.decisions.outcome,
+    "page_of_dead": lambda parts: parts.burying.page,
+    "places_of": lambda parts: parts.finder.places,
+    "queues": lambda parts: parts.messages.queues,
+    "replayed": lambda parts: parts.burying.replayed,
+    "unacked": lambda parts: parts.messages.unacked,
+    "undecided": lambda parts: parts.questions.undecided,
+}
+"""Calls that change nothing."""
+
+GROUP_CHANGES: dict[str, Call] = {
+    "add_queues": GroupChanges.add_queues,
+    "delete_group": GroupChanges.delete,
+    "delete_topic": GroupChanges.delete_topic,
+    "make_group": GroupChanges.make,
+    "make_topic": GroupChanges.make_topic,
+    "retain": GroupChanges.retain,
+    "seek": GroupChanges.seek,
+    "set_filter": GroupChanges.set_filter,
+    "skip": GroupChanges.skip,
+}
+"""Changes of groups and topics. Each checks its arguments, as a client may send any, and is carried
+out once, even if a client has to ask again.
+"""
+
+CHANGES: dict[str, Callable[[Parts], Call]] = {
+    "checkpoint": lambda parts: parts.checkpoint,
+    "decide": lambda parts: parts.manager.decisions.decide,
+    "purge_dead": lambda parts: parts.burying.purge,
+    "recall": lambda parts: parts.delays.recall,
+    "replay_dead": lambda parts: parts.burying.replay,
+    "sync": lambda parts: parts.sync,
+}
+"""Other changes. To carry one out again does no harm, but for a recall, which is done once, too."""

@@ -1,0 +1,60 @@
+"""The door of a client that connects at its first call, so a module may make it at its import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+from fmq.errors import Closed
+from fmq.remote.link_door import LinkDoor
+from fmq.shutdown import forget, remember
+
+
+class LazyDoor:
+    """Made by `fmq.connect(lazy=True)`: a LinkDoor from its first use on."""
+
+    def __init__(self, where: str, connect: Callable[[], LinkDoor]) -> None:
+        self._where = where
+        self._connect = connect
+        self._connecting = RLock()
+        self._closed = False
+        self._made: LinkDoor | None = None
+        remember(self)
+
+    @property
+    def is_met(self) -> bool:
+        """Return whether it has connected."""
+        return self._made is not None
+
+    def met(self) -> LinkDoor:
+        """Return the door that it leads to. Connect, if that was put off until now."""
+        if self._made is None:
+            with self._connecting:
+                if self._closed:
+                    text = f"{self._where}: closed before its first call. Nothing was changed."
+                    raise Closed(text)
+                if self._made is None:  # else another thread was faster
+                    self._made = self._connect()
+        return self._made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.met(), name)
+
+    def close(self) -> None:
+        """Close the connection, if there is one, and make none."""
+        with self._connecting:
+            self._closed = True
+        forget(self)
+        if self._made is not None:
+            self._made.close()
+
+    def forked(self) -> None:
+        """Connect anew in the child of a fork: a thread that was connecting is missing there."""
+        self._connecting = RLock()
+
+    def process_ends(self) -> None:
+        """Do nothing: nothing was sent that is not acknowledged."""
+
+    def __repr__(self) -> str:
+        return f"<RemoteEngine {self._where}>"

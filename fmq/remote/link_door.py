@@ -1,0 +1,302 @@
+"""The door of an engine in another process: each call is a request over one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from fmq.allocation import Strategy
+from fmq.allocation.saying import say
+from fmq.clock import Clock
+from fmq.consume.backoff import Retry
+from fmq.consume.broadcast import check_broadcast
+from fmq.consume.membership import OnChange, check_member, check_membership
+from fmq.errors import Closed, FmqError, Forked
+from fmq.faces.producing import Producing
+from fmq.faces.table import GROUP_CHANGES
+from fmq.feedback.answers import Checker
+from fmq.feedback.service import Feedback
+from fmq.message import Body, Message, Receipt
+from fmq.options import Options
+from fmq.processes import new_member
+from fmq.remote.link import Link
+from fmq.remote.remote_consumer import Membership, RemoteConsumer
+from fmq.remote.remote_manager import RemoteManager
+from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
+from fmq.remote.remote_topics import RemoteTopics
+from fmq.remote.wires import Wire
+from fmq.results import Outcome, Settled
+from fmq.shutdown import forget, remember
+from fmq.stats import Stats
+from fmq.store.batch import Batch
+from fmq.store.commit_queue import waits
+from fmq.tx.due import check_due
+from fmq.tx.ids import DRAWN_BYTES
+from fmq.tx.names import check_flag
+from fmq.tx.router import Router
+from fmq.tx.sender import Contents, Sender
+from fmq.tx.transaction import Transaction
+from fmq.wire.batches import decode_batch
+from fmq.wire.frames import Op
+from fmq.wire.runs import encode_run
+from fmq.wire.sends import decode_sent, encode_recall, encode_send
+from fmq.wire.values import encode_values
+
+HANDLES = 1 << 16
+CHANGES_QUEUES = "add_queues", "delete_topic"
+MOVES_DEAD_LETTERS = "replay_dead", "purge_dead"
+Outgoing = tuple[str, str, list[bytes]]
+"""Topic, producer, and the runs in parts."""
+
+
+def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
+    parts: list[bytes] = []
+    for queue, content in contents:
+        parts += encode_run(topic, queue, content)
+    return topic, producer, parts
+
+
+class LinkDoor:
+    """An engine of another process. Safe for threads."""
+
+    def __init__(
+        self,
+        where: str,
+        dial: Callable[[], Wire],
+        draw: Callable[[int], bytes],
+        clock: Clock,
+        retry_for: float,
+        explain: Callable[[], FmqError | None] = lambda: None,
+        *,
+        background: bool = True,
+        token: bytes | None = None,
+    ) -> None:
+        """`dial` makes a connection or raises OSError, and `draw` returns random bytes. `explain`
+        says why there is no connection, if it knows. Without `background` no thread asks checkers.
+        `token` is shown to the engine process.
+        """
+        self._where = where
+        self._draw = draw
+        self.clock = clock
+        self._members: dict[int, Membership] = {}  # by handle
+        self._handles = count(1)
+        self.topics = RemoteTopics(clock)
+        joined = self._joined
+        self.link = link = Link(where, dial, draw, clock, retry_for, joined, explain, token)
+        link.connect()
+        self.check = self.check_open = link.check
+        self.router = router = Router(self.topics, self._queues_of, lambda _: True)
+        self.sender = Sender(router, link.hello.options, _outgoing)
+        self.manager = RemoteManager(link, router, clock, draw(DRAWN_BYTES))
+        questions, hello = RemoteQuestions(link, clock), link.hello
+        what = questions, RemoteDecisions(link), hello.options, hello.store
+        self.feedback = Feedback(*what, lambda: None)
+        deciding = self.manager, self.feedback, questions, hello.options, clock
+        self._producing = Producing(self, *deciding, background=background)
+        remember(self)
+
+    def _joined(self) -> list[tuple[int, bytes]]:
+        self.topics.forget()  # the new process may have other options
+        return [(handle, member.said()) for handle, member in [*self._members.items()]]
+
+    def _queues_of(self, topic: str) -> int:
+        queues: int = self.link.call("queues_of", topic)
+        self.topics.note(topic, queues)
+        return queues
+
+    # --- calls by name --------------------------------------------------------------------------
+
+    def look(self, name: str, *args: Any) -> Any:
+        """Return what a call of LOOKS returns."""
+        return self.link.call(name, *args)
+
+    def change(self, name: str, *args: Any, **named: Any) -> Any:
+        """Make a change, and return its result."""
+        if name in GROUP_CHANGES:
+            self.link.change(name, *args)
+            if name in CHANGES_QUEUES:
+                self.topics.forget()
+            return None
+        if name == "recall":
+            return self.link.write(Op.RECALL, encode_recall, *args) == b"\x01"
+        if name in MOVES_DEAD_LETTERS:
+            return self._move_dead(name, *args)
+        return self.link.call(name, *args, **named)
+
+    def _move_dead(self, name: str, group: str, numbers: list[int] | None, *rest: Any) -> int:
+        """Move dead letters. The call may be made twice, if its first answer is lost. So one of its
+        own first checks that they are there. After that, those that are gone count as done.
+        """
+        if numbers is not None:
+            self.link.call("check_dead", group, numbers)
+        done: int = self.link.call(name, group, numbers, *rest, or_gone=True)
+        return done if numbers is None else len(numbers)
+
+    def run(self, steps: Callable[..., Any], *args: Any) -> Any:
+        """Return what `steps` returns, which makes several looks."""
+        return steps(self, *args)
+
+    # --- sending and reading --------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        key: str | None,
+        tag: str | None,
+        headers: Mapping[str, str] | None,
+        queue: int | None,
+        producer: str | None,
+        message_id: str | None,
+        priority: int | None,
+        expires_at: datetime | None,
+        delay: float | None,
+        deliver_at: datetime | None,
+        sync: bool | None,
+    ) -> Receipt:
+        """Append one message."""
+        self.link.check()
+        timing = check_due(delay, deliver_at, self.clock.time_us(), relative=True)
+        extras = message_id, priority, expires_at, timing
+        outgoing = self.sender.one(topic, body, key, tag, headers, queue, producer, *extras)
+        return self._send(outgoing, sync)[0]
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None,
+        producer: str | None,
+        delay: float | None,
+        deliver_at: datetime | None,
+        sync: bool | None,
+    ) -> list[Receipt]:
+        """Append messages, all or none of them."""
+        self.link.check()
+        timing = check_due(delay, deliver_at, self.clock.time_us(), relative=True)
+        outgoing = self.sender.many(topic, bodies, queue, producer, timing)
+        if outgoing is None:
+            waits(sync, by_default=True)  # or a TypeError
+            return []
+        return self._send(outgoing, sync)
+
+    def _send(self, outgoing: Outgoing, sync: bool | None) -> list[Receipt]:
+        if sync is not None:
+            waits(sync, by_default=True)  # or a TypeError
+        topic, producer, messages = outgoing
+        answer = self.link.write(Op.SEND, encode_send, sync, producer, messages)
+        return decode_sent(topic, answer)
+
+    def read_batch(
+        self, topic: str, queue: int, offset: int, limit: int, timeout: float
+    ) -> Batch | None:
+        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        said = encode_values([topic, queue, offset, limit, timeout])
+        answer = self.link.ask(Op.READ, said, patience=timeout)
+        return decode_batch(answer) if answer else None
+
+    # --- transactions and consumers -------------------------------------------------------------
+
+    def begin(
+        self, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
+    ) -> Transaction:
+        """Return a new transaction."""
+        self.link.check()
+        return self._producing.begin(tx_id, producer, check_after, bind)
+
+    def send_with(
+        self,
+        messages: Iterable[tuple[str, Body | Message]],
+        local: Callable[..., Any],
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+    ) -> Outcome:
+        """Prepare `messages`, call `local`, and decide as it answers."""
+        self.link.check()
+        return self._producing.send_with(messages, local, tx_id, producer, check_after)
+
+    def checker(self, producer: str) -> Callable[[Checker], Checker]:
+        """Return what registers a checker."""
+        self.link.check()
+        return self._producing.checker(producer)
+
+    def settle(self, timeout: float) -> Settled:
+        """Ask the registered checkers about all that is undecided."""
+        self.link.check()
+        return self._producing.settle(timeout)
+
+    def resolve(self, addresses: Mapping[str, object]) -> None:
+        """Ask the databases at `addresses` what became of their producers' transactions."""
+        self._producing.resolve(addresses)
+
+    def join(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        lease_seconds: float | None,
+        member: str | None,
+        strategy: str | Strategy | None,
+        wanted: str | None,
+        *,
+        ordered: bool,
+        strict: bool,
+        on_change: OnChange | None,
+        broadcast: bool,
+        retry: Retry | None,
+        expired: str,
+        damaged: str,
+    ) -> RemoteConsumer:
+        """Return a member of `group`."""
+        self.link.check()
+        names, group, lease = check_membership(topics, group, lease_seconds, self.options)
+        name = new_member() if member is None else member
+        how: dict[str, Any] = {"ordered": ordered, "strict": strict, "is_told": False}
+        how |= {"retry": retry, "expired": expired, "damaged": damaged}
+        who = check_member(name, names, strategy, **how)
+        if check_flag("broadcast", broadcast):
+            check_broadcast(strategy, ordered=ordered, strict=strict)
+        said = None if strategy is None or who.strategy is None else say(who.strategy)
+        asked = names, group, lease, name, said, wanted, who.retry, ordered, strict
+        handle = next(each for each in self._handles if each % HANDLES not in self._members)
+        what = self.link, self.manager.keeper, self._members, handle % HANDLES
+        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast, expired, damaged))
+
+    # --- the engine itself ----------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return self.link.hello.path
+
+    @property
+    def options(self) -> Options:
+        return self.link.hello.options
+
+    def stats(self) -> Stats:
+        """Return a snapshot of the engine, which is in another process."""
+        found: Stats = self.link.call("stats")
+        return found
+
+    def close(self) -> None:
+        """Close the connection. What consumers hold is redelivered."""
+        again = "fmq.connect() connects again"
+        self.link.close(Closed(f"{self._where}: the engine is closed; {again}"))
+        forget(self)
+        self._producing.stop()
+
+    def forked(self) -> None:
+        """Go on as another client: this is the child of a fork. The parent's consumers and open
+        transactions are the parent's.
+        """
+        self.link.forked()
+        self._members.clear()
+        self.manager.forked(Forked(self._where), self._draw(DRAWN_BYTES))
+        self._producing.begin_anew()
+
+    def process_ends(self) -> None:
+        """Do nothing: what was acknowledged is durable, or the engine process sees to it."""
+
+    def __repr__(self) -> str:
+        return f"<RemoteEngine {self._where}>"
