@@ -59,6 +59,9 @@ async def tell_story(engine: fmq.aio.AsyncEngine, world: World, *, sync: bool | 
     await engine.send_many("work", [b"%d" % number for number in range(TASKS)])
     calls = [call(n) for n in range(TASKS) for call in (send, commit, prepare, pass_on, ack)]
     await asyncio.gather(*calls)
+    # In a turn of its own, so that no other order waits for the sync.
+    await engine.send("sent", b"the last" + BODY, sync=sync)
+    world.tell(("sent", b"the last" + BODY))
 
 
 def workload(engine: fmq.Engine, world: World, *, sync: bool | None = None) -> None:
