@@ -74,7 +74,7 @@ class Awaited:
             return [self._wrapped(each) for each in found]
         if iscoroutinefunction(found):
             return partial(self._call, found)
-        is_aio = type(found).__module__.startswith("fmq.aio.")
+        is_aio = type(found).__module__.startswith(("fmq.aio.", "fmq.faces.awaited."))
         return Awaited(self._loop, self._client, found) if is_aio else found
 
     def __enter__(self) -> Any:
