@@ -64,13 +64,15 @@ async def cancelled_poll(consumer: Any, pause: Any, times: int) -> None:
 
 
 async def _all_of(consumer: Any, pause: Any) -> set[tuple[str, int, int]]:
-    """Return what comes, after giving it back."""
+    """Return what comes, after giving it back uncounted. With each attempt that counts it would
+    wait for longer, and soon for longer than the pause.
+    """
     found: list[Any] = []
     pause()
     while deliveries := await consumer.poll(limit=99):
         found += deliveries
     for each in found:
-        await each.release()
+        await each.release(delay=0.0, count=False)
     return {(each.topic, each.queue, each.offset) for each in found}
 
 

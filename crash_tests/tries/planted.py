@@ -48,7 +48,7 @@ OF_TRIES = (
     ),
     Mutant(
         "an attempt that does not count is counted",
-        "        count = holds.count_of(first) - (not counts)\n",
+        "        count = max(0, holds.count_of(first) - (not counts))\n",
         "        count = holds.count_of(first)\n",
         STORIES,
     ),

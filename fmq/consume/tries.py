@@ -102,7 +102,8 @@ class Tries:
         self._writer.release_dropped()
         if not holds.is_held_by(first, end, claim):
             return False
-        count = holds.count_of(first) - (not counts)
+        # A client may say it again after a lost answer, or after a power cut that lost the attempt.
+        count = max(0, holds.count_of(first) - (not counts))
         due_us = clock.time_us() + round(delay * 1_000_000)
         self._writer.send(Append([Tried([self._range(claim, first, end, count, due_us)])]))
         holds.give_back(first, end, clock.monotonic() + delay, count)
