@@ -148,7 +148,7 @@ class RemoteSide:
         calls.
         """
         if not isinstance(topic, str):
-            self._router.find(topic)  # raises
+            self._router.check_target(topic, None)  # raises
         waiting = self._lookups.get(topic)
         if waiting is None and self._topics.get(topic) is not None:
             begin()
