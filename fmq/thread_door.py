@@ -20,16 +20,14 @@ from fmq.consume.member import GroupMember
 from fmq.consume.membership import COUNT, RAISE, SKIP, OnChange, check_member, check_membership
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested
-from fmq.faces.producing import Producing
+from fmq.faces.producing import Producing, ProducingDoor
 from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
-from fmq.feedback.answers import Checker
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message, Receipt
 from fmq.options import Options
 from fmq.parts import Parts
 from fmq.processes import absolute, new_member
 from fmq.recovery.recover import Claimed
-from fmq.results import Outcome, Settled
 from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.serving import Serving
@@ -48,10 +46,9 @@ from fmq.store.section import is_mine
 from fmq.tx.due import check_due
 from fmq.tx.names import check_flag
 from fmq.tx.sender import first_receipt_of, receipt_of, receipts_of
-from fmq.tx.transaction import Transaction
 
 
-class ThreadDoor:
+class ThreadDoor(ProducingDoor):
     """An engine of this process. Safe for threads."""
 
     def __init__(
@@ -234,44 +231,9 @@ class ThreadDoor:
 
     # --- transactions and consumers -------------------------------------------------------------
 
-    def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
-    ) -> Transaction:
-        """Return a new transaction."""
-        self.check()
-        if bind is None:
-            return self.parts.manager.begin(tx_id, producer, check_after)
-        return self._producing.begin(tx_id, producer, check_after, bind)
-
-    def send_with(
-        self,
-        messages: Iterable[tuple[str, Body | Message]],
-        local: Callable[..., Any],
-        tx_id: str | None,
-        producer: str | None,
-        check_after: float | None,
-    ) -> Outcome:
-        """Prepare `messages`, call `local`, and decide as it answers."""
-        self.check()
-        return self._producing.send_with(messages, local, tx_id, producer, check_after)
-
     @property
     def feedback(self) -> Feedback:
         return self.parts.feedback
-
-    def checker(self, producer: str) -> Callable[[Checker], Checker]:
-        """Return what registers a checker."""
-        self.check()
-        return self._producing.checker(producer)
-
-    def settle(self, timeout: float) -> Settled:
-        """Ask the registered checkers about all that is undecided."""
-        self.check()
-        return self._producing.settle(timeout)
-
-    def resolve(self, addresses: Mapping[str, object]) -> None:
-        """Ask the databases at `addresses` what became of their producers' transactions."""
-        self._producing.resolve(addresses)
 
     def join(
         self,

@@ -107,3 +107,44 @@ class Producing:
         self.checkers.stop()
         if self.databases is not None:
             self.databases.stop()
+
+
+class ProducingDoor:
+    """What a door has for producers, in this process or for another one."""
+
+    check: Callable[[], None]
+    """Raises if the engine is closed or has failed."""
+    _producing: Producing
+
+    def begin(
+        self, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
+    ) -> Transaction:
+        """Return a new transaction."""
+        self.check()
+        return self._producing.begin(tx_id, producer, check_after, bind)
+
+    def send_with(
+        self,
+        messages: Iterable[tuple[str, Body | Message]],
+        local: Callable[..., Any],
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+    ) -> Outcome:
+        """Prepare `messages`, call `local`, and decide as it answers."""
+        self.check()
+        return self._producing.send_with(messages, local, tx_id, producer, check_after)
+
+    def checker(self, producer: str) -> Callable[[Checker], Checker]:
+        """Return what registers a checker."""
+        self.check()
+        return self._producing.checker(producer)
+
+    def settle(self, timeout: float) -> Settled:
+        """Ask the registered checkers about all that is undecided."""
+        self.check()
+        return self._producing.settle(timeout)
+
+    def resolve(self, addresses: Mapping[str, object]) -> None:
+        """Ask the databases at `addresses` what became of their producers' transactions."""
+        self._producing.resolve(addresses)

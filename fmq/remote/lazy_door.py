@@ -22,11 +22,6 @@ class LazyDoor:
         self._made: LinkDoor | None = None
         remember(self)
 
-    @property
-    def is_met(self) -> bool:
-        """Return whether it has connected."""
-        return self._made is not None
-
     def met(self) -> LinkDoor:
         """Return the door that it leads to. Connect, if that was put off until now."""
         if self._made is None:

@@ -14,9 +14,8 @@ from fmq.consume.backoff import Retry
 from fmq.consume.broadcast import check_broadcast
 from fmq.consume.membership import OnChange, check_member, check_membership
 from fmq.errors import Closed, FmqError, Forked
-from fmq.faces.producing import Producing
+from fmq.faces.producing import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES
-from fmq.feedback.answers import Checker
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message, Receipt
 from fmq.options import Options
@@ -27,7 +26,6 @@ from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.remote.remote_topics import RemoteTopics
 from fmq.remote.wires import Wire
-from fmq.results import Outcome, Settled
 from fmq.shutdown import forget, remember
 from fmq.stats import Stats
 from fmq.store.batch import Batch
@@ -37,7 +35,6 @@ from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.names import check_flag
 from fmq.tx.router import Router
 from fmq.tx.sender import Contents, Sender
-from fmq.tx.transaction import Transaction
 from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_run
@@ -58,7 +55,7 @@ def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
     return topic, producer, parts
 
 
-class LinkDoor:
+class LinkDoor(ProducingDoor):
     """An engine of another process. Safe for threads."""
 
     def __init__(
@@ -198,39 +195,6 @@ class LinkDoor:
         return decode_batch(answer) if answer else None
 
     # --- transactions and consumers -------------------------------------------------------------
-
-    def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
-    ) -> Transaction:
-        """Return a new transaction."""
-        self.link.check()
-        return self._producing.begin(tx_id, producer, check_after, bind)
-
-    def send_with(
-        self,
-        messages: Iterable[tuple[str, Body | Message]],
-        local: Callable[..., Any],
-        tx_id: str | None,
-        producer: str | None,
-        check_after: float | None,
-    ) -> Outcome:
-        """Prepare `messages`, call `local`, and decide as it answers."""
-        self.link.check()
-        return self._producing.send_with(messages, local, tx_id, producer, check_after)
-
-    def checker(self, producer: str) -> Callable[[Checker], Checker]:
-        """Return what registers a checker."""
-        self.link.check()
-        return self._producing.checker(producer)
-
-    def settle(self, timeout: float) -> Settled:
-        """Ask the registered checkers about all that is undecided."""
-        self.link.check()
-        return self._producing.settle(timeout)
-
-    def resolve(self, addresses: Mapping[str, object]) -> None:
-        """Ask the databases at `addresses` what became of their producers' transactions."""
-        self._producing.resolve(addresses)
 
     def join(
         self,

@@ -101,7 +101,7 @@ CALLS: dict[str, Call] = {
     "confirm_prepared": _confirm_prepared,
     "give_way": lambda host: host.give_way(),
     "make_all_due": _make_all_due,
-    "outcome_of": lambda host, *args: host.door.look("outcome", *args),
+    "outcome_of": partial(_look, "outcome"),
     "prepared": _prepared,
     "queues_of": _queues_of,
     "roll_back_prepared": _roll_back_prepared,

@@ -268,13 +268,15 @@ class CommitQueue:
         if self._leader == me or self._is_mine():
             raise Nested
         if self.committer is None:
-            for each in self._all_waiters():
-                if isinstance(each, Waiter) and each.thread == me:
-                    raise Nested
+            for write in self._writes():
+                for each in [*write.waiters]:
+                    if isinstance(each, Waiter) and each.thread == me:
+                        raise Nested
 
-    def _all_waiters(self) -> list[Waiter | Callback]:
-        running = self._running  # looked up once: it may end meanwhile
-        return [*(running.waiters if running is not None else ()), *self._journal.pending.waiters]
+    def _writes(self) -> list[JournalWrite]:
+        """Return the writes that callers may wait for."""
+        running, pending = self._running, self._journal.pending  # it may end meanwhile
+        return [pending] if running is None else [running, pending]
 
     def _wait(self, waiter: Waiter) -> JournalWrite | None:
         """Sleep until `waiter` is served; return what to write if it was given the lead."""
@@ -293,8 +295,8 @@ class CommitQueue:
         If it was given the lead, hand that on. If it was writing, the engine fails.
         """
         with self.lock:
-            for write in (self._running, self._journal.pending):
-                if waiter is not None and write is not None and waiter in write.waiters:
+            for write in self._writes():
+                if waiter is not None and waiter in write.waiters:
                     write.waiters.remove(waiter)
             if self._leader == me:
                 if self._running is not None:
@@ -462,9 +464,8 @@ class CommitQueue:
         if first:
             self.failure = error
         self.owes = self.watches_posts = False  # nothing becomes visible any more
-        for write in (self._running, self._journal.pending):
-            if write is not None:
-                self._serve(write.waiters)
+        for write in self._writes():
+            self._serve(write.waiters)
         self._leader = 0
         if first:
             self.on_failure()

@@ -112,3 +112,12 @@ class Files:
         with ExitStack() as stack:
             for base in list(self._entries):
                 stack.callback(self.forget, base)
+
+
+def read_head(file: File, place: int, at_first: int) -> bytes:
+    """Return the bytes of the record at `place`: `at_first`, or as many as its head says it has."""
+    data = file.read(place, at_first)
+    size = int.from_bytes(data[12:16], "little")
+    if size > len(data):
+        data = file.read(place, min(size, file.size() - place))
+    return data

@@ -14,13 +14,13 @@ from zlib import crc32
 from fmq.disk import Directory, File
 from fmq.errors import Damaged
 from fmq.store.decoding import decode
+from fmq.store.files import read_head
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import Run
 from fmq.store.record import BadRecord, Misplaced, Newer
 from fmq.store.segment import OTHER_COPY, segment_name
 
 HEAD_READ_BYTES = 128
-HEAD_SIZE_AT = 12
 
 
 def check_beside(index: SegmentIndex, directory: Directory, store: bytes) -> None:
@@ -46,10 +46,7 @@ def check_same(index: SegmentIndex, file: File, store: bytes) -> None:
     key, lane = max(index.lanes.items(), key=lambda item: item[1].records[-1])
     place = lane.records[-1]
     position = index.base + place
-    data = file.read(place, HEAD_READ_BYTES)
-    size = int.from_bytes(data[HEAD_SIZE_AT : HEAD_SIZE_AT + 4], "little")
-    if size > len(data):
-        data = file.read(place, min(size, file.size() - place))
+    data = read_head(file, place, HEAD_READ_BYTES)
     try:
         run = decode(data, 0, position, crc32(store), bodies=False)
     except (BadRecord, Misplaced, Newer):

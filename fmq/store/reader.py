@@ -18,7 +18,7 @@ from fmq.store.batch import Batch, Stretch
 from fmq.store.columns import Columns
 from fmq.store.decoding import columns_of, decode
 from fmq.store.extras import NEVER
-from fmq.store.files import Files
+from fmq.store.files import Files, read_head
 from fmq.store.index import NOWHERE, Lane
 from fmq.store.kinds import REF_MESSAGE, Record, Run
 from fmq.store.pieces import EqualPieces, Pieces
@@ -142,10 +142,7 @@ class Reader:
         everything but the bodies. The bodies are not read. Raises Damaged or NewerFormat.
         """
         with self._files.using(base) as file:
-            data = file.read(place, RECORD_READ_BYTES)
-            size = int.from_bytes(data[12:16], "little")
-            if size > len(data):
-                data = file.read(place, min(size, file.size() - place))
+            data = read_head(file, place, RECORD_READ_BYTES)
         try:
             run = decode(data, 0, base + place, self.seed, bodies=False)
         except UNREADABLE as error:
