@@ -43,5 +43,6 @@ class LoopOfThread(Awaited):
         return self._call(self._what.consumer, *args, **named).__enter__()
 
     def let_go(self) -> None:
-        """Close the loop."""
-        self._loop.close()
+        """Close the loop, unless a thread hangs in it."""
+        if not self._loop.is_running():
+            self._loop.close()

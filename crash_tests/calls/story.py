@@ -59,6 +59,7 @@ class Story:
         self.hands = Hands()
         self.crashes: list[Crash] = []
         self._engines: list[Engine] = []
+        self._loops: list[LoopOfThread] = []
         self.disk = CrashDisk()
         self.calls = 0
         self.recoveries = 0
@@ -86,6 +87,9 @@ class Story:
             for engine in self._engines:
                 end_as_killed(engine)
             raise
+        finally:
+            for loop in self._loops:
+                loop.let_go()
 
     def _open(self, disk: CrashDisk, *, background: bool = False) -> Engine:
         self.recoveries += 1
@@ -113,7 +117,8 @@ class Story:
             return self._caller(name, engine)
         hands = Hands()
         hands.said = self.hands.said
-        return self._caller(name, LoopOfThread(engine), hands)
+        self._loops.append(loop := LoopOfThread(engine))
+        return self._caller(name, loop, hands)
 
     def _move_clock(self, random: Random) -> None:
         if random.random() < 0.9:
