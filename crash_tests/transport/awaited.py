@@ -7,16 +7,13 @@ meant for a thread is done at once. So a story is told in the same way each time
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
-from inspect import iscoroutine, iscoroutinefunction
+from collections.abc import Callable, Coroutine
 from selectors import SelectorKey
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fmq.aio.engine import AsyncEngine
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.testing.awaited import AtOnce, Bells, LoopOfBells
+from fmq.testing.awaited import AtOnce, Awaited, Bells, LoopOfBells
 
 if TYPE_CHECKING:
     from crash_tests.transport.server import BreakingServer, Client
@@ -38,63 +35,6 @@ class ServerRuns(Bells):
         return found or []
 
 
-class Awaited:
-    """An object of fmq.aio. Its calls are run to their end."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, client: Client, what: Any) -> None:
-        self._loop = loop
-        self._client = client
-        self._what = what
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._what, name)
-        return partial(self._call, found) if callable(found) else found
-
-    @property
-    def feedback(self) -> Any:
-        """The feedback of an engine, which only its loop may ask for."""
-
-        async def found() -> Any:
-            return self._what.feedback
-
-        return self._wrapped(self._loop.run_until_complete(found()))
-
-    def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        async def made() -> Any:
-            found = call(*map(_bare, args), **named)
-            return await found if iscoroutine(found) else found
-
-        try:
-            return self._wrapped(self._loop.run_until_complete(made()))
-        finally:
-            self._client.check()
-
-    def _wrapped(self, found: Any) -> Any:
-        if type(found) is list:
-            return [self._wrapped(each) for each in found]
-        if iscoroutinefunction(found):
-            return partial(self._call, found)
-        is_aio = type(found).__module__.startswith(("fmq.aio.", "fmq.faces.awaited."))
-        return Awaited(self._loop, self._client, found) if is_aio else found
-
-    def __enter__(self) -> Any:
-        return self._call(self._what.__aenter__)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Any:
-        return self._call(self._what.__aexit__, kind, error, traceback)
-
-
-def _bare(given: Any) -> Any:
-    if isinstance(given, Awaited):
-        return given._what
-    return [*map(_bare, given)] if type(given) is list else given
-
-
 class AwaitedClient(Awaited):
     """A connection of fmq.aio."""
 
@@ -102,9 +42,16 @@ class AwaitedClient(Awaited):
         loop = LoopOfBells(ServerRuns(server, client))
         loop.set_exception_handler(self._note)
         face = AsyncEngine(engine)
-        super().__init__(loop, client, face)
+        self._loop, self._client = loop, client
+        super().__init__(self._finished, face)
         self._noted: list[dict[str, Any]] = []
         self._call(face._door.use, loop, AtOnce(loop))
+
+    def _finished(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return self._loop.run_until_complete(coroutine)
+        finally:
+            self._client.check()
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self._client.is_dead:
@@ -114,7 +61,7 @@ class AwaitedClient(Awaited):
         """Return a consumer that has joined its group, as that of a blocking client has."""
         return self._call(self._what.consumer, *args, **named).__enter__()
 
-    def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    def tell(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Run a coroutine that is given the bare objects of fmq.aio."""
         return self._call(function, *args, **named)
 

@@ -164,9 +164,9 @@ class Story:
                     self._herd = [client.consumer("h", group="herd") for _ in range(HERD)]
                 acks = kind == "herd"
                 what = client, self._herd, self._clock, name
-                self._returned(client.run(herd, *what, acks=acks), [name] * HERD)
+                self._returned(client.tell(herd, *what, acks=acks), [name] * HERD)
             case "cancelled send" | "two cancellations":
-                client.run(cancelled_send, client, name, 1 if kind == "cancelled send" else 2)
+                client.tell(cancelled_send, client, name, 1 if kind == "cancelled send" else 2)
             case "settle" | "settle one":
                 self._settle(number, kind)
             case _:
@@ -191,7 +191,7 @@ class Story:
             self._replay(client, f"g{number}", of_one_topic=kind != "replay")
             return
         if kind.startswith("cancelled poll"):
-            client.run(cancelled_poll, consumer, self._pause, 2 if "twice" in kind else 1)
+            client.tell(cancelled_poll, consumer, self._pause, 2 if "twice" in kind else 1)
             return
         taken: list[Delivery] = []
         if kind == "advance":

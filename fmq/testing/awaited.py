@@ -285,7 +285,9 @@ class Awaited:
 
 
 def _bare(each: Any) -> Any:
-    return each._what if isinstance(each, Awaited) else each
+    if isinstance(each, Awaited):
+        return each._what
+    return [*map(_bare, each)] if type(each) is list else each
 
 
 class AwaitedEngine(Awaited):
