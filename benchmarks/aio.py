@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import fmq
 import fmq.aio
-from fmq.disk import Buffer
+from fmq.machine.disk import Buffer
 from fmq.posix import RealDisk
 
 BODY = bytes(range(100))

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import fmq
 from benchmarks.peers import sqlite
-from fmq.clock import SystemClock
+from fmq.basics.clock import SystemClock
 
 BODY = bytes(range(100))
 BATCH = 1000

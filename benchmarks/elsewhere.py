@@ -23,7 +23,7 @@ from pathlib import Path
 
 import fmq
 from fmq.posix import RealDirectory, RealDisk
-from fmq.store.page import no_page
+from fmq.store.journal.durable_page import no_page
 from fmq.testing.inside import inside
 
 DELAYS, PAUSE_SECONDS = 100, 0.02

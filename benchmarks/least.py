@@ -22,8 +22,8 @@ from zlib import crc32
 
 from benchmarks import zeros
 from benchmarks.least_bytes import Place, Row, ack, commit, message, now_us, prepare, rows_of
-from fmq.message import Receipt
-from fmq.store.window import Window
+from fmq.basics.message import Receipt
+from fmq.store.reading.window import Window
 
 FILE_BYTES = 64 << 20
 BODY_BYTES_MAX = 1 << 20

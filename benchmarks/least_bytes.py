@@ -11,8 +11,8 @@ from hashlib import blake2b
 from struct import Struct
 from zlib import crc32
 
-from fmq.store.kinds import COMMIT, MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
-from fmq.store.record import (
+from fmq.store.bytes.kinds import COMMIT, MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.store.bytes.record import (
     ACK_RANGE,
     COMMON,
     DECISION_FRONT,
@@ -27,7 +27,7 @@ from fmq.store.record import (
     TX_HEAD,
     aligned,
 )
-from fmq.tx.seal import SEAL_BYTES, SEALED
+from fmq.tx.ledger.seal import SEAL_BYTES, SEALED
 
 ACKS_FRONT = Struct(COMMON.format + "QqI")
 PREPARE, ACK, TRIED = Kind.PREPARE, Kind.ACK, Kind.TRIED

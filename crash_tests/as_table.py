@@ -13,8 +13,8 @@ import fmq
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.look import ALL
 from crash_tests.oracle import Violation
+from fmq.arguments.options import Options
 from fmq.errors import CheckpointLost, NotAStore, UnknownTransaction
-from fmq.options import Options
 from fmq.testing import CrashDisk
 
 Place = tuple[str, int, int]

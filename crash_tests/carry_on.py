@@ -13,8 +13,8 @@ from crash_tests.engines import abandon
 from crash_tests.look import look, read_lanes
 from crash_tests.oracle import Seen, Unit
 from crash_tests.verdict import check
+from fmq.basics.message import Receipt
 from fmq.errors import Closed, Damaged, LeaseLost, StorageError, StorageFull, UsageError, WrongState
-from fmq.message import Receipt
 
 if TYPE_CHECKING:
     from crash_tests.run import Run

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from crash_tests.carry_on import call, plain
 from crash_tests.oracle import Place, Unit
 from crash_tests.workload import GROUPS
-from fmq.consume.consumer import Consumer
-from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.consume.calls.consumer import Consumer
+from fmq.consume.claims.delivery import Delivery, DeliveryBatch
 
 if TYPE_CHECKING:
     from crash_tests.run import Run

@@ -9,7 +9,7 @@ from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from fmq.recovery.checkpoint import SLOTS, decode
 from fmq.recovery.layout import QUARANTINE
-from fmq.store.segment import is_segment
+from fmq.store.journal.segment import is_segment
 from fmq.testing import CrashDisk
 from fmq.testing.image import Image
 

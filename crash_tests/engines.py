@@ -8,16 +8,16 @@ from typing import NamedTuple
 import fmq
 from crash_tests.oracle import Rules, Violation
 from crash_tests.workload import GROUPS, Workload
-from fmq.disk import Directory, Disk
-from fmq.engine import Engine
-from fmq.options import Options
+from fmq.arguments.options import Options
+from fmq.engines.engine import Engine
+from fmq.engines.thread_door import ThreadDoor
+from fmq.machine.disk import Directory, Disk
 from fmq.recovery.recover import Claimed, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
 from fmq.testing.inside import end_as_killed
 from fmq.testing.shadow import Shadow
-from fmq.thread_door import ThreadDoor
-from fmq.tx.ids import DRAWN_BYTES
+from fmq.tx.commands.ids import DRAWN_BYTES
 
 PATH = "data"
 

@@ -28,7 +28,7 @@ from crash_tests.run import Run
 from crash_tests.tally import Tally
 from crash_tests.trial import Trial
 from crash_tests.workload import Workload
-from fmq.options import Options
+from fmq.arguments.options import Options
 from fmq.testing import CrashDisk, Loss
 
 FUTURES: Event = {"do": "a segment of another future"}

@@ -9,10 +9,10 @@ from crash_tests.engines import PATH
 from crash_tests.look import read_growing_lanes
 from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.resources import Door, check_files
+from fmq.arguments.options import Options
+from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.errors import CheckpointLost, FmqError, NotAStore
-from fmq.options import Options
-from fmq.read_only_engine import ReadOnlyEngine
-from fmq.store.page import PAGE
+from fmq.store.journal.durable_page import PAGE
 from fmq.testing import CrashDisk, FaultDisk
 
 

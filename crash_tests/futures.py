@@ -13,9 +13,9 @@ from crash_tests.directories import without_derived
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.oracle import Violation
 from crash_tests.run import Run
+from fmq.arguments.options import Options
 from fmq.errors import Damaged
-from fmq.options import Options
-from fmq.store.segment import is_segment
+from fmq.store.journal.segment import is_segment
 from fmq.testing import CrashDisk
 
 OTHER_STEPS = 50  # bodies are named after the numbers of steps, with as many bytes

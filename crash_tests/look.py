@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crash_tests.oracle import Lane, Place, Seen, Violation, tx_id_of
-from fmq.consume.consumer import member_of
+from fmq.consume.calls.consumer import member_of
 from fmq.errors import OffsetGone, UnknownTransaction
 from fmq.testing.inside import inside
 
 if TYPE_CHECKING:
-    from fmq.engine import Engine
-    from fmq.read_only_engine import ReadOnlyEngine
-    from fmq.results import QueueInfo
+    from fmq.basics.results import QueueInfo
+    from fmq.engines.engine import Engine
+    from fmq.engines.read_only_engine import ReadOnlyEngine
 
 ALL = 1_000_000
 Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on

@@ -10,7 +10,7 @@ from crash_tests.look import look
 from crash_tests.memory import Memory, Outcome, State, opened_on
 from crash_tests.oracle import Oracle, Seen
 from crash_tests.verdict import check
-from fmq.options import Options
+from fmq.arguments.options import Options
 from fmq.testing import CrashDisk
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crash_tests.oracle import Violation
-from fmq.disk import Disk
+from fmq.machine.disk import Disk
 from fmq.testing.crash_files import CrashDirectory
 
 if TYPE_CHECKING:
-    from fmq.engine import Engine
+    from fmq.engines.engine import Engine
     from fmq.testing import CrashDisk
 
 STEP_OPERATIONS_MAX = 1_000  # of the disk, for one call and the chores behind it

@@ -15,12 +15,12 @@ from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.resources import STEP_OPERATIONS_MAX, Door, check_files, check_reserved
 from crash_tests.steps import STEPS
 from crash_tests.workload import Workload
-from fmq.consume.consumer import Consumer
-from fmq.disk import Disk, File
-from fmq.engine import Engine
+from fmq.consume.calls.consumer import Consumer
+from fmq.engines.engine import Engine
 from fmq.errors import Damaged, FmqError, NewerFormat, StorageError, StorageFull
+from fmq.machine.disk import Disk, File
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.transaction import Transaction
 
 OPEN_AGAIN_MAX = 3
 

@@ -11,7 +11,7 @@ from crash_tests.engines import PATH, let_go, open_engine
 from crash_tests.follower import Follower
 from crash_tests.oracle import Unit, Violation
 from crash_tests.transactions import body_of
-from fmq.store.segment import base_of, is_segment
+from fmq.store.journal.segment import base_of, is_segment
 
 if TYPE_CHECKING:
     from crash_tests.run import Run

@@ -17,8 +17,8 @@ from crash_tests.run import Run
 from crash_tests.threads.story import text_of, threads_of, turns_of
 from crash_tests.threads.tour import replayed
 from crash_tests.trial import Trial
+from fmq.arguments.options import Options
 from fmq.errors import FmqError
-from fmq.options import Options
 from fmq.testing import CrashDisk, Loss
 
 BODY_BYTES = 12  # of each body that are shown

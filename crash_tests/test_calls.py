@@ -8,7 +8,7 @@ from crash_tests.budget import Budget
 from crash_tests.calls.story import MANNERS, Story
 from crash_tests.calls.tier import Calls
 from crash_tests.failure import Failure
-from fmq.engine import Engine
+from fmq.engines.engine import Engine
 
 
 def test_some_stories_end_as_they_must() -> None:

@@ -10,7 +10,7 @@ from crash_tests.engines import abandon, last_write, open_engine, options_of
 from crash_tests.explore import Explorer
 from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
-from fmq.engine import Engine
+from fmq.engines.engine import Engine
 from fmq.errors import UnknownTransaction
 from fmq.testing import CrashDisk, Loss, Tear, Torn
 

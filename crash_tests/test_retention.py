@@ -4,7 +4,7 @@ from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import open_engine
 from crash_tests.explore import Depth, Explorer
 from crash_tests.workload import Workload
-from fmq.options import Options
+from fmq.arguments.options import Options
 from fmq.testing import CrashDisk
 
 

@@ -11,7 +11,7 @@ from crash_tests.carry_on import Refused, Unknown, call, restart, told
 from crash_tests.consuming import poll
 from crash_tests.oracle import Fate, Lane, Unit, Violation, sets_a_mark, tx_id_of
 from fmq.errors import UnknownTransaction
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.transaction import Transaction
 
 if TYPE_CHECKING:
     from crash_tests.run import Run

@@ -28,8 +28,8 @@ from crash_tests.opening import Opened, Opening
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
+from fmq.arguments.options import Options
 from fmq.errors import CheckpointLost
-from fmq.options import Options
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
 DEEP_POINTS = 2  # operations of a recovery at which it is crashed, of each state so chosen

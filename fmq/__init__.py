@@ -12,12 +12,26 @@ All public names are here, errors too; filters are in `fmq.filters`, what tests 
 """
 
 from fmq import errors, filters
-from fmq.any_consumer import AnyConsumer
-from fmq.consume.backoff import Retry
-from fmq.consume.consumer import Consumer
-from fmq.consume.delivery import Delivery, DeliveryBatch
-from fmq.current import current_transaction
-from fmq.engine import Engine
+from fmq.arguments.options import Options
+from fmq.assembly.stats import Kept, Stats
+from fmq.basics.message import DelayedReceipt, Mark, Message, Origin, Receipt
+from fmq.basics.results import (
+    DeadLetter,
+    GroupInfo,
+    MemberInfo,
+    Outcome,
+    QueueInfo,
+    Settled,
+    UndecidedTransaction,
+)
+from fmq.consume.calls.consumer import Consumer
+from fmq.consume.claims.backoff import Retry
+from fmq.consume.claims.delivery import Delivery, DeliveryBatch
+from fmq.engines.current import current_transaction
+from fmq.engines.engine import Engine
+from fmq.engines.read_only_engine import ReadOnlyEngine
+from fmq.engines.startup import open
+from fmq.engines.verification import Problem, Report, check
 from fmq.errors import (
     AlreadyDecided,
     BadAllocation,
@@ -70,34 +84,20 @@ from fmq.errors import (
     UsageError,
     WrongState,
 )
-from fmq.faces.blocking.engine import AnyEngine, WritingEngine
+from fmq.faces.any_consumer import AnyConsumer
+from fmq.faces.blocking.engine_face import AnyEngine, WritingEngine
 from fmq.faces.blocking.handles import DeadLetters, Group
 from fmq.feedback.answers import Answer
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
-from fmq.message import DelayedReceipt, Mark, Message, Origin, Receipt
-from fmq.options import Options
-from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport
-from fmq.remote.connecting import connect
+from fmq.remote.dial import connect
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.results import (
-    DeadLetter,
-    GroupInfo,
-    MemberInfo,
-    Outcome,
-    QueueInfo,
-    Settled,
-    UndecidedTransaction,
-)
-from fmq.server.serving import Serving
-from fmq.startup import open
-from fmq.stats import Kept, Stats
-from fmq.store.batch import Batch
-from fmq.tx.transaction import Transaction
-from fmq.verification import Problem, Report, check
+from fmq.server.server_handle import Serving
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.transaction import Transaction
 
 __version__ = "0.1.0"
 

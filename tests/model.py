@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 
 import fmq
-from fmq.consume.consumer import member_of
+from fmq.consume.calls.consumer import member_of
 from fmq.errors import UnknownTransaction
 
 Place = tuple[str, int]

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 import fmq
-from fmq.disk import Disk
 from fmq.errors import FmqError
+from fmq.machine.disk import Disk
 from fmq.testing import CrashDisk, FakeClock
 
 SEGMENT_BYTES = 4096

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq.clock import as_datetime
+from fmq.basics.clock import as_datetime
 from fmq.errors import OffsetGone, UsageError
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fault_disk import FaultDisk

@@ -9,8 +9,8 @@ import pytest
 import fmq
 from fmq import Message
 from fmq.errors import Damaged, NotAStore
-from fmq.store.content import encode_messages
-from fmq.store.kinds import Kind, Run
+from fmq.store.bytes.content import encode_messages
+from fmq.store.bytes.kinds import Kind, Run
 from tests.recovery.planting import tail_of
 from tests.small import CrashDisk, fill, flip, opened, remove, segments
 

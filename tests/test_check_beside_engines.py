@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq.disk import Disk
 from fmq.errors import Locked, NotAStore
+from fmq.machine.disk import Disk
 from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock
 from tests.small import flip, segments

@@ -13,8 +13,8 @@ from typing import get_args
 import pytest
 
 import fmq
+from fmq.arguments.options import SyncMode
 from fmq.errors import Closed, EngineFailed, FmqError, StorageError
-from fmq.options import SyncMode
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.faults import Operation
 

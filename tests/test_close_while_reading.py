@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq.disk import Directory, Disk
 from fmq.errors import Closed
+from fmq.machine.disk import Directory, Disk
 from fmq.testing import CrashDisk, FaultDisk
 from fmq.testing.fault_disk import FaultDirectory, FaultFile
 from fmq.testing.faults import Faults

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fmq.disk import Buffer, Directory, Disk
 from fmq.errors import Locked, NotAStore
+from fmq.machine.disk import Buffer, Directory, Disk
 from fmq.posix import RealDisk, RealFile
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 

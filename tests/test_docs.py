@@ -18,10 +18,11 @@ import fmq
 import fmq.testing
 from fmq.recovery import tail
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.store.decoding import decode
-from fmq.store.kinds import Kind
-from fmq.store.record import HEAD_BYTES_MIN, aligned
-from fmq.store.scan import Finding
+from fmq.store.bytes.decoding import decode
+from fmq.store.bytes.kinds import Kind
+from fmq.store.bytes.record import HEAD_BYTES_MIN, aligned
+from fmq.store.journal.scan import Finding
+from tests.test_layers import ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -201,43 +202,10 @@ def test_every_option_of_the_data_source_is_documented() -> None:
     assert [row[0].strip("`") for row in rows(section("spark.md", "Options"))] == list(KNOWN)
 
 
-MAPPED = (
-    "fmq/filters",
-    "fmq/wire",
-    "fmq/server",
-    "fmq/remote",
-    "fmq",
-    "fmq/posix",
-    "fmq/errors",
-    "fmq/faces",
-    "fmq/faces/awaited",
-    "fmq/faces/blocking",
-    "fmq/chores",
-    "fmq/store",
-    "fmq/tx",
-    "fmq/recovery",
-    "fmq/consume",
-    "fmq/allocation",
-    "fmq/feedback",
-    "fmq/bind",
-    "fmq/bind/django",
-    "fmq/aio",
-    "fmq/bind/sqlalchemy",
-    "fmq/compat",
-    "fmq/table",
-    "fmq/spark",
-    "fmq/export",
-)
-
-
-def test_the_map_of_the_design_names_every_file_once() -> None:
-    """docs/design.md has each file of the layers, and no file that is gone."""
-    folder, found = "", []
-    for where, _, files in rows(section("design.md", "Files")):
-        folder = where.strip("`/") or folder
-        found += [f"{folder}/{name}" for name in re.findall(r"`(\w+)`", files)]
-    there = [path for folder in MAPPED for path in (ROOT / folder).glob("[a-z]*.py")]
-    assert sorted(found) == sorted(str(path.relative_to(ROOT).with_suffix("")) for path in there)
+def test_the_map_of_the_design_has_every_room() -> None:
+    """docs/design.md draws the rooms from the top down, so it is read like a call."""
+    drawn = [row[0].strip("`/").replace("/", ".") for row in rows(section("design.md", "Rooms"))]
+    assert drawn[::-1] == [room for room in ROOMS if room != "fmq.__main__"]
 
 
 def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 import fmq
 from fmq import Engine, Message, Options, Receipt
-from fmq.clock import Waitable
-from fmq.disk import Disk
+from fmq.basics.clock import Waitable
 from fmq.errors import BadName, BadOption, Closed, EngineFailed
+from fmq.machine.disk import Disk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.small import bodies, check, fill, opened
 

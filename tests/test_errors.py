@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import fmq
-import fmq.bind.errors
+import fmq.bind.bind_errors
 import fmq.compat.queue
 import fmq.export.errors
-import fmq.table.errors
+import fmq.table.table_errors
 from fmq import Engine, Message
 from fmq.errors import (
     AlreadyDecided,
@@ -30,7 +30,7 @@ from fmq.errors import (
     TooMany,
     Unreadable,
 )
-from fmq.store.content import HEADERS_MAX, TEXT_BYTES_MAX
+from fmq.store.bytes.content import HEADERS_MAX, TEXT_BYTES_MAX
 from fmq.testing import FaultDisk
 from tests.small import CrashDisk, FakeClock, opened
 

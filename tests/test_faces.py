@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import fmq
+from fmq.engines.read_only_door import ReadOnlyDoor
 from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
-from fmq.read_only_door import ReadOnlyDoor
-from fmq.server import calls as served
+from fmq.server import named_calls as served
 from fmq.testing import CrashDisk, FakeClock
 from fmq.wire import requests
 from tests.faces.differences import DIFFERENCES

@@ -14,23 +14,15 @@ import pytest
 
 from fmq.recovery import checkpoint, layout, mend
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.store import (
-    catalog,
-    columns,
-    extension,
-    extras,
-    index_blocks,
-    pieces,
-    record,
-    segment,
-    spares,
-)
-from fmq.store.content import encode_one
-from fmq.store.decoding import decode
-from fmq.store.encoding import size_of
-from fmq.store.forms import FORMS
-from fmq.store.kinds import AckRange, Kind, Prepare, Run
-from fmq.tx import seal
+from fmq.store.bytes import columns, extension, extras, pieces, record
+from fmq.store.bytes.content import encode_one
+from fmq.store.bytes.decoding import decode
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.forms import FORMS
+from fmq.store.bytes.kinds import AckRange, Kind, Prepare, Run
+from fmq.store.index import catalog, index_blocks
+from fmq.store.journal import segment, spares
+from fmq.tx.ledger import seal
 from tests.store.samples import encoded
 
 

@@ -24,17 +24,26 @@ import fmq
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint
 from fmq.recovery.layout import look, read_header
-from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
-from fmq.store.dead_column import failures_in
-from fmq.store.decoding import content_of, decode, durable_to_of
-from fmq.store.encoding import size_of
-from fmq.store.extension import decode_extension
-from fmq.store.internal import broadcast_group
-from fmq.store.kinds import Carryover, Changed, ChangeKind, Decided, Kind, Prepare, Record, Run
-from fmq.store.record import BOUND, EXTENDED, MAGIC_1, aligned
-from fmq.store.scan import Scan
-from fmq.store.segment import HEADER_BYTES, segment_name
-from fmq.store.timing import timing_in
+from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.bytes.dead_column import failures_in
+from fmq.store.bytes.decoding import content_of, decode, durable_to_of
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.extension import decode_extension
+from fmq.store.bytes.internal import broadcast_group
+from fmq.store.bytes.kinds import (
+    Carryover,
+    Changed,
+    ChangeKind,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+)
+from fmq.store.bytes.record import BOUND, EXTENDED, MAGIC_1, aligned
+from fmq.store.bytes.timing import timing_in
+from fmq.store.journal.scan import Scan
+from fmq.store.journal.segment import HEADER_BYTES, segment_name
 from fmq.testing import FakeClock
 from fmq.testing.inside import inside
 from tests.data.story_v2 import CLIENT, LONG

@@ -23,12 +23,12 @@ import pytest
 import fmq
 from fmq.errors import FmqError, NewerFormat, UnknownTransaction
 from fmq.recovery import checkpoint as checkpoints
-from fmq.store.columns import COMPRESSED
-from fmq.store.content import Content
-from fmq.store.encoding import size_of
-from fmq.store.kinds import Carryover, Kind, Record, Run, TopicMade
-from fmq.store.record import FIRST, LAST, aligned
-from fmq.store.segment import HEADER_BYTES, MAGIC, Header, segment_name
+from fmq.store.bytes.columns import COMPRESSED
+from fmq.store.bytes.content import Content
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.kinds import Carryover, Kind, Record, Run, TopicMade
+from fmq.store.bytes.record import FIRST, LAST, aligned
+from fmq.store.journal.segment import HEADER_BYTES, MAGIC, Header, segment_name
 from fmq.testing import CrashDisk, FakeClock
 from tests.budget import draw
 from tests.recovery.planting import tail_of

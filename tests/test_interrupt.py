@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 import fmq
+import fmq.basics.results
 import fmq.feedback.local_transaction
 import fmq.feedback.loop
 import fmq.feedback.question
 import fmq.feedback.settle  # all of these an engine imports when it is first asked to
-import fmq.results
-from fmq.clock import Waitable
+from fmq.basics.clock import Waitable
 from fmq.errors import AlreadyDecided, Closed, EngineFailed
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import schedule_of
-from fmq.tx.buffer import Phase
+from fmq.tx.commands.buffer import Phase
 from tests.budget import SEED, draw
 from tests.interrupts import Interrupt, in_thread
 from tests.small import opened

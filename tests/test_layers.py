@@ -1,7 +1,7 @@
-"""Imports follow the layers of docs/design.md: engine -> recovery -> tx -> store, never back.
+"""Rooms: each module lies in one, and imports its own room and those below it, never back.
 
-The rules are the tables below. A module that no row of MAY_IMPORT covers fails the tests, so
-a new package states its place before it is used.
+docs/design.md draws the rooms, from the top down. ROOMS names them from the ground up, so a new
+package states its place before it is used.
 """
 
 import ast
@@ -16,89 +16,57 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# What every layer may know: values, errors and the two doors to the machine.
-GROUND = {
-    *("fmq.errors", "fmq.message", "fmq.results", "fmq.options", "fmq.path"),
-    *("fmq.clock", "fmq.disk", "fmq.mounts"),
-}
-STORE = GROUND | {"fmq.store"}
-TX = STORE | {"fmq.tx"}
-ENGINE = TX | {"fmq.recovery", "fmq.allocation", "fmq.filters", "fmq.consume", "fmq.feedback"}
-ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.posix", "fmq.faces", "fmq.*"}
+# From the ground up. A room may import those before it; "fmq" is the public names.
+ROOMS = (
+    *("fmq.basics", "fmq.errors", "fmq.machine", "fmq.arguments", "fmq.filters"),
+    *("fmq.allocation", "fmq.posix"),
+    *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading"),
+    *("fmq.tx.ledger", "fmq.recovery", "fmq.tx.looks", "fmq.tx.commands"),
+    *("fmq.table", "fmq.spark", "fmq.export"),
+    *("fmq.feedback", "fmq.bind"),
+    *("fmq.consume.claims", "fmq.consume.groups", "fmq.consume.calls"),
+    *("fmq.chores", "fmq.assembly", "fmq.faces"),
+    *("fmq.wire", "fmq.remote", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
+    *("fmq.compat", "fmq.cli", "fmq.testing", "fmq.__main__"),
+)
 
-# Whoever lies in the row's place may import what lies in these. A package stands for all that
-# is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
-MAY_IMPORT = {
-    **dict.fromkeys(GROUND, GROUND),
-    # Texts and values alone, so that any layer could ask a filter.
-    "fmq.filters": {"fmq.errors", "fmq.filters"},
-    "fmq.store": STORE,
-    "fmq.tx": TX,
-    "fmq.recovery": TX | {"fmq.recovery"},
-    "fmq.consume": TX | {"fmq.allocation", "fmq.filters", "fmq.consume"},
-    "fmq.chores": TX | {"fmq.recovery", "fmq.consume", "fmq.chores"},
-    "fmq.feedback": TX | {"fmq.feedback"},
-    "fmq.bind": TX | {"fmq.feedback", "fmq.bind"},
-    # The calls of engines. Which door carries them out is known to the engines alone.
-    "fmq.faces": TX
-    | {"fmq.allocation", "fmq.bind", "fmq.consume", "fmq.feedback", "fmq.filters", "fmq.stats"}
-    | {"fmq.any_consumer", "fmq.parts", "fmq.faces"},
-    **dict.fromkeys(["fmq.faces.awaited", "fmq.faces.blocking"], ENGINE | {"fmq.aio", "fmq.faces"}),
-    # They read directories without an engine, where the rows are wanted: on another machine, too.
-    "fmq.table": TX | {"fmq.recovery", "fmq.posix", "fmq.table"},
-    "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
-    # Pure functions: they share queues, and know no engine.
-    "fmq.allocation": {"fmq.errors", "fmq.allocation"},
-    # Programs call these with their engine, and they call it as any program does.
-    "fmq.compat": GROUND | {"fmq", "fmq.aio", "fmq.compat"},
-    "fmq.posix": GROUND | {"fmq.posix"},
-    "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
-    "fmq.network": GROUND,
-    "fmq.server": TX
-    | {"fmq.processes", "fmq.network", "fmq.recovery.layout", "fmq.allocation"}
-    | {"fmq.consume", "fmq.faces.table", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
-    "fmq.remote": TX
-    | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}
-    | {"fmq.allocation", "fmq.faces", "fmq.filters", "fmq.processes", "fmq.shutdown"},
-    # The calls of engines, awaited: it uses the parts of both.
-    "fmq.aio": ENGINE | {"fmq", "fmq.wire", "fmq.aio"},
-    "fmq.bind.forks": {"fmq.posix"},
-    "fmq.remote.tls_wire": GROUND | {"fmq.network"},
-    "fmq.remote.connecting": GROUND
-    | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"}
-    | {"fmq.bind.databases", "fmq.network"},
-    "fmq.remote.giving_way": GROUND | {"fmq.remote", "fmq.posix", "fmq.processes"},
-    "fmq.*": ENGINE,
-    "fmq": ENGINE,
-    "fmq.testing": GROUND | {"fmq", "fmq.testing"},
-    "fmq.testing.outboxes": {"fmq", "fmq.testing", "fmq.bind.drivers"},
-    "fmq.testing.django_block": {
-        "fmq.bind.django",
-        "fmq.bind.joined",
-        "fmq.feedback",
-    },  # a binding without a marker
-    "fmq.testing.inside": TX
-    | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
-    "fmq.testing.awaited": {"fmq.engine", "fmq.aio", "fmq.remote", "fmq.testing"},
-    "fmq.testing.transport": {"fmq.engine", "fmq.server", "fmq.remote", "fmq.testing"},
-    "fmq.testing.crowded": {"fmq.engine", "fmq.processes", "fmq.server", "fmq.testing"},
-    "fmq.testing.shadow": TX | {"fmq.engine", "fmq.testing"},  # it replays what an engine writes
-    "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
-    # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.
-    "fmq.cli": STORE
-    | {"fmq", "fmq.cli", "fmq.posix", "fmq.bind.marker", "fmq.export"}
-    | {"fmq.recovery.layout", "fmq.recovery.checkpoint", "fmq.recovery.tail"},
+# Rooms that know less than all below them.
+KNOWS_ONLY = {
+    # Texts and values alone, so that any room could ask a filter or share queues.
+    "fmq.filters": {"fmq.errors"},
+    "fmq.allocation": {"fmq.errors"},
+    "fmq.spark": {"fmq.basics", "fmq.errors", "fmq.table"},
+    # They call an engine as any program does.
+    "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
     "fmq.__main__": {"fmq.cli"},
 }
 
-# Never imported by another place, though "fmq.*" would cover it: production knows no fakes.
-ONLY_FROM_OUTSIDE = {"fmq.testing", "fmq.__main__"}
+# Rooms that few others may know, and who those are.
+KNOWN_BY: dict[str, set[str]] = {
+    # The engine knows only the interface of a disk, so that a test can hand in another one.
+    "fmq.posix": {"bind", "assembly", "remote", "engines", "table", "aio", "cli"},
+    # Tables and files are read without an engine, and an engine knows nothing of them.
+    "fmq.table": {"spark", "export"},
+    "fmq.spark": {"export"},
+    "fmq.export": {"cli"},
+    # Who claims messages asks the state, not the directory.
+    "fmq.recovery": {
+        *("table", "chores", "assembly", "wire", "remote", "server", "engines", "fmq"),
+        *("cli", "testing"),
+    },
+    # A client and a server know frames, not each other.
+    "fmq.remote": {"engines", "fmq", "aio", "testing"},
+    # Production knows no fakes.
+    "fmq.testing": set(),
+    "fmq.compat": set(),
+    "fmq.cli": {"__main__"},
+}
 
 # The machine is reached through its doors, so that a test can hand in another machine.
 DOOR_OF = {
     **dict.fromkeys(["mmap", "shutil", "pathlib", "tempfile"], ("fmq.posix",)),
-    **dict.fromkeys(["os", "fcntl"], ("fmq.posix", "fmq.processes", "fmq.network")),
-    "time": ("fmq.clock",),
+    **dict.fromkeys(["os", "fcntl"], ("fmq.posix", "fmq.wire.processes", "fmq.wire.network")),
+    "time": ("fmq.basics.clock",),
 }
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.testing", "fmq.spark", "fmq.export"}
 
@@ -146,39 +114,37 @@ def top_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def places_of(module: str) -> list[str]:
-    """The names under which a table may mention `module`, the most particular first."""
+def room_of(module: str) -> str | None:
+    """The innermost room of `module`. No module lies directly in fmq, but the public names."""
     names = module.split(".")
-    places = [".".join(names[:size]) for size in range(len(names), 1, -1)]
-    if module == "fmq":
-        return ["fmq"]
-    if len(names) == 2 and module not in PACKAGES:
-        places.append("fmq.*")
-    return places
-
-
-def row_of(module: str) -> set[str] | None:
-    return next((MAY_IMPORT[place] for place in places_of(module) if place in MAY_IMPORT), None)
+    places = [".".join(names[:size]) for size in range(len(names), 1, -1)] or ["fmq"]
+    return next((place for place in places if place in ROOMS), None)
 
 
 def allowed(module: str, imported: str) -> bool:
-    row = row_of(module) or set()
-    if imported in ONLY_FROM_OUTSIDE:
-        return imported in row
-    return any(place in row for place in places_of(imported))
+    ours, theirs = room_of(module), room_of(imported)
+    if ours is None or theirs is None:
+        return False
+    if ours == theirs:
+        return True
+    return (
+        ROOMS.index(theirs) < ROOMS.index(ours)
+        and theirs in KNOWS_ONLY.get(ours, {theirs})
+        and ours.removeprefix("fmq.") in KNOWN_BY.get(theirs, {ours.removeprefix("fmq.")})
+    )
+
+
+@pytest.mark.parametrize("module", sorted(SOURCES.keys() - {"fmq.store", "fmq.tx", "fmq.consume"}))
+def test_every_module_has_a_room(module: str) -> None:
+    """A new package is entered in ROOMS, and in docs/design.md, before it is used."""
+    assert room_of(module) is not None
 
 
 @pytest.mark.parametrize("module", SOURCES)
-def test_every_module_has_a_layer(module: str) -> None:
-    """A new package is entered in MAY_IMPORT, and in docs/design.md, before it is used."""
-    assert row_of(module) is not None
+def test_imports_run_down_the_rooms(module: str) -> None:
+    """A module imports from its own room and from those below it that it may know, no others.
 
-
-@pytest.mark.parametrize("module", SOURCES)
-def test_imports_run_down_the_layers(module: str) -> None:
-    """A module imports from its own layer and from those that MAY_IMPORT names, no others.
-
-    Imports inside functions and for type checkers count too: a layer that needs them knows
+    Imports inside functions and for type checkers count too: a room that needs them knows
     something that it should not.
     """
     ours = {name for name in imports_of(SOURCES[module].read_text()) if top_of(name) == "fmq"}
@@ -186,12 +152,46 @@ def test_imports_run_down_the_layers(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", SOURCES)
+def test_every_file_says_what_it_knows(module: str) -> None:
+    """Its first sentence does: the map of the design names rooms alone."""
+    assert ast.get_docstring(ast.parse(SOURCES[module].read_text()))
+
+
+FILES_MAX = 20
+
+# Folders that have more files, each with its reason.
+WIDE = {
+    "fmq/cli": "a verb of the command is a file",
+    "fmq/table": "one way from a directory to columns, in steps that are of no use elsewhere",
+    "fmq/testing": "a machine that fails, or a tool for tests, is a file",
+}
+
+
+def test_no_room_has_too_many_files() -> None:
+    """A reader sees a folder at one look, or is told here why not."""
+    files = Counter(
+        str(path.parent.relative_to(ROOT)) for path in SOURCES.values() if path.stem != "__init__"
+    )
+    assert {folder for folder, count in files.items() if count > FILES_MAX} == set(WIDE)
+
+
+NOUNS = {"encoding", "decoding", "timing", "opening", "reading", "crashing", "testing"}
+NOUNS |= {"binding", "blocking", "hash_ring"}
+
+
+def test_modules_are_named_by_nouns() -> None:
+    """What a module has, not what it is doing: `burial`, not `burying`."""
+    names = {name.rpartition(".")[2] for name in SOURCES}
+    assert {name for name in names if name.endswith("ing")} <= NOUNS
+
+
+@pytest.mark.parametrize("module", SOURCES)
 def test_files_and_time_are_used_only_through_their_modules(module: str) -> None:
-    """Only fmq/posix imports what touches files, only fmq/clock.py what touches time."""
-    if not NEEDS_NO_DOOR.isdisjoint(places_of(module)):
+    """Only fmq/posix imports what touches files, only fmq/basics/clock.py what touches time."""
+    ours = {module, room_of(module)}
+    if not NEEDS_NO_DOOR.isdisjoint(ours):
         return
     tops = {top_of(name) for name in imports_of(SOURCES[module].read_text())}
-    ours = {module, *places_of(module)}
     assert {name for name in tops if ours.isdisjoint(DOOR_OF.get(name, ours))} == set()
 
 
@@ -226,21 +226,23 @@ def test_an_engine_imports_nothing_in_the_middle_of_a_commit(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("fmq.store.journal", "fmq.tx.state"),
-        ("fmq.tx.apply", "fmq.recovery.recover"),
-        ("fmq.recovery.recover", "fmq.engine"),
-        ("fmq.consume.groups", "fmq.recovery"),
-        ("fmq.disk", "fmq.posix"),
-        ("fmq.store.journal", "fmq.posix"),
-        ("fmq.posix.file", "fmq.store.segment"),
-        ("fmq.store.segment", "fmq"),
-        ("fmq.engine", "fmq.testing"),
-        ("fmq.engine", "fmq.cli.main"),
+        ("fmq.store.journal.journal", "fmq.tx.ledger.state"),
+        ("fmq.tx.ledger.apply", "fmq.recovery.recover"),
+        ("fmq.recovery.recover", "fmq.engines.engine"),
+        ("fmq.consume.groups.groups", "fmq.recovery"),
+        ("fmq.machine.disk", "fmq.posix"),
+        ("fmq.store.journal.journal", "fmq.posix"),
+        ("fmq.posix.file", "fmq.store.journal.segment"),
+        ("fmq.store.journal.segment", "fmq"),
+        ("fmq.engines.engine", "fmq.testing"),
+        ("fmq.engines.engine", "fmq.cli.main"),
         ("fmq.cli.records", "fmq.tx.undecided"),
         ("fmq.nobody.knows", "fmq.errors"),
+        ("fmq.server.host", "fmq.remote.link"),
+        ("fmq.filters.filter", "fmq.basics.message"),
     ],
 )
-def test_an_import_against_the_layers_is_noticed(module: str, imported: str) -> None:
+def test_an_import_against_the_rooms_is_noticed(module: str, imported: str) -> None:
     """The tables refuse what they should: the tests above would otherwise prove nothing."""
     assert not allowed(module, imported)
 
@@ -266,11 +268,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-CORE = ("fmq", "fmq.store", "fmq.tx", "fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.chores")
+# Their modules mirror others, or have the names that Django and other queues ask for.
+MIRRORS = (
+    *("fmq.bind.django", "fmq.bind.sqlalchemy", "fmq.cli", "fmq.compat", "fmq.export"),
+    *("fmq.faces.blocking", "fmq.spark", "fmq.testing"),
+)
 
 
 def is_core(module: str) -> bool:
-    return module.rpartition(".")[0] in CORE and module not in {"fmq.__main__", *PACKAGES}
+    return module not in PACKAGES and not module.startswith(MIRRORS)
 
 
 def repeated(names: Iterable[str]) -> list[str]:
@@ -292,7 +298,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_no_two_modules_of_the_core_have_one_name() -> None:
-    """Elsewhere packages mirror each other: `fmq/table/messages.py` reads the core's messages."""
+    """So a module is found by its name alone, but for MIRRORS."""
     assert not repeated(module.rpartition(".")[2] for module in filter(is_core, SOURCES))
 
 

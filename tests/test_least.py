@@ -8,10 +8,10 @@ from zlib import crc32
 
 import fmq
 from benchmarks import floor, least, least_bytes
-from fmq.store.decoding import decode
-from fmq.store.kinds import Kind, Record, Run
-from fmq.store.record import aligned
-from fmq.store.segment import HEADER_BYTES
+from fmq.store.bytes.decoding import decode
+from fmq.store.bytes.kinds import Kind, Record, Run
+from fmq.store.bytes.record import aligned
+from fmq.store.journal.segment import HEADER_BYTES
 from fmq.testing import FakeClock
 
 ACK_NAMES = b"\x01\x01\0\0ga"

@@ -24,10 +24,8 @@ import pytest
 import fmq
 import fmq.aio
 from fmq.errors import Damaged, EngineFailed, FmqError
-from fmq.store.content import encode_one
-from fmq.store.id_table import table_of
-from fmq.store.journal import Append
-from fmq.store.kinds import (
+from fmq.store.bytes.content import encode_one
+from fmq.store.bytes.kinds import (
     Carryover,
     Changed,
     ChangeKind,
@@ -39,13 +37,15 @@ from fmq.store.kinds import (
     Tried,
     TriedRange,
 )
-from fmq.store.timing import Timing, with_timing
+from fmq.store.bytes.timing import Timing, with_timing
+from fmq.store.index.id_table import table_of
+from fmq.store.journal.journal import Append
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside
 from fmq.testing.shadow import appends_in
-from fmq.tx.carryover import to_json
-from fmq.tx.due import timing_of
+from fmq.tx.commands.due import timing_of
+from fmq.tx.ledger.carryover import to_json
 from tests.remote.over_frames import OverFrames
 
 OPTIONS = fmq.Options(segment_bytes=1 << 20, sync="interval", sync_interval_seconds=1e6)

@@ -12,9 +12,9 @@ import pytest
 
 import fmq
 from fmq import ReadOnlyEngine
-from fmq.disk import Disk
 from fmq.errors import FmqError
-from fmq.store.page import PAGE
+from fmq.machine.disk import Disk
+from fmq.store.journal.durable_page import PAGE
 from fmq.testing import CrashDisk, FakeClock, FaultDisk, PowerLoss
 from tests.small import bodies, content, flip, opened, remove
 

@@ -8,7 +8,7 @@ import pytest
 
 import fmq
 from fmq.errors import RemoteFileSystem
-from fmq.mounts import REMOTE, remote_kind
+from fmq.machine.mounts import REMOTE, remote_kind
 from fmq.posix import RealDirectory, RealDisk
 
 MOUNTS = r"""

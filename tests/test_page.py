@@ -16,12 +16,12 @@ import pytest
 
 import fmq
 from fmq import ReadOnlyEngine, table
-from fmq.disk import Page
+from fmq.engines.read_only_door import LOOK_SECONDS
 from fmq.errors import Locked
+from fmq.machine.disk import Page
 from fmq.posix import RealDirectory, RealDisk
-from fmq.read_only_door import LOOK_SECONDS
 from fmq.recovery.layout import read_header
-from fmq.store.page import (
+from fmq.store.journal.durable_page import (
     AGAIN,
     BOOT,
     DURABLE_TO,

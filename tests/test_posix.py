@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import fmq
-from fmq.disk import Buffer, Directory, is_full
 from fmq.errors import EngineFailed
+from fmq.machine.disk import Buffer, Directory, is_full
 from fmq.posix import RealDisk, RealFile
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation

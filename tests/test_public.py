@@ -17,9 +17,9 @@ import pytest
 import fmq
 import fmq.bind
 import fmq.testing
-from fmq.consume.delivery import DeliveredRange
+from fmq.basics.message import Origin, make_messages
+from fmq.consume.claims.delivery import DeliveredRange
 from fmq.feedback.service import Feedback
-from fmq.message import Origin, make_messages
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -8,9 +8,10 @@ from functools import partial
 import pytest
 
 import fmq
-from fmq import ReadOnlyEngine, read_only_door
-from fmq.disk import Disk
+from fmq import ReadOnlyEngine
+from fmq.engines import read_only_door
 from fmq.errors import OffsetGone, UnknownTransaction
+from fmq.machine.disk import Disk
 from fmq.testing import CrashDisk, FakeClock
 from tests.small import fill, opened, segments
 from tests.store.lines import Lines, at_each_line

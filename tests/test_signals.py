@@ -19,7 +19,7 @@ import pytest
 import fmq
 from fmq.errors import Closed, EngineFailed, Nested
 from fmq.testing import CrashDisk, FakeClock
-from fmq.tx.buffer import Phase
+from fmq.tx.commands.buffer import Phase
 from tests.budget import SEED, draw
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened

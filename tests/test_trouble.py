@@ -15,7 +15,6 @@ import pytest
 
 import fmq
 from fmq import Engine, Options
-from fmq.disk import Directory
 from fmq.errors import (
     BadOption,
     Damaged,
@@ -26,6 +25,7 @@ from fmq.errors import (
     TxIdInUse,
     Unreadable,
 )
+from fmq.machine.disk import Directory
 from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.small import bodies, content, fill, flip, opened, remove, segments

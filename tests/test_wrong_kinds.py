@@ -19,8 +19,8 @@ import pytest
 
 import fmq
 from fmq import CheckLoop, Engine
+from fmq.arguments.options import SECONDS_MAX
 from fmq.errors import BadName, BadOption, NotAStore, TooLarge
-from fmq.options import SECONDS_MAX
 from tests.small import CrashDisk, bodies, check, opened, ways_to_send
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import fmq
-from fmq.processes import connect_to
 from fmq.server.doors import CONNECTIONS_MAX
 from fmq.wire.frames import FAILED, VERSION, Frame, Op, Splitter, frame
+from fmq.wire.processes import connect_to
 from fmq.wire.values import decode_error, encode_values
 from tools.soak import ROOT, growth, look
 

@@ -22,9 +22,11 @@ if __name__ == "__main__":
 
 import fmq
 from fmq.recovery import checkpoint
-from fmq.store import columns, extension, index_blocks, record, segment
-from fmq.store.journal import create_first_segment
-from fmq.store.kinds import Kind
+from fmq.store.bytes import columns, extension, record
+from fmq.store.bytes.kinds import Kind
+from fmq.store.index import index_blocks
+from fmq.store.journal import segment
+from fmq.store.journal.journal import create_first_segment
 from fmq.testing import CrashDisk, FakeClock
 
 STORE = bytes(range(16))

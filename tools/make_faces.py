@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 AWAITED, BLOCKING = ROOT / "fmq/faces/awaited", ROOT / "fmq/faces/blocking"
 MODULES = {
-    "fmq.faces.awaited": "fmq.faces.blocking",
-    "fmq.aio.consumer": "fmq.any_consumer",
+    "fmq.aio.face": "fmq.faces.blocking",
+    "fmq.aio.loop_consumer": "fmq.faces.any_consumer",
     "fmq.aio.feedback": "fmq.feedback.service",
-    "fmq.aio.transaction": "fmq.tx.transaction",
-    "fmq.bind.on_loop": "fmq.bind.transaction",
+    "fmq.aio.loop_transaction": "fmq.tx.commands.transaction",
+    "fmq.bind.on_loop": "fmq.bind.bound_transaction",
 }
 NAMES = {
     "AsyncConsumer": "AnyConsumer",

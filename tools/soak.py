@@ -27,8 +27,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import fmq
-from fmq.processes import connect_to
 from fmq.wire.frames import VERSION, Op, Splitter, frame
+from fmq.wire.processes import connect_to
 from fmq.wire.values import encode_values
 
 ROOT = Path(__file__).resolve().parent.parent

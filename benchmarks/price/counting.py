@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import fmq
-from fmq.disk import Buffer, Directory, Disk, File
+from fmq.machine.disk import Buffer, Directory, Disk, File
 
 OURS = str(Path(fmq.__file__).parent) + "/"
 TESTING = OURS + "testing/"

@@ -8,8 +8,11 @@ from pathlib import Path
 import fmq
 
 HOME = Path(fmq.__file__).parent
-FACES = ("aio", "remote", "server", "wire")
-CORE = ("store", "tx", "recovery", "consume", "feedback", "chores", "posix", "errors")
+FACES = ("aio", "remote", "server", "wire", "faces")
+CORE = (
+    *("basics", "errors", "machine", "arguments", "posix", "store", "tx", "recovery"),
+    *("consume", "feedback", "chores", "assembly", "engines"),
+)
 WIDEST = 8  # files that are listed by name
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from crash_tests.bound.steps import Stage
-from fmq.disk import Buffer
+from fmq.machine.disk import Buffer
 from fmq.posix import RealDisk
 
 

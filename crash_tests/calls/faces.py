@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from crash_tests.transport.server import BreakingServer
-from fmq.aio.engine import AsyncEngine
-from fmq.engine import Engine
+from fmq.aio.loop_engine import AsyncEngine
+from fmq.engines.engine import Engine
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import Awaited
 

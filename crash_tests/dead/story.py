@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
-from fmq.clock import as_datetime
-from fmq.consume.expiring import REASON
+from fmq.basics.clock import as_datetime
+from fmq.consume.groups.expiry import REASON
 from fmq.errors import LeaseLost, UnknownGroup, UsageError
-from fmq.store.internal import replay_topic
+from fmq.store.bytes.internal import replay_topic
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
-from fmq.tx.acks import AckSet
+from fmq.tx.ledger.acks import AckSet
 
 OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
 TOPICS, GROUPS = ("s", "t"), ("g", "h")

@@ -23,7 +23,7 @@ from crash_tests.oracle import Violation
 from fmq.errors import UnknownTransaction, UsageError
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
-from fmq.tx.timers import Bounds
+from fmq.tx.ledger.timers import Bounds
 
 OPTIONS = fmq.Options(
     segment_bytes=4096, checkpoint_bytes=1024, retain_bytes=8192, keep_unread=True

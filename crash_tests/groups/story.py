@@ -21,7 +21,7 @@ from crash_tests.engines import PATH
 from crash_tests.groups.model import NONE, Place, Sent, State, wants
 from crash_tests.oracle import Violation
 from fmq import filters
-from fmq.clock import as_datetime
+from fmq.basics.clock import as_datetime
 from fmq.errors import UsageError
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside

@@ -18,8 +18,8 @@ import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from fmq import Message
+from fmq.basics.message import Decision
 from fmq.errors import MessageIdUndecided, UsageError
-from fmq.message import Decision
 from fmq.testing import CrashDisk, FakeClock
 
 TOPICS = "s", "t"

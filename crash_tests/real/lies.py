@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from fmq.disk import Buffer, Disk
+from fmq.machine.disk import Buffer, Disk
 from fmq.posix import RealDirectory, RealDisk, RealFile
 
 

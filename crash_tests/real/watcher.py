@@ -11,8 +11,8 @@ from pathlib import Path
 
 import fmq
 from crash_tests.oracle import Lane, Place, Violation
+from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.errors import CheckpointLost, Damaged, NotAStore, OffsetGone
-from fmq.read_only_engine import ReadOnlyEngine
 
 
 class Watcher:

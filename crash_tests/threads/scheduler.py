@@ -20,7 +20,7 @@ from crash_tests.oracle import Violation
 from crash_tests.threads.schedule import Choice
 from crash_tests.threads.seams import place_of
 from crash_tests.threads.tracing import Task, Tracing
-from fmq.clock import Waitable
+from fmq.basics.clock import Waitable
 from fmq.testing import FakeClock
 from fmq.testing.fake_clock import TICK_SECONDS
 

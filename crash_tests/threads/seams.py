@@ -18,7 +18,7 @@ from typing import Any
 
 import fmq
 import fmq.testing
-from fmq.store.section import OwnedLock
+from fmq.store.journal.section import OwnedLock
 
 HOME = str(Path(fmq.__file__).parent) + "/"
 FAKES = str(Path(fmq.testing.__file__).parent) + "/"
@@ -31,12 +31,14 @@ OPERATIONS = {
 }
 # Where threads meet; what only encodes, decodes or computes is left out, as nobody else sees it.
 MEETING = (
-    "chores/thread.py", "chores/checkpointer.py", "shutdown.py", "thread_door.py",
-    "chores/runner.py", "parts.py",
-    "consume/consumer.py", "consume/member.py", "consume/delivery.py", "consume/groups.py",
-    "store/committer.py",
-    "store/commit_queue.py", "store/journal.py", "store/spares.py", "tx/ids.py", "tx/manager.py",
-    "tx/messages.py", "tx/publication.py", "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
+    "assembly/shutdown.py", "assembly/parts.py", "engines/thread_door.py",
+    "chores/thread.py", "chores/checkpointer.py", "chores/runner.py",
+    "consume/calls/consumer.py", "consume/calls/member.py",
+    "consume/claims/delivery.py", "consume/groups/groups.py",
+    "store/journal/committer.py", "store/journal/commit_queue.py",
+    "store/journal/journal.py", "store/journal/spares.py",
+    "tx/commands/ids.py", "tx/commands/manager.py", "tx/commands/relocation.py",
+    "tx/commands/transaction.py", "tx/commands/writer.py", "tx/looks/messages.py",
 )  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from crash_tests.oracle import OUTCOMES, tx_id_of
 from crash_tests.run import Run
 from crash_tests.threads.promised import ThreadsOracle
 from crash_tests.transactions import deciding, may_decide
+from fmq.basics.message import Receipt
 from fmq.errors import AlreadyDecided, Closed
-from fmq.message import Receipt
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.transaction import Transaction
 
 
 def decide(

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from crash_tests.threads.seams import LOCKS, Watch, place_of, value_of, watch_of
-from fmq.clock import Waitable
+from fmq.basics.clock import Waitable
 
 
 class Task:

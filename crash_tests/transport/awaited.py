@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from selectors import SelectorKey
 from typing import TYPE_CHECKING, Any
 
-from fmq.aio.engine import AsyncEngine
+from fmq.aio.loop_engine import AsyncEngine
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing.awaited import AtOnce, Awaited, Bells, LoopOfBells
 

@@ -6,8 +6,8 @@ from asyncio import CancelledError, Task, create_task, gather, sleep
 from typing import Any
 
 from crash_tests.oracle import Violation
-from fmq.clock import Clock
-from fmq.message import Receipt
+from fmq.basics.clock import Clock
+from fmq.basics.message import Receipt
 
 HERD = 3  # polls, and messages
 TURNS = 3  # of the loop, after which a call is on its way

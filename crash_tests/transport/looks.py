@@ -13,11 +13,11 @@ import fmq
 from crash_tests.engines import PATH, let_go
 from crash_tests.oracle import Violation
 from crash_tests.transport.server import LONG, BreakingServer
-from fmq.consume.backoff import DEFAULT
-from fmq.consume.consumer import Consumer
-from fmq.consume.delivery import Delivery, ReplayedDelivery
-from fmq.engine import Engine
-from fmq.message import Receipt
+from fmq.basics.message import Receipt
+from fmq.consume.calls.consumer import Consumer
+from fmq.consume.claims.backoff import DEFAULT
+from fmq.consume.claims.delivery import Delivery, ReplayedDelivery
+from fmq.engines.engine import Engine
 from fmq.testing import FakeClock
 from fmq.testing.inside import inside
 

@@ -9,8 +9,8 @@ import fmq
 from crash_tests.engines import PATH, let_go
 from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import Blow, left_of, part_of
-from fmq.engine import Engine
-from fmq.options import Options
+from fmq.arguments.options import Options
+from fmq.engines.engine import Engine
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session

@@ -15,8 +15,8 @@ from crash_tests.transport.coroutines import HERD, cancelled_poll, cancelled_sen
 from crash_tests.transport.looks import Content, Looks
 from crash_tests.transport.server import LONG, OPTIONS, BreakingServer, ClientDied, Unseen
 from crash_tests.transport.survey import Blows
-from fmq.consume.delivery import Delivery
-from fmq.message import Receipt
+from fmq.basics.message import Receipt
+from fmq.consume.claims.delivery import Delivery
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.testing import CrashDisk, FakeClock
 

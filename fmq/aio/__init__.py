@@ -11,13 +11,13 @@ All that the coroutines of a loop write in one turn of the loop shares one sync.
 has more.
 """
 
-from fmq.aio.consumer import AsyncConsumer
-from fmq.aio.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
-from fmq.aio.engine import AsyncEngine
+from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
 from fmq.aio.feedback import AsyncFeedback
+from fmq.aio.loop_consumer import AsyncConsumer
+from fmq.aio.loop_delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
+from fmq.aio.loop_engine import AsyncEngine
+from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.aio.opening import connect, of, open
-from fmq.aio.transaction import AsyncTransaction
-from fmq.faces.awaited.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
 
 __all__ = [
     "AsyncConsumer",

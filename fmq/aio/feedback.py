@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fmq.basics.results import Outcome
 from fmq.feedback import service as blocking_service
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
-from fmq.results import Outcome
 
 
 class AsyncFeedback:

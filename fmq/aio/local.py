@@ -10,25 +10,25 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from fmq.aio.calls import Call, end_of, written
+from fmq.aio.call import Call, end_of, written
+from fmq.aio.loop_turn import AioTurn
 from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.polls import Polls
 from fmq.aio.threads import Threads
-from fmq.aio.turn import AioTurn
-from fmq.consume.consumer import Consumer, leave, member_of
-from fmq.consume.delivery import Delivery, DeliveryBatch, held_by
-from fmq.consume.poll import Poll
+from fmq.basics.message import Body, Message, Receipt
+from fmq.consume.calls.consumer import Consumer, leave, member_of
+from fmq.consume.claims.delivery import Delivery, DeliveryBatch, held_by
+from fmq.consume.claims.poll import Poll
+from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import FmqError
-from fmq.message import Body, Message, Receipt
-from fmq.server.waiting import DAY, Waiting
-from fmq.store.batch import Batch
-from fmq.store.content import as_bytes
-from fmq.store.journal import Append
-from fmq.thread_door import ThreadDoor
-from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.due import check_due
-from fmq.tx.sender import first_receipt_of, receipts_of
-from fmq.tx.transaction import Transaction
+from fmq.server.waiting_call import DAY, Waiting
+from fmq.store.bytes.content import as_bytes
+from fmq.store.journal.journal import Append
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.due import check_due
+from fmq.tx.commands.sender import first_receipt_of, receipts_of
+from fmq.tx.commands.transaction import Transaction
 
 T = TypeVar("T")
 

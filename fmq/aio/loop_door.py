@@ -15,26 +15,26 @@ from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from fmq.aio.calls import end_of, written
-from fmq.aio.consumer import AsyncConsumer
+from fmq.aio.call import end_of, written
 from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.local import LocalSide
+from fmq.aio.loop_consumer import AsyncConsumer
+from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
-from fmq.aio.transaction import AsyncTransaction
-from fmq.consume.membership import check_member, check_membership
+from fmq.arguments.options import Options
+from fmq.assembly.stats import Stats
+from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.results import Outcome, Settled
+from fmq.consume.claims.membership import check_member, check_membership
+from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import WrongState
-from fmq.message import Body, Message, Receipt
-from fmq.options import Options
 from fmq.posix import after_fork_in_child
-from fmq.processes import new_member
 from fmq.remote.lazy_door import LazyDoor
-from fmq.results import Outcome, Settled
 from fmq.server.doors import Reach
-from fmq.server.serving import Serving
-from fmq.stats import Stats
-from fmq.store.batch import Batch
-from fmq.thread_door import ThreadDoor
+from fmq.server.server_handle import Serving
+from fmq.store.reading.batch import Batch
+from fmq.wire.processes import new_member
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 import fmq
-from fmq.aio.engine import AsyncEngine
+from fmq.aio.loop_engine import AsyncEngine
 from fmq.aio.threads import Threads
-from fmq.clock import Clock
-from fmq.disk import Disk
-from fmq.engine import Engine
-from fmq.options import Options
-from fmq.path import PathLike
+from fmq.arguments.options import Options
+from fmq.arguments.path import PathLike
+from fmq.basics.clock import Clock
+from fmq.engines.engine import Engine
+from fmq.machine.disk import Disk
 from fmq.remote.remote_engine import RemoteEngine
 
 

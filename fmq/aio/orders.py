@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from fmq.aio.calls import Call
+from fmq.aio.call import Call
+from fmq.basics.message import Receipt
 from fmq.errors import OutcomeUnknown
-from fmq.message import Receipt
-from fmq.tx.command import Command
+from fmq.tx.commands.command import Command
 
 T = TypeVar("T")
 

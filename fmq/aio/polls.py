@@ -6,12 +6,12 @@ from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable
 from typing import Any
 
+from fmq.aio.loop_turn import AioTurn
 from fmq.aio.threads import Threads
-from fmq.aio.turn import AioTurn
-from fmq.consume.member import GroupMember
-from fmq.consume.poll import ARRIVAL, LOOK, Poll, Taken
-from fmq.server.waking import DAY, GroupWaits, Waits
-from fmq.store.commit_queue import CommitQueue
+from fmq.consume.calls.member import GroupMember
+from fmq.consume.claims.poll import ARRIVAL, LOOK, Poll, Taken
+from fmq.server.wake_ups import DAY, GroupWaits, Waits
+from fmq.store.journal.commit_queue import CommitQueue
 
 
 class Polls:

@@ -15,24 +15,24 @@ from itertools import count
 from threading import Lock
 from typing import Any, TypeVar
 
-from fmq.aio.asking import Asking
-from fmq.aio.calls import Call, end_of, written
-from fmq.aio.late_routing import LateRouter, choose_now, unknown_topics
+from fmq.aio.call import Call, end_of, written
+from fmq.aio.late_router import LateRouter, choose_now, unknown_topics
+from fmq.aio.link_reader import LoopReader
+from fmq.aio.link_writer import Asking
 from fmq.aio.orders import PLAIN, AioOrder, SentCall, Undo
-from fmq.aio.reading import LoopReader
 from fmq.aio.threads import Threads
-from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.arguments.names import check_count, check_seconds
+from fmq.basics.message import Body, Message
+from fmq.consume.claims.delivery import Delivery, DeliveryBatch
 from fmq.errors import FmqError
-from fmq.message import Body, Message
 from fmq.remote.link_door import LinkDoor
-from fmq.store.batch import Batch
-from fmq.store.commit_queue import waits
-from fmq.store.content import as_bytes, listed
-from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
-from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.due import check_due
-from fmq.tx.names import check_count, check_seconds
-from fmq.tx.transaction import Transaction
+from fmq.store.bytes.content import as_bytes, listed
+from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.store.journal.commit_queue import waits
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.due import check_due
+from fmq.tx.commands.transaction import Transaction
 from fmq.wire.batches import decode_batch
 from fmq.wire.claims import AckAsked, encode_ack
 from fmq.wire.frames import Op

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from fmq.aio.calls import Call, end_of, ended
+from fmq.aio.call import Call, end_of, ended
 
 T = TypeVar("T")
 READERS = 2

@@ -16,7 +16,7 @@ All of them raise BadAllocation for arguments that cannot be shared, and change 
 """
 
 from fmq.allocation.configuration import by_configuration
-from fmq.allocation.describing import describe
+from fmq.allocation.description import describe
 from fmq.allocation.even import average, by_circle
 from fmq.allocation.hash_ring import consistent_hash
 from fmq.allocation.least_movement import sticky

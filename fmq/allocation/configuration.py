@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fmq.allocation.arguments import check_arguments, check_member
+from fmq.allocation.checks import check_arguments, check_member
 from fmq.errors import BadAllocation
 
 Q = TypeVar("Q", bound=Hashable)

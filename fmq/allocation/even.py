@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from fmq.allocation.arguments import check_arguments
+from fmq.allocation.checks import check_arguments
 
 Q = TypeVar("Q")
 

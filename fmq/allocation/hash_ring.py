@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Any, TypeVar
 
-from fmq.allocation.arguments import check_arguments
-from fmq.allocation.describing import describe
+from fmq.allocation.checks import check_arguments
+from fmq.allocation.description import describe
 from fmq.errors import BadAllocation
 
 Q = TypeVar("Q")

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
-from fmq.allocation.arguments import check_arguments
+from fmq.allocation.checks import check_arguments
 
 Q = TypeVar("Q", bound=Hashable)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fmq.allocation.arguments import check_arguments
-from fmq.allocation.describing import describe
+from fmq.allocation.checks import check_arguments
+from fmq.allocation.description import describe
 from fmq.allocation.strategy import call, wants_before
 from fmq.errors import BadAllocation
 

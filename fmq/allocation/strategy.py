@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
-from fmq.allocation.arguments import check_arguments
-from fmq.allocation.describing import describe
+from fmq.allocation.checks import check_arguments
+from fmq.allocation.description import describe
 from fmq.errors import BadAllocation
 
 Q = TypeVar("Q", bound=Hashable)

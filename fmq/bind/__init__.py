@@ -1,7 +1,6 @@
 """Bind a transaction to the user's own database, so that both commit or neither does."""
 
-from fmq.bind.checker import checker_of
-from fmq.bind.errors import (
+from fmq.bind.bind_errors import (
     BindError,
     DurabilityWarning,
     Fenced,
@@ -10,6 +9,7 @@ from fmq.bind.errors import (
     NotDurable,
     WrongDatabase,
 )
+from fmq.bind.checker import checker_of
 from fmq.bind.maintenance import create_table, purge
 from fmq.bind.marker import ddl
 

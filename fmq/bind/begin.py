@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from fmq.arguments.names import check_producer
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.bind.databases import Databases
 from fmq.bind.drivers import binding_of, is_async
 from fmq.bind.interface import Binding
-from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
-from fmq.tx.names import check_producer
-from fmq.tx.transaction import Beginner
+from fmq.tx.commands.transaction import Beginner
 
 
 def begin_bound(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from fmq.bind.bind_errors import Unreachable
 from fmq.bind.drivers import database_at
-from fmq.bind.errors import Unreachable
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 

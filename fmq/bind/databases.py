@@ -14,17 +14,17 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from fmq.arguments.names import check_producer
+from fmq.basics.clock import Clock
+from fmq.bind.bind_errors import NoMarkerTable, Unreachable
 from fmq.bind.drivers import database_at
-from fmq.bind.errors import NoMarkerTable, Unreachable
-from fmq.bind.forks import GUARD
+from fmq.bind.fork_guard import GUARD
 from fmq.bind.interface import Database, DecisionSource
 from fmq.bind.maintenance import purge_markers
 from fmq.bind.marker import RETENTION_SECONDS
-from fmq.clock import Clock
 from fmq.errors import EngineFailed, UsageError
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
-from fmq.tx.names import check_producer
 
 DAY_SECONDS = 86400.0
 RETRY_SECONDS = 5.0  # seconds to wait after an error

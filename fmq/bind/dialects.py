@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from fmq.bind.errors import BindError
+from fmq.bind.bind_errors import BindError
 from fmq.bind.marker import BUSY_SECONDS, DEADLINE_SECONDS, GRACE_SECONDS, REGISTERED, TABLE
 
 Execute = Callable[[str], Iterable[Any]]

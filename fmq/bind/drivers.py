@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from fmq.bind.errors import BindError
+from fmq.bind.bind_errors import BindError
 from fmq.bind.interface import Binding, Database
 from fmq.errors import BadOption
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from fmq.basics.results import UndecidedTransaction
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
-from fmq.results import UndecidedTransaction
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.transaction import Transaction
 
 Purge = Callable[[str, frozenset[str], float], int]
 """Removes markers of a store that are older than some seconds, except those of the undecided

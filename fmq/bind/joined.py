@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from fmq.bind.errors import BindError
+from fmq.bind.bind_errors import BindError
 
 
 class JoinedBinding:

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar, overload
 
+from fmq.arguments.names import check_seconds
 from fmq.bind.drivers import is_async, module_with_engines
 from fmq.bind.interface import AsyncConnection, DecisionSource, Purge
 from fmq.bind.marker import RETENTION_SECONDS
-from fmq.tx.names import check_seconds
 
 T = TypeVar("T")
 

@@ -2,11 +2,11 @@
 loop.
 
 This serves the connections of psycopg's AsyncConnection, aiosqlite and SQLAlchemy's asyncio. The
-steps are those of fmq/bind/transaction.py, which block. With aiosqlite they run in the thread of
-its connection: a step is one visit. Else they run on the loop and are suspended where they wait
-(suspending.py), or in a thread of their own. A step that has begun always runs to its end:
-the database may have committed already, and what was planned is written. So a cancelled task waits
-for the end of the step, and only then raises its CancelledError.
+steps are those of fmq/bind/bound_transaction.py, which block. With aiosqlite they run in the
+thread of its connection: a step is one visit. Else they run on the loop and are suspended where
+they wait (suspension.py), or in a thread of their own. A step that has begun always runs to its
+end: the database may have committed already, and what was planned is written. So a cancelled task
+waits for the end of the step, and only then raises its CancelledError.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
-from fmq.bind.errors import unusable_connection, wrong_with_statement
-from fmq.bind.suspending import CAN_SUSPEND, Suspending
-from fmq.bind.transaction import BoundTransaction
+from fmq.basics.results import Outcome
+from fmq.bind.bind_errors import unusable_connection, wrong_with_statement
+from fmq.bind.bound_transaction import BoundTransaction
+from fmq.bind.suspension import CAN_SUSPEND, Suspending
 from fmq.errors.notes import add_note
-from fmq.results import Outcome
-from fmq.tx.buffer import Phase
-from fmq.tx.running import enter, leave
+from fmq.tx.commands.blocks import enter, leave
+from fmq.tx.commands.buffer import Phase
 
 T = TypeVar("T")
 

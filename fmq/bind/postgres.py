@@ -13,8 +13,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from fmq.bind import dialects
-from fmq.bind.dialects import POSTGRES, POSTGRES_SCHEMA, Beginning, key_of, rolled_back_by_server
-from fmq.bind.errors import (
+from fmq.bind.bind_errors import (
     RULED_OUT,
     TOO_OLD,
     Fenced,
@@ -28,6 +27,7 @@ from fmq.bind.errors import (
     unknown_producer,
     unusable_connection,
 )
+from fmq.bind.dialects import POSTGRES, POSTGRES_SCHEMA, Beginning, key_of, rolled_back_by_server
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question

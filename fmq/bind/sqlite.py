@@ -9,8 +9,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from fmq.bind import dialects
-from fmq.bind.dialects import BLOCK_SAVEPOINT, SQLITE, is_gone, key_of, sqlite_path
-from fmq.bind.errors import (
+from fmq.bind.bind_errors import (
     RULED_OUT,
     TOO_OLD,
     Fenced,
@@ -23,6 +22,7 @@ from fmq.bind.errors import (
     unknown_producer,
     unusable_connection,
 )
+from fmq.bind.dialects import BLOCK_SAVEPOINT, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question

@@ -13,14 +13,14 @@ import contextlib
 from typing import NamedTuple
 
 from fmq.chores.due_files import DueFiles
-from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
+from fmq.machine.disk import Directory, is_full
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint, CheckpointWriter
 from fmq.recovery.recover import Recovered
-from fmq.store.index_blocks import encode_unsaved
-from fmq.store.segment import base_of, belongs, segment_name
-from fmq.tx.writer import Writer
+from fmq.store.index.index_blocks import encode_unsaved
+from fmq.store.journal.segment import base_of, belongs, segment_name
+from fmq.tx.commands.writer import Writer
 
 
 class _Noted(NamedTuple):

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fmq.disk import Directory
-from fmq.store.commit_queue import CommitQueue
-from fmq.store.due_runs import DueRun, RunFile, merged, position_in
-from fmq.tx.timers import Timers
+from fmq.machine.disk import Directory
+from fmq.store.index.due_runs import DueRun, RunFile, merged, position_in
+from fmq.store.journal.commit_queue import CommitQueue
+from fmq.tx.ledger.timers import Timers
 
 PART_ENTRIES = 1 << 13
 

@@ -13,23 +13,23 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from fmq.chores.id_carrying import IdCarrier
-from fmq.clock import as_datetime, as_text
-from fmq.consume.burying import Burying
-from fmq.disk import Directory, File
-from fmq.options import Options
-from fmq.store.catalog import SUFFIX, Catalog
-from fmq.store.index import LaneKey, LaneSummary
-from fmq.store.internal import is_internal
-from fmq.store.journal import Append, Journal
-from fmq.store.key_marks import SUFFIX as KEYS_SUFFIX
-from fmq.store.kinds import Carryover
-from fmq.store.scan import Scan
-from fmq.store.segment import HEADER_BYTES, Segment, segment_name
-from fmq.tx.acks import AckSet
-from fmq.tx.carryover import to_json
-from fmq.tx.ledger import Ledger
-from fmq.tx.writer import Writer
+from fmq.arguments.options import Options
+from fmq.basics.clock import as_datetime, as_text
+from fmq.chores.carried_ids import IdCarrier
+from fmq.consume.groups.burial import Burying
+from fmq.machine.disk import Directory, File
+from fmq.store.bytes.internal import is_internal
+from fmq.store.bytes.kinds import Carryover
+from fmq.store.index.catalog import SUFFIX, Catalog
+from fmq.store.index.index import LaneKey, LaneSummary
+from fmq.store.journal.journal import Append, Journal
+from fmq.store.journal.scan import Scan
+from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
+from fmq.store.reading.key_marks import SUFFIX as KEYS_SUFFIX
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.acks import AckSet
+from fmq.tx.ledger.carryover import to_json
+from fmq.tx.ledger.ledger import Ledger
 
 logger = logging.getLogger("fmq.groups")
 # segments dropped at once; each is an open file meanwhile, and a process may have few

@@ -12,16 +12,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from fmq.arguments.options import Options
+from fmq.basics.clock import Clock
+from fmq.chores.carried_ids import IdCarrier
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.due_files import DueFiles
-from fmq.chores.id_carrying import IdCarrier
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.chores.timer_thread import TimerThread
-from fmq.clock import Clock
-from fmq.consume.broadcast import Broadcasts
-from fmq.consume.burying import Burying
-from fmq.consume.changing import GroupChanges
-from fmq.disk import Directory, is_full
+from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.broadcast import Broadcasts
+from fmq.consume.groups.burial import Burying
 from fmq.errors import (
     Closed,
     Damaged,
@@ -32,14 +32,14 @@ from fmq.errors import (
     TooLarge,
     Unreadable,
 )
-from fmq.options import Options
-from fmq.store.catalog import Catalog
-from fmq.store.key_marks import KeyMarks
-from fmq.store.section import is_mine
-from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
-from fmq.tx.delays import Delays
-from fmq.tx.manager import TransactionManager
-from fmq.tx.writer import Writer
+from fmq.machine.disk import Directory, is_full
+from fmq.store.index.catalog import Catalog
+from fmq.store.journal.section import is_mine
+from fmq.store.journal.spares import ZEROED_BYTES_PER_SECOND_MAX
+from fmq.store.reading.key_marks import KeyMarks
+from fmq.tx.commands.delays import Delays
+from fmq.tx.commands.manager import TransactionManager
+from fmq.tx.commands.writer import Writer
 
 TRIM_SECONDS = 10.0  # seconds between two looks at topics that have their own retention
 

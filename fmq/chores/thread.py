@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from fmq.arguments.options import Options
+from fmq.basics.clock import Clock
 from fmq.chores.runner import Chores
-from fmq.clock import Clock
-from fmq.options import Options
 
 ANY, NEVER = -1.0, float("inf")
 

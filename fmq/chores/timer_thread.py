@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from fmq.clock import Clock
+from fmq.basics.clock import Clock
 from fmq.errors import Closed, EngineFailed, StorageFull
-from fmq.store.commit_queue import CommitQueue
-from fmq.tx.delays import Delays
+from fmq.store.journal.commit_queue import CommitQueue
+from fmq.tx.commands.delays import Delays
 
 LOOK_SECONDS = 5.0  # seconds; how late a message may be after the clock was set forward
 FULL_SECONDS = 1.0  # seconds until the next try, on a full disk

@@ -9,8 +9,8 @@ import sys
 from argparse import ArgumentTypeError
 from datetime import datetime
 
+from fmq.arguments.options import SECONDS_MAX
 from fmq.cli.text import printable
-from fmq.options import SECONDS_MAX
 
 
 def text(word: str) -> str:

@@ -15,12 +15,12 @@ from fmq.cli.place import served, sizes_of, visit, writer_of
 from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.tx import UNDECIDED, undecided_row
 from fmq.cli.walk import ATTEMPTS, Walk
-from fmq.disk import Directory
+from fmq.machine.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import Layout, known_segments, look, read_header
-from fmq.store.scan import end_of
-from fmq.store.segment import Segment, segment_name
+from fmq.store.journal.scan import end_of
+from fmq.store.journal.segment import Segment, segment_name
 
 SEGMENTS_SHOWN = 10
 T = TypeVar("T")

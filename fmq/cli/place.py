@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import fmq
-from fmq.disk import Directory
 from fmq.errors import NotAStore
+from fmq.machine.disk import Directory
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, LOCK_BYTES, QUARANTINE, lock_says, look
 

@@ -8,12 +8,12 @@ from itertools import repeat
 
 from fmq.cli.output import Row
 from fmq.cli.walk import Walk
-from fmq.disk import Directory
+from fmq.machine.disk import Directory
 from fmq.recovery.layout import look, read_header
-from fmq.store.decoding import columns_of
-from fmq.store.files import Files
-from fmq.store.kinds import Kind, Run
-from fmq.store.reader import Reader
+from fmq.store.bytes.decoding import columns_of
+from fmq.store.bytes.kinds import Kind, Run
+from fmq.store.journal.files import Files
+from fmq.store.reading.reader import Reader
 
 READ_BYTES = 1 << 16
 ROWS_AT_ONCE = 1000

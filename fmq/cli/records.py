@@ -15,19 +15,18 @@ from itertools import islice
 from typing import Any
 
 import fmq
+from fmq.basics.clock import as_datetime
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit
 from fmq.cli.text import exact, plain, printable
 from fmq.cli.walk import Append, Walk
-from fmq.clock import as_datetime
-from fmq.store.change_words import change_said
-from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
-from fmq.store.forms import ACK, FORMS
-from fmq.store.id_table import decode_ids
-from fmq.store.internal import shown
-from fmq.store.kinds import (
+from fmq.store.bytes.change_words import change_said
+from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.bytes.forms import ACK, FORMS
+from fmq.store.bytes.internal import shown
+from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
@@ -37,8 +36,9 @@ from fmq.store.kinds import (
     Record,
     Run,
 )
-from fmq.store.record import BOUND, EXTENDED, FIRST, LAST
-from fmq.store.timing import timing_in
+from fmq.store.bytes.record import BOUND, EXTENDED, FIRST, LAST
+from fmq.store.bytes.timing import timing_in
+from fmq.store.index.id_table import decode_ids
 
 FLAGS = {
     FIRST: "first",

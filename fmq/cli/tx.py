@@ -19,7 +19,7 @@ from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
 from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.walk import Walk
-from fmq.store.kinds import Prepare
+from fmq.store.bytes.kinds import Prepare
 
 MESSAGES_SHOWN = 20
 

@@ -11,14 +11,14 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from fmq.disk import Directory, File
 from fmq.errors import FmqError
+from fmq.machine.disk import Directory, File
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import known_segment, look, store_of
 from fmq.recovery.tail import SOUND, Verdict, judge, refusal
-from fmq.store.kinds import Record
-from fmq.store.scan import Finding, Scan, durable_beyond, end_of
-from fmq.store.segment import HEADER_BYTES, Segment
+from fmq.store.bytes.kinds import Record
+from fmq.store.journal.scan import Finding, Scan, durable_beyond, end_of
+from fmq.store.journal.segment import HEADER_BYTES, Segment
 
 Append = list[Record]
 ATTEMPTS = 5

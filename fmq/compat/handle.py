@@ -10,7 +10,7 @@ from typing import Any
 
 import fmq
 from fmq import Engine, RemoteEngine
-from fmq.path import PathLike
+from fmq.arguments.path import PathLike
 
 Handle = Engine | RemoteEngine
 ENGINES = Engine, RemoteEngine

@@ -17,12 +17,12 @@ from typing import Any
 
 import fmq
 from fmq import Consumer, Delivery, RemoteConsumer
-from fmq.clock import SystemClock
+from fmq.arguments.options import SECONDS_MAX
+from fmq.arguments.path import PathLike
+from fmq.basics.clock import SystemClock
 from fmq.compat.handle import ENGINES, Handle, send
 from fmq.compat.values import NONE_YET, Values
 from fmq.errors import BadOption, GroupExists, LeaseLost, TopicExists
-from fmq.options import SECONDS_MAX
-from fmq.path import PathLike
 
 try:
     from huey.api import Huey

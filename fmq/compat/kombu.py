@@ -19,7 +19,8 @@ from uuid import uuid4
 
 import fmq
 from fmq import Consumer, Delivery, RemoteConsumer
-from fmq.clock import SystemClock, as_datetime
+from fmq.arguments.options import SECONDS_MAX
+from fmq.basics.clock import SystemClock, as_datetime
 from fmq.compat.handle import Handle, engine_of, send
 from fmq.compat.kombu_loop import LoopWaits
 from fmq.errors import (
@@ -35,7 +36,6 @@ from fmq.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from fmq.options import SECONDS_MAX
 
 try:
     from kombu.transport import TRANSPORT_ALIASES, virtual

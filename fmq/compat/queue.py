@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
 from fmq import Consumer, Delivery, Message, RemoteConsumer
-from fmq.clock import SystemClock
+from fmq.arguments.options import SECONDS_MAX
+from fmq.arguments.path import PathLike
+from fmq.basics.clock import SystemClock
 from fmq.compat.handle import Handle, engine_of, send
 from fmq.errors import BadOption, Closed, FmqError, GroupExists, TopicExists
-from fmq.options import SECONDS_MAX
-from fmq.path import PathLike
 
 T = TypeVar("T")
 Empty, Full = queue.Empty, queue.Full

@@ -15,7 +15,7 @@ from random import SystemRandom
 from struct import Struct
 
 from fmq import Mark, Message
-from fmq.clock import SystemClock
+from fmq.basics.clock import SystemClock
 from fmq.compat.handle import Handle
 from fmq.errors import MarkMoved, OffsetGone
 

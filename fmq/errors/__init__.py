@@ -38,7 +38,7 @@ program may want to branch on is an attribute, too.
 from fmq.errors.base import (
     FmqError,
 )
-from fmq.errors.groups import (
+from fmq.errors.group_errors import (
     FilterDiffers,
     GroupExists,
     LeaseLost,
@@ -52,7 +52,7 @@ from fmq.errors.groups import (
     UnknownGroup,
     UnknownTopic,
 )
-from fmq.errors.storage import (
+from fmq.errors.storage_errors import (
     CheckpointLost,
     Damaged,
     EngineFailed,
@@ -70,7 +70,7 @@ from fmq.errors.storage import (
     Unreadable,
     UnsupportedSystem,
 )
-from fmq.errors.transactions import (
+from fmq.errors.transaction_errors import (
     AlreadyDecided,
     MarkMoved,
     MessageIdUndecided,
@@ -80,7 +80,7 @@ from fmq.errors.transactions import (
     UnknownTransaction,
     WrongState,
 )
-from fmq.errors.usage import (
+from fmq.errors.usage_errors import (
     BadAllocation,
     BadFilter,
     BadName,

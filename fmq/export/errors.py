@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmq.errors import StorageError, UsageError
-from fmq.table.errors import Overtaken
+from fmq.table.table_errors import Overtaken
 
 
 class NotAnExport(StorageError):

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from fmq.disk import is_full
+from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.errors import BadOption, FmqError, StorageFull
 from fmq.export.destination import Destination, opened
 from fmq.export.errors import ExportFailed
@@ -17,7 +17,7 @@ from fmq.export.layout import TIME_OF, FolderLayout, topic_folder
 from fmq.export.manifest import check_same
 from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
 from fmq.export.shape import Shape
-from fmq.path import PathLike, check_local, text_of
+from fmq.machine.disk import is_full
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.pins import pinned
 from fmq.table.schema import check_choice

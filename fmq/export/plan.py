@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fmq.export.errors import Behind
-from fmq.store.segment import Segment
+from fmq.store.journal.segment import Segment
 from fmq.table.read import read_split
 from fmq.table.schema import schema_of
 from fmq.table.selection import EVERYTHING

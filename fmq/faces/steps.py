@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fmq.clock import as_us
+from fmq.basics.clock import as_us
+from fmq.basics.message import Message, Origin
+from fmq.basics.results import DeadLetter
 from fmq.errors import OffsetGone
 from fmq.faces.blocking.door import LookingDoor
-from fmq.message import Message, Origin
-from fmq.results import DeadLetter
 
 
 def found_messages(door: LookingDoor, topic: str, key: str, limit: int) -> list[Message]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fmq.consume.changing import GroupChanges
+from fmq.consume.groups.administration import GroupChanges
 
 if TYPE_CHECKING:
-    from fmq.parts import Parts
+    from fmq.assembly.parts import Parts
 
 Call = Callable[..., Any]
 

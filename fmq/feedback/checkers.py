@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fmq.clock import Clock
+from fmq.arguments.names import check_producer
+from fmq.basics.clock import Clock
+from fmq.basics.results import Settled
 from fmq.errors import BadOption
 from fmq.feedback.answers import Checker, check_callable
-from fmq.feedback.asking import Questions
 from fmq.feedback.loop import CheckLoop
+from fmq.feedback.needs import Questions
 from fmq.feedback.service import Feedback
 from fmq.feedback.settle import settle
-from fmq.results import Settled
-from fmq.tx.names import check_producer
 
 JOIN_SECONDS = 5.0  # how long a close waits for a running checker
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from fmq.basics.message import Body, Message
+from fmq.basics.results import Outcome
 from fmq.errors import BadOption, FmqError, RollBack
 from fmq.errors.notes import add_note
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
-from fmq.feedback.asking import Questions
-from fmq.message import Body, Message
-from fmq.results import Outcome
-from fmq.tx.buffer import Phase
-from fmq.tx.transaction import Transaction
+from fmq.feedback.needs import Questions
+from fmq.tx.commands.buffer import Phase
+from fmq.tx.commands.transaction import Transaction
 
 Local = Callable[[Transaction], Answer | None]
 """The program's own part, which returns whether it succeeded; None: that is not known."""

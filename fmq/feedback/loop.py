@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from fmq.clock import Clock, SystemClock
+from fmq.arguments.names import check_count, check_names, check_seconds
+from fmq.basics.clock import Clock, SystemClock
+from fmq.basics.results import Outcome
 from fmq.errors import (
     AlreadyDecided,
     EngineFailed,
@@ -21,8 +23,6 @@ from fmq.errors import (
 )
 from fmq.feedback.answers import ANSWERS, Answer, check_callable, is_answer
 from fmq.feedback.question import Question
-from fmq.results import Outcome
-from fmq.tx.names import check_count, check_names, check_seconds
 
 TROUBLE_SECONDS = 1.0  # seconds to pause after a failed call
 LOG = logging.getLogger("fmq.feedback")

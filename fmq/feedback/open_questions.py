@@ -11,19 +11,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from fmq.clock import as_datetime
+from fmq.arguments.options import Options
+from fmq.basics.clock import as_datetime
+from fmq.basics.message import Message
+from fmq.basics.results import UndecidedTransaction
 from fmq.errors import LeaseLost, UnknownTransaction
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key, OpenQuestion, Schedule
 from fmq.feedback.waiters import DueWakeup, Waiters
-from fmq.message import Message
-from fmq.options import Options
-from fmq.results import UndecidedTransaction
-from fmq.tx.decisions import Decisions
-from fmq.tx.ledger import Entry, seal_text
-from fmq.tx.messages import Messages, Wakeup
-from fmq.tx.outcomes import undecided_view
-from fmq.tx.state import State
+from fmq.tx.commands.decisions import Decisions
+from fmq.tx.commands.outcomes import undecided_view
+from fmq.tx.ledger.ledger import Entry, seal_text
+from fmq.tx.ledger.state import State
+from fmq.tx.looks.messages import Messages, Wakeup
 
 
 class Baseline(NamedTuple):

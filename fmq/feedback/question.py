@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fmq.basics.message import Message
 from fmq.errors import Closed
-from fmq.message import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from fmq.options import Options
-from fmq.tx.ledger import Entry
-from fmq.tx.state import State
+from fmq.arguments.options import Options
+from fmq.tx.ledger.ledger import Entry
+from fmq.tx.ledger.state import State
 
 # the longest pause between two questions, in units of check_backoff_seconds
 BACKOFF_FACTOR_MAX = 10

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from fmq.arguments.names import check_count, check_names, check_seconds, check_tx_id
+from fmq.arguments.options import Options
+from fmq.basics.results import Outcome
 from fmq.errors import AlreadyDecided, BadOption, UnknownTransaction
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
-from fmq.feedback.asking import Decider, Questions
+from fmq.feedback.needs import Decider, Questions
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
-from fmq.options import Options
-from fmq.results import Outcome
-from fmq.tx.decisions import check_reason
-from fmq.tx.names import check_count, check_names, check_seconds, check_tx_id
+from fmq.tx.commands.decisions import check_reason
 
 
 class Feedback:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fmq.clock import Clock
+from fmq.basics.clock import Clock
+from fmq.basics.results import Settled
 from fmq.feedback.answers import Checker
-from fmq.feedback.asking import B, Questions
 from fmq.feedback.loop import CheckLoop
+from fmq.feedback.needs import B, Questions
 from fmq.feedback.schedule import Key
 from fmq.feedback.service import Feedback
-from fmq.results import Settled
-from fmq.tx.state import State
+from fmq.tx.ledger.state import State
 
 
 def settle(

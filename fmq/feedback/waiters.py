@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fmq.feedback.schedule import Key
-from fmq.tx.messages import Wakeup
+from fmq.tx.looks.messages import Wakeup
 
 
 class DueWakeup(Wakeup):

@@ -7,9 +7,9 @@ Both follow RocketMQ; docs/filters.md has the grammar, the results and the diffe
 never change, can be hashed, and are equal if they say the same. They know nothing about engines.
 """
 
-from fmq.filters.interface import Filter
+from fmq.filters.filter import Filter
 from fmq.filters.sql_filter import SqlFilter, sql
-from fmq.filters.storing import stored
+from fmq.filters.stored_filter import stored
 from fmq.filters.tag_filter import TagFilter, tags
 
 __all__ = ["Filter", "SqlFilter", "TagFilter", "sql", "stored", "tags"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fmq.filters.interface import checked
+from fmq.filters.filter import checked
 from fmq.filters.sql_match import Test, test_of
 from fmq.filters.sql_parse import parse
 from fmq.filters.sql_tree import names_in, text_of

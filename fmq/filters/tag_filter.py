@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fmq.errors import BadFilter
-from fmq.filters.interface import checked
+from fmq.filters.filter import checked
 
 ALL = "*"
 OR = "||"

@@ -7,14 +7,14 @@ import errno
 import os
 from collections.abc import Callable
 
-from fmq.disk import PAGE_BYTES, Page
 from fmq.errors import Locked, RemoteFileSystem
+from fmq.machine.disk import PAGE_BYTES, Page
 from fmq.posix.descriptors import FILE_MODE, UNFOLLOWED, close, directory_mode, set_mode
 from fmq.posix.engine_lock import EngineLock
 from fmq.posix.file import RealFile
 from fmq.posix.locks import lock_past_looks
 from fmq.posix.page import RealPage
-from fmq.posix.writing import Writer
+from fmq.posix.write_call import Writer
 
 NEW = ".new"  # the suffix of a page that is being written
 

@@ -7,10 +7,10 @@ import errno
 import os
 from collections.abc import Sequence
 
-from fmq.disk import Buffer
+from fmq.machine.disk import Buffer
 from fmq.posix.descriptors import close
 from fmq.posix.locks import lock, share
-from fmq.posix.writing import Writer
+from fmq.posix.write_call import Writer
 
 OPEN_FILES = "/proc/self/fd"
 IOV_MAX = 1024  # the number of buffers that one pwritev takes on Linux

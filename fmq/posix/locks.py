@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from fmq.clock import SystemClock, sleep
+from fmq.basics.clock import SystemClock, sleep
 from fmq.posix.descriptors import IS_POSIX
 
 if IS_POSIX:

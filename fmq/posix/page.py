@@ -8,7 +8,7 @@ import mmap
 import os
 from collections.abc import Callable
 
-from fmq.disk import PAGE_BYTES
+from fmq.machine.disk import PAGE_BYTES
 from fmq.posix.descriptors import close
 from fmq.posix.locks import share, unlock
 

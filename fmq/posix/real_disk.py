@@ -6,13 +6,13 @@ import contextlib
 import os
 import sys
 
+from fmq.arguments.path import check_local
 from fmq.errors import NotAStore, UnsupportedSystem
-from fmq.errors.storage import no_directory, no_parent
-from fmq.mounts import remote_kind
-from fmq.path import check_local
+from fmq.errors.storage_errors import no_directory, no_parent
+from fmq.machine.mounts import remote_kind
 from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode
 from fmq.posix.directory import RealDirectory
-from fmq.posix.writing import gil_holding_writer
+from fmq.posix.write_call import gil_holding_writer
 
 MOUNTS = "/proc/self/mountinfo"
 

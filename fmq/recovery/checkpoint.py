@@ -22,12 +22,19 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 
-from fmq.disk import Directory, File
 from fmq.errors import Damaged
+from fmq.machine.disk import Directory, File
 from fmq.recovery.timer_files import check_timers
-from fmq.store.checksums import read_checked
-from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES, segment_name
-from fmq.tx.carryover import check_carried, check_list, check_number, check_text, from_json, to_json
+from fmq.store.bytes.checksums import read_checked
+from fmq.store.journal.segment import CAPACITY_MAX, HEADER_BYTES, segment_name
+from fmq.tx.ledger.carryover import (
+    check_carried,
+    check_list,
+    check_number,
+    check_text,
+    from_json,
+    to_json,
+)
 
 MAGIC = b"fmqC"
 FORMAT = 1
@@ -59,7 +66,7 @@ class Checkpoint(NamedTuple):
     clean: bool = False
     generation: int = 0
     timers: dict[str, Any] | None = None
-    """What waits for its time, see tx/timers.py. A checkpoint of an older fmq has none."""
+    """What waits for its time, see tx/ledger/timers.py. A checkpoint of an older fmq has none."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

@@ -13,20 +13,20 @@ from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import NamedTuple
 
-from fmq.disk import Directory
 from fmq.errors import CheckpointLost, Damaged, EngineFailed, NotAStore
+from fmq.machine.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.recover import begin, begins_late, check_ends
 from fmq.recovery.replay import Replay, rebuild_index
-from fmq.store.catalog import SUFFIX, Catalog
-from fmq.store.files import Files
-from fmq.store.index import SegmentIndex
-from fmq.store.page import PageReader, Told
-from fmq.store.section import Section
-from fmq.store.segment import OTHER_RECORDS, Segment, segment_name
-from fmq.tx.ledger import Ledger
+from fmq.store.index.catalog import SUFFIX, Catalog
+from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.durable_page import PageReader, Told
+from fmq.store.journal.files import Files
+from fmq.store.journal.section import Section
+from fmq.store.journal.segment import OTHER_RECORDS, Segment, segment_name
+from fmq.tx.ledger.ledger import Ledger
 
 ATTEMPTS = 5
 

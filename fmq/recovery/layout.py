@@ -7,11 +7,11 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
-from fmq.disk import Directory
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore
+from fmq.machine.disk import Directory
 from fmq.recovery.checkpoint import SLOTS, Checkpoint
-from fmq.store.page import PAGE
-from fmq.store.segment import (
+from fmq.store.journal.durable_page import PAGE
+from fmq.store.journal.segment import (
     HEADER_BYTES,
     Header,
     Segment,
@@ -21,7 +21,7 @@ from fmq.store.segment import (
     is_segment,
     segment_name,
 )
-from fmq.store.spares import is_spare, is_unproven
+from fmq.store.journal.spares import is_spare, is_unproven
 
 LOCK = "LOCK"
 LOCK_BYTES = 200  # more bytes than are ever written to LOCK

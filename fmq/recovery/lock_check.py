@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fmq.disk import Directory, File
 from fmq.errors import Locked
+from fmq.machine.disk import Directory, File
 from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says
 
 

@@ -7,8 +7,8 @@ open nothing will, so the reader raises an error instead of showing less than th
 
 from __future__ import annotations
 
-from fmq.disk import Directory
 from fmq.errors import CheckpointLost
+from fmq.machine.disk import Directory
 from fmq.recovery.checkpoint import Slots
 from fmq.recovery.layout import LOCK
 

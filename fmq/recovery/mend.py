@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import contextlib
 
-from fmq.disk import Directory, File, free, is_full
 from fmq.errors import StorageFull
+from fmq.machine.disk import Directory, File, free, is_full
 from fmq.recovery.layout import QUARANTINE
-from fmq.store.scan import blocks, last_byte, zeros_from
-from fmq.store.segment import Segment, segment_name
+from fmq.store.journal.scan import blocks, last_byte, zeros_from
+from fmq.store.journal.segment import Segment, segment_name
 
 COPY = ".copy"
 

@@ -12,20 +12,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.disk import Directory, Disk, free, is_full
 from fmq.errors import Damaged, StorageFull, Unreadable
+from fmq.machine.disk import Directory, Disk, free, is_full
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.layout import FAILED, LOCK, Layout, known_segments, look, read_header
 from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import Replay
 from fmq.recovery.timer_files import number_files, remove_unnamed
-from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
-from fmq.store.journal import create_first_segment
-from fmq.store.key_marks import SUFFIX as KEYS_SUFFIX
-from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
-from fmq.store.spares import FIRST_SPARE, all_zeros, create_spare, is_spare, is_unproven
-from fmq.tx.ledger import Ledger
+from fmq.store.index.catalog import SUFFIX as INDEX_SUFFIX
+from fmq.store.journal.journal import create_first_segment
+from fmq.store.journal.segment import (
+    HEADER_BYTES,
+    STORE_BYTES,
+    Segment,
+    base_of,
+    belongs,
+    segment_name,
+)
+from fmq.store.journal.spares import FIRST_SPARE, all_zeros, create_spare, is_spare, is_unproven
+from fmq.store.reading.key_marks import SUFFIX as KEYS_SUFFIX
+from fmq.tx.ledger.ledger import Ledger
 
 LEFTOVER = (".new", ".copy", INDEX_SUFFIX, KEYS_SUFFIX, PART)
 

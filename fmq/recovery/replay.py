@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import zlib
 
-from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.machine.disk import Directory, File
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.recovery.timer_files import carry_timers
-from fmq.store.index import SegmentIndex
-from fmq.store.index_blocks import BadIndex, decode_blocks
-from fmq.store.index_check import check_beside
-from fmq.store.kinds import Carryover, Record
-from fmq.store.record import BadRecord
-from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
-from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
-from fmq.tx.apply import apply
-from fmq.tx.apply_parts import apply_to_index, apply_to_timers, collect
-from fmq.tx.carryover import floor_of
-from fmq.tx.ledger import Ledger
-from fmq.tx.state import IllegalStep
-from fmq.tx.timers import Timers
-from fmq.tx.transitions import show
+from fmq.store.bytes.kinds import Carryover, Record
+from fmq.store.bytes.record import BadRecord
+from fmq.store.index.index import SegmentIndex
+from fmq.store.index.index_blocks import BadIndex, decode_blocks
+from fmq.store.index.index_check import check_beside
+from fmq.store.journal.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
+from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
+from fmq.tx.ledger.apply import apply
+from fmq.tx.ledger.apply_parts import apply_to_index, apply_to_timers, collect
+from fmq.tx.ledger.carryover import floor_of
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.ledger.timers import Timers
+from fmq.tx.ledger.transitions import show
 
 
 class Replay:

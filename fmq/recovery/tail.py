@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 
 from fmq.errors import Damaged, FmqError, NewerFormat
-from fmq.store.scan import Finding, ScanEnd
+from fmq.store.journal.scan import Finding, ScanEnd
 
 
 class Verdict(Enum):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmq.disk import Directory
-from fmq.store.due_runs import ENTRY_BYTES, SUFFIX, BadRun, DueRun
-from fmq.store.segment import base_of, belongs
-from fmq.tx.carryover import check_list, check_number, check_text
-from fmq.tx.timers import Timers
+from fmq.machine.disk import Directory
+from fmq.store.index.due_runs import ENTRY_BYTES, SUFFIX, BadRun, DueRun
+from fmq.store.journal.segment import base_of, belongs
+from fmq.tx.ledger.carryover import check_list, check_number, check_text
+from fmq.tx.ledger.timers import Timers
 
 
 def check_timers(noted: Any) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from fmq.arguments.options import Options
 from fmq.errors import FmqError
-from fmq.options import Options
 from fmq.remote.wires import Wire
 from fmq.wire.frames import FAILED, HELLO_BYTES_MAX, VERSION, BadFrame, Frame, Op, Splitter, frame
 from fmq.wire.values import decode_values, encode_values

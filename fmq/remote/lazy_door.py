@@ -6,9 +6,9 @@ from collections.abc import Callable
 from threading import RLock
 from typing import Any
 
+from fmq.assembly.shutdown import forget, remember
 from fmq.errors import Closed
 from fmq.remote.link_door import LinkDoor
-from fmq.shutdown import forget, remember
 
 
 class LazyDoor:

@@ -8,35 +8,35 @@ from itertools import count
 from typing import Any
 
 from fmq.allocation import Strategy
-from fmq.allocation.saying import say
-from fmq.clock import Clock
-from fmq.consume.backoff import Retry
-from fmq.consume.broadcast import check_broadcast
-from fmq.consume.membership import OnChange, check_member, check_membership
+from fmq.allocation.transfer import say
+from fmq.arguments.names import check_flag
+from fmq.arguments.options import Options
+from fmq.assembly.shutdown import forget, remember
+from fmq.assembly.stats import Stats
+from fmq.basics.clock import Clock
+from fmq.basics.message import Body, Message, Receipt
+from fmq.consume.claims.backoff import Retry
+from fmq.consume.claims.membership import OnChange, check_member, check_membership
+from fmq.consume.groups.broadcast import check_broadcast
 from fmq.errors import Closed, FmqError, Forked
-from fmq.faces.producing import Producing, ProducingDoor
+from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES
 from fmq.feedback.service import Feedback
-from fmq.message import Body, Message, Receipt
-from fmq.options import Options
-from fmq.processes import new_member
 from fmq.remote.link import Link
 from fmq.remote.remote_consumer import Membership, RemoteConsumer
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.remote.remote_topics import RemoteTopics
 from fmq.remote.wires import Wire
-from fmq.shutdown import forget, remember
-from fmq.stats import Stats
-from fmq.store.batch import Batch
-from fmq.store.commit_queue import waits
-from fmq.tx.due import check_due
-from fmq.tx.ids import DRAWN_BYTES
-from fmq.tx.names import check_flag
-from fmq.tx.router import Router
-from fmq.tx.sender import Contents, Sender
+from fmq.store.journal.commit_queue import waits
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.due import check_due
+from fmq.tx.commands.ids import DRAWN_BYTES
+from fmq.tx.commands.router import Router
+from fmq.tx.commands.sender import Contents, Sender
 from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
+from fmq.wire.processes import new_member
 from fmq.wire.runs import encode_run
 from fmq.wire.sends import decode_sent, encode_recall, encode_send
 from fmq.wire.values import encode_values

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from threading import Lock, RLock
 from typing import NamedTuple, NoReturn
 
-from fmq.clock import Clock
+from fmq.basics.clock import Clock
 from fmq.errors import TooLarge
-from fmq.tx.requests import FORGOTTEN_AFTER_US
+from fmq.tx.ledger.done_requests import FORGOTTEN_AFTER_US
 from fmq.wire.frames import HEAD, HELLO_BYTES_MAX, ONCE, VALUES_BYTES_MAX, WRITES, Op, frame
 
 REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000

@@ -10,18 +10,11 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from fmq.allocation.saying import Said
-from fmq.consume.advancing import note_handled
-from fmq.consume.backoff import Retry
-from fmq.consume.delivery import (
-    DeliveredRange,
-    Deliveries,
-    Delivery,
-    DeliveryBatch,
-    ReplayedBatch,
-    ReplayedDelivery,
-)
-from fmq.consume.handling import (
+from fmq.allocation.transfer import Said
+from fmq.arguments.names import check_count, check_seconds
+from fmq.basics.message import Message
+from fmq.consume.calls.advance import note_handled
+from fmq.consume.calls.handlers import (
     Handler,
     batches,
     each_delivery,
@@ -31,16 +24,23 @@ from fmq.consume.handling import (
     next_delivery,
     run,
 )
-from fmq.consume.lookahead import Lookahead
-from fmq.consume.membership import COUNT, RAISE, OnChange, OwnedQueue
+from fmq.consume.calls.lookahead import Lookahead
+from fmq.consume.claims.backoff import Retry
+from fmq.consume.claims.delivery import (
+    DeliveredRange,
+    Deliveries,
+    Delivery,
+    DeliveryBatch,
+    ReplayedBatch,
+    ReplayedDelivery,
+)
+from fmq.consume.claims.membership import COUNT, RAISE, OnChange, OwnedQueue
 from fmq.errors import FmqError, LeaseLost
-from fmq.message import Message
 from fmq.remote.link import Link
 from fmq.remote.remote_manager import RemoteKeeper
-from fmq.remote.remote_settling import RemoteSettler
-from fmq.store.batch import Batch
-from fmq.store.commit_queue import waits
-from fmq.tx.names import check_count, check_seconds
+from fmq.remote.remote_settlement import RemoteSettler
+from fmq.store.journal.commit_queue import waits
+from fmq.store.reading.batch import Batch
 from fmq.wire.batches import ReplayedRead, decode_batch
 from fmq.wire.claims import (
     ADVANCED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fmq.faces.blocking.engine import WritingEngine
+from fmq.faces.blocking.engine_face import WritingEngine
 from fmq.remote.lazy_door import LazyDoor
 from fmq.remote.link_door import LinkDoor
 

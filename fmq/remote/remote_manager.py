@@ -10,25 +10,25 @@ from threading import RLock
 from typing import Any, TypeVar
 from weakref import finalize
 
-from fmq.clock import Clock
+from fmq.arguments.names import check_name, check_tx_id
+from fmq.basics.clock import Clock
+from fmq.basics.message import Receipt
+from fmq.basics.results import Outcome
 from fmq.errors import FmqError, Forked
-from fmq.message import Receipt
 from fmq.remote.link import Link
-from fmq.results import Outcome
-from fmq.store.commit_queue import waits
-from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
-from fmq.tx.appends import runs_of
-from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.ids import TxIds
-from fmq.tx.limits import Limits
-from fmq.tx.manager import in_ms
-from fmq.tx.names import check_name, check_tx_id
-from fmq.tx.router import Router
-from fmq.tx.sender import with_left_out
-from fmq.tx.transaction import Receipts, Transaction
+from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.store.journal.commit_queue import waits
+from fmq.tx.commands.appends import runs_of
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.ids import TxIds
+from fmq.tx.commands.limits import Limits
+from fmq.tx.commands.manager import in_ms
+from fmq.tx.commands.router import Router
+from fmq.tx.commands.sender import with_left_out
+from fmq.tx.commands.transaction import Receipts, Transaction
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_runs
-from fmq.wire.transactions import Collected, encode_collected
+from fmq.wire.transaction_frames import Collected, encode_collected
 from fmq.wire.values import decode_values, encode_values
 
 T = TypeVar("T", bound=Transaction)

@@ -6,13 +6,13 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fmq.clock import Clock, sleep
+from fmq.basics.clock import Clock, sleep
+from fmq.basics.message import Decision, Message, Origin
+from fmq.basics.results import Outcome
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
-from fmq.message import Decision, Message, Origin
 from fmq.remote.link import Link
-from fmq.results import Outcome
-from fmq.tx.state import State
+from fmq.tx.ledger.state import State
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 

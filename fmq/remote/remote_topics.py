@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fmq.clock import Clock
+from fmq.basics.clock import Clock
 
 TOPIC_SECONDS = 5.0  # how long a client may not know of queues that were added
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Lock
 
 from fmq.errors import NotAllowed
-from fmq.network import CONNECT_SECONDS
+from fmq.wire.network import CONNECT_SECONDS
 
 RECEIVE_BYTES = 1 << 18
 

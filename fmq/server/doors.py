@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.errors import BadOption, NotAllowed
-from fmq.network import is_local, listen_on, parse_address, read_token, server_context
-from fmq.processes import is_socket_of, listen_in
+from fmq.wire.network import is_local, listen_on, parse_address, read_token, server_context
+from fmq.wire.processes import is_socket_of, listen_in
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -18,9 +18,9 @@ import sys
 from contextlib import suppress
 from hashlib import blake2b
 
-from fmq.disk import PAGE_BYTES, Directory, Page
+from fmq.machine.disk import PAGE_BYTES, Directory, Page
 from fmq.recovery.layout import HANDED_OUT
-from fmq.tx.ledger import GroupKey
+from fmq.tx.ledger.ledger import GroupKey
 
 NAME = int.from_bytes(b"fmq hand", sys.byteorder)
 COUNT, BOOT, ENTRIES = 1, 2, 4  # words

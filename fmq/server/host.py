@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fmq.assembly.parts import Parts
 from fmq.feedback.open_questions import Baseline
-from fmq.parts import Parts
 from fmq.server.bad_connections import BadConnections
 from fmq.server.handed_out import HandedOut, former_in
-from fmq.server.turn import Turn
-from fmq.server.waking import Waits
+from fmq.server.server_turn import Turn
+from fmq.server.wake_ups import Waits
 
 if TYPE_CHECKING:
     from fmq.server.session import Session

@@ -12,13 +12,13 @@ from threading import Event, Thread
 from typing import Any
 
 from fmq.errors import NotAllowed, NotServed
-from fmq.network import keep_alive
-from fmq.processes import forget_socket, is_allowed, peer_uid, stop_listening
 from fmq.server.doors import Door, Reach, open_doors
 from fmq.server.frame_timer import HELLO_SECONDS
 from fmq.server.host import Host
 from fmq.server.load import ANSWER_BYTES_MAX
 from fmq.server.session import Session
+from fmq.wire.network import keep_alive
+from fmq.wire.processes import forget_socket, is_allowed, peer_uid, stop_listening
 
 TURN_BYTES_MAX = 256 << 10  # that one turn of the loop takes of each client
 UNREAD_BYTES_CUT = 64 << 20  # of answers; then the client is cut off

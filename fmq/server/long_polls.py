@@ -11,7 +11,7 @@ from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
 from fmq.feedback.waiters import DueWakeup
 from fmq.server.load import Load, check_held
-from fmq.server.waiting import Waiting
+from fmq.server.waiting_call import Waiting
 from fmq.wire.batches import encode_batch, fitting
 from fmq.wire.frames import Frame, Op
 from fmq.wire.values import encode_values

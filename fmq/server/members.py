@@ -6,18 +6,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from fmq.consume.advancing import Advance, Handled, is_worth_it, keep
-from fmq.consume.backoff import check_delay
-from fmq.consume.claim import Claim
-from fmq.consume.consumer import Consumer, leave, member_of
-from fmq.consume.delivery import DeliveredRange
+from fmq.arguments.names import check_seconds
+from fmq.consume.calls.advance import Advance, Handled, is_worth_it, keep
+from fmq.consume.calls.consumer import Consumer, leave, member_of
+from fmq.consume.claims.backoff import check_delay
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.delivery import DeliveredRange
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
-from fmq.store.batch import Batch
-from fmq.store.kinds import AckRange
-from fmq.tx.dead_letters import check_taken
-from fmq.tx.names import check_seconds
-from fmq.tx.writer import Writer
+from fmq.store.bytes.kinds import AckRange
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.dead_letters import check_taken
 from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
 from fmq.wire.claims import ADVANCED, CLAIM, NEWS, PIECE
 from fmq.wire.values import encode_values

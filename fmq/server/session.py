@@ -19,15 +19,15 @@ from fmq.errors import (
     StorageError,
 )
 from fmq.faces.table import LOOKS
-from fmq.server.calls import CALLS
-from fmq.server.consuming import Consuming
+from fmq.server.consumer_requests import Consuming
 from fmq.server.frame_timer import FrameTimer
 from fmq.server.host import Host
 from fmq.server.load import Load
 from fmq.server.long_polls import LongPolls
-from fmq.server.turn import WriteOrder
+from fmq.server.named_calls import CALLS
+from fmq.server.server_turn import WriteOrder
 from fmq.server.writes import DECISIONS, Writes
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import (
     FAILED,
     FIRST_BYTES_MAX,

@@ -6,25 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fmq.consume.sieve import filter_of
+from fmq.consume.groups.sieve import filter_of
 from fmq.errors import FmqError
 from fmq.faces.table import GROUP_CHANGES
-from fmq.server.consuming import Consuming
+from fmq.server.client_transaction import append_of, begin
+from fmq.server.consumer_requests import Consuming
 from fmq.server.load import check_held
-from fmq.server.received import append_of, begin
-from fmq.store.extension import Request, extension_of
-from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Kind, Run
-from fmq.store.timing import timing_in, with_timing
-from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.due import from_client
-from fmq.tx.requests import Done
-from fmq.tx.sender import receipts_of
+from fmq.store.bytes.extension import Request, extension_of
+from fmq.store.bytes.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Kind, Run
+from fmq.store.bytes.timing import timing_in, with_timing
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.due import from_client
+from fmq.tx.commands.sender import receipts_of
+from fmq.tx.ledger.done_requests import Done
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
 from fmq.wire.requests import CallAsked, ChangeAsked
 from fmq.wire.runs import decode_runs
 from fmq.wire.sends import RecallAsked, SendAsked, encode_sent, sent_as
-from fmq.wire.transactions import Collected
+from fmq.wire.transaction_frames import Collected
 from fmq.wire.values import encode_values
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from fmq.clock import as_us
+from fmq.basics.clock import as_us
 from fmq.errors import BadOption
 from fmq.table.extents import SPLIT_BYTES
 from fmq.table.schema import VIEWS, check_choice

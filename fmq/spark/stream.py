@@ -26,11 +26,11 @@ from fmq.spark.options import ReadOptions
 from fmq.spark.part import SparkPart
 from fmq.spark.types import arrow_schema
 from fmq.spark.worker import spare_collections
-from fmq.table.errors import Outrun, Overtaken
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.snapshot import Snapshot
 from fmq.table.stream import BatchRoom, ReadPoint, batch_end, go_on
+from fmq.table.table_errors import Outrun, Overtaken
 
 Offset = dict[str, dict[str, int]]
 Points = dict[str, ReadPoint]

@@ -9,8 +9,8 @@ except ImportError as error:
         "`pip install '.[arrow]'` in a checkout of fmq. Nothing else of fmq does."
     ) from error
 
-from fmq.table.errors import OtherStore, Outrun, Overtaken
 from fmq.table.pins import pinned
 from fmq.table.read import read
+from fmq.table.table_errors import OtherStore, Outrun, Overtaken
 
 __all__ = ["OtherStore", "Outrun", "Overtaken", "pinned", "read"]

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fmq.errors import Damaged
-from fmq.store.index import SegmentIndex
-from fmq.store.record import (
+from fmq.store.bytes.record import (
     COMMON,
     FIRST,
     HEAD_BYTES_MIN,
@@ -23,6 +22,7 @@ from fmq.store.record import (
     PREFIX_BYTES,
     aligned,
 )
+from fmq.store.index.index import SegmentIndex
 from fmq.table.entries import Column
 from fmq.table.split import OpenSplit
 

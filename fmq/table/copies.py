@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fmq.disk import Disk
 from fmq.errors import Damaged
-from fmq.store.scan import Finding, Scan
-from fmq.store.segment import HEADER_BYTES
-from fmq.table.errors import Diverged, Unsound
+from fmq.machine.disk import Disk
+from fmq.store.journal.scan import Finding, Scan
+from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.extents import Extent, LeftOut
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import opened_file, seed_of
+from fmq.table.table_errors import Diverged, Unsound
 
 BLOCK_BYTES = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
+from fmq.store.index.index import Lane, LaneKey, LaneSummary, SegmentIndex
 from fmq.table.selection import Selection
 
 Column = NDArray[Any]

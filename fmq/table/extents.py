@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fmq.errors import FmqError
-from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
-from fmq.store.segment import Segment
+from fmq.store.index.index import LaneKey, LaneSummary, SegmentIndex
+from fmq.store.journal.segment import Segment
 
 SPLIT_BYTES = 32 << 20
 

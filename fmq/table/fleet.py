@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from fmq.disk import Disk
 from fmq.errors import NotAStore
+from fmq.machine.disk import Disk
 from fmq.posix import absolute
 from fmq.table.copies import as_one
 from fmq.table.snapshot import Snapshot, see

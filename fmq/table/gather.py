@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fmq.store.columns import KEYS, TAGS, Columns
-from fmq.store.extras import NEVER, NO_PRIORITY, Extras, has_extras
-from fmq.store.index import LaneKey
-from fmq.store.kinds import Run
-from fmq.store.pieces import NONE, Part
-from fmq.store.timing import timing_in
+from fmq.store.bytes.columns import KEYS, TAGS, Columns
+from fmq.store.bytes.extras import NEVER, NO_PRIORITY, Extras, has_extras
+from fmq.store.bytes.kinds import Run
+from fmq.store.bytes.pieces import NONE, Part
+from fmq.store.bytes.timing import timing_in
+from fmq.store.index.index import LaneKey
 from fmq.table.entries import Column
 from fmq.table.schema import HEADERS as HEADERS_TYPE
 from fmq.table.schema import TIME

@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from fmq.errors import Damaged
-from fmq.store.batch import messages_of
-from fmq.store.dead_column import failures_in
-from fmq.store.decoding import columns_of
-from fmq.store.extension import EXPIRED_ACKS
-from fmq.store.internal import DEAD, INTERNAL, dead_topic, shown
-from fmq.store.kinds import (
+from fmq.store.bytes.dead_column import failures_in
+from fmq.store.bytes.decoding import columns_of
+from fmq.store.bytes.extension import EXPIRED_ACKS
+from fmq.store.bytes.internal import DEAD, INTERNAL, dead_topic, shown
+from fmq.store.bytes.kinds import (
     COMMIT,
     Acks,
     Carryover,
@@ -30,11 +29,12 @@ from fmq.store.kinds import (
     Run,
     Tried,
 )
-from fmq.store.pieces import BadColumns
-from fmq.store.record import BadRecord
+from fmq.store.bytes.pieces import BadColumns
+from fmq.store.bytes.record import BadRecord
+from fmq.store.reading.batch import messages_of
 from fmq.table.records import Row, in_batches
 from fmq.table.split import OpenSplit
-from fmq.tx.carryover import carried_by
+from fmq.tx.ledger.carryover import carried_by
 
 Append = Sequence[Record]
 EVENTS = {0: "purged", 1: "replayed", 2: "carried"}

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from fmq.disk import Directory, Disk
+from fmq.machine.disk import Directory, Disk
 from fmq.posix import RealDisk
-from fmq.store.segment import segment_name
+from fmq.store.journal.segment import segment_name
 from fmq.table.fleet import directories
 from fmq.table.snapshot import see
 

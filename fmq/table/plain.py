@@ -15,10 +15,10 @@ from zlib import crc32
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
-from fmq.store.extension import REQUEST, REQUEST_BYTES
-from fmq.store.kinds import MESSAGE
-from fmq.store.record import EXTENDED, MAGICS, MESSAGE_HEAD, PREFIX_BYTES
+from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.bytes.extension import REQUEST, REQUEST_BYTES
+from fmq.store.bytes.kinds import MESSAGE
+from fmq.store.bytes.record import EXTENDED, MAGICS, MESSAGE_HEAD, PREFIX_BYTES
 from fmq.table.entries import Column, RunEntries
 from fmq.table.gather import ROWS
 from fmq.table.windows import Piece

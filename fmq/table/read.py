@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from fmq.disk import Disk
 from fmq.errors import Damaged, NewerFormat, Unreadable
-from fmq.table.errors import located
+from fmq.machine.disk import Disk
 from fmq.table.exact import rows_wanted, with_compared
 from fmq.table.extents import LeftOut, left_out
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
 from fmq.table.logs import LOGS, read_log
-from fmq.table.messages import read_messages
+from fmq.table.message_rows import read_messages
 from fmq.table.records import Row, batch_of, read_records
 from fmq.table.schema import FLEET, schema_of
 from fmq.table.selection import EVERYTHING, Selection
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import OpenSplit, Split, opened
+from fmq.table.table_errors import located
 from fmq.table.transactions import read_transactions, undecided_rows
 from fmq.table.undecided import undecided_of
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from fmq.clock import as_datetime, as_text
+from fmq.basics.clock import as_datetime, as_text
 from fmq.errors import Damaged, FmqError
-from fmq.store.change_words import change_said
-from fmq.store.dead_column import Failure, failures_in
-from fmq.store.decoding import columns_of
-from fmq.store.extension import EXPIRED_ACKS
-from fmq.store.forms import ACK, FORMS, MARK, TRY
-from fmq.store.id_table import BadIds, decode_ids
-from fmq.store.internal import shown
-from fmq.store.kinds import (
+from fmq.store.bytes.change_words import change_said
+from fmq.store.bytes.dead_column import Failure, failures_in
+from fmq.store.bytes.decoding import columns_of
+from fmq.store.bytes.extension import EXPIRED_ACKS
+from fmq.store.bytes.forms import ACK, FORMS, MARK, TRY
+from fmq.store.bytes.internal import shown
+from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
     Carryover,
@@ -36,11 +35,12 @@ from fmq.store.kinds import (
     Run,
     Tried,
 )
-from fmq.store.record import BadRecord
-from fmq.store.timing import timing_in
+from fmq.store.bytes.record import BadRecord
+from fmq.store.bytes.timing import timing_in
+from fmq.store.index.id_table import BadIds, decode_ids
 from fmq.table.gather import ROWS
 from fmq.table.split import OpenSplit
-from fmq.tx.ledger import seal_text
+from fmq.tx.ledger.ledger import seal_text
 
 NO_OFFSET_YET = frozenset((Kind.PRE_MESSAGE, Kind.TIMER))
 Row = Mapping[str, Any]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fmq.store.index import LaneKey, LaneSummary
-from fmq.store.internal import is_internal
+from fmq.store.bytes.internal import is_internal
+from fmq.store.index.index import LaneKey, LaneSummary
 
 LAST = (1 << 63) - 1
 

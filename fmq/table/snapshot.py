@@ -14,25 +14,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fmq.disk import Directory, Disk, File
+from fmq.basics.results import UndecidedTransaction
 from fmq.errors import CheckpointLost, Damaged, NewerFormat, NotAStore
-from fmq.errors.storage import unreadable_within
+from fmq.errors.storage_errors import unreadable_within
+from fmq.machine.disk import Directory, Disk, File
 from fmq.posix import RealDisk
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look
-from fmq.results import UndecidedTransaction
-from fmq.store.decoding import decode
-from fmq.store.index import SegmentIndex
-from fmq.store.kinds import Run
-from fmq.store.record import FIRST, BadRecord, Misplaced, Newer
-from fmq.store.segment import HEADER_BYTES, segment_name
-from fmq.table.errors import located
+from fmq.store.bytes.decoding import decode
+from fmq.store.bytes.kinds import Run
+from fmq.store.bytes.record import FIRST, BadRecord, Misplaced, Newer
+from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.segment import HEADER_BYTES, segment_name
 from fmq.table.extents import SPLIT_BYTES, Extent, LeftOut
 from fmq.table.selection import Selection
 from fmq.table.split import Split, opened_file, read_index, seed_of
 from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
-from fmq.tx.ledger import Ledger
-from fmq.tx.outcomes import undecided_view
+from fmq.table.table_errors import located
+from fmq.tx.commands.outcomes import undecided_view
+from fmq.tx.ledger.ledger import Ledger
 
 HEAD_BYTES = 4 << 10  # bytes; enough of most heads to see whether an append begins there
 

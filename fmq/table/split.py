@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from fmq.disk import Disk, File
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
+from fmq.machine.disk import Disk, File
 from fmq.posix import RealDisk
 from fmq.recovery.layout import look, store_of
-from fmq.store.catalog import SUFFIX
-from fmq.store.index import SegmentIndex
-from fmq.store.index_blocks import BadIndex
-from fmq.store.index_file import index_in
-from fmq.store.kinds import Record
-from fmq.store.scan import Finding, Scan, end_of
-from fmq.store.segment import (
+from fmq.store.bytes.kinds import Record
+from fmq.store.index.catalog import SUFFIX
+from fmq.store.index.index import SegmentIndex
+from fmq.store.index.index_blocks import BadIndex
+from fmq.store.index.index_file import index_in
+from fmq.store.journal.scan import Finding, Scan, end_of
+from fmq.store.journal.segment import (
     HEADER_BYTES,
     OTHER_COPY,
     OTHER_RECORDS,
     decode_header,
     segment_name,
 )
-from fmq.table.errors import OtherStore, Overtaken
-from fmq.tx.apply_parts import apply_to_index
+from fmq.table.table_errors import OtherStore, Overtaken
+from fmq.tx.ledger.apply_parts import apply_to_index
 
 
 @dataclass(frozen=True, slots=True)

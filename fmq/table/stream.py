@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.disk import Disk
 from fmq.errors import Damaged
+from fmq.machine.disk import Disk
 from fmq.posix import RealDisk
 from fmq.recovery.layout import read_header
-from fmq.store.segment import HEADER_BYTES
+from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
-from fmq.table.errors import Outrun, located
 from fmq.table.extents import Extent
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import opened
+from fmq.table.table_errors import Outrun, located
 
 
 class ReadPoint(NamedTuple):

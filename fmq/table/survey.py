@@ -13,17 +13,17 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
-from fmq.disk import Directory
 from fmq.errors import Damaged, FmqError, NewerFormat
+from fmq.machine.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import SLOTS
 from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.tail import SOUND, judge, refusal
-from fmq.store.catalog import SUFFIX, Catalog
-from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
-from fmq.store.scan import Finding, Scan, durable_beyond, end_of
-from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.store.index.catalog import SUFFIX, Catalog
+from fmq.store.index.index import LaneKey, LaneSummary, SegmentIndex
+from fmq.store.journal.scan import Finding, Scan, durable_beyond, end_of
+from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
 from fmq.table.extents import Extent, LeftOut, left_out
 
 

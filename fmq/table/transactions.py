@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from fmq.store.kinds import TIMER, Decided, Kind, Run
-from fmq.store.timing import timing_in
+from fmq.store.bytes.kinds import TIMER, Decided, Kind, Run
+from fmq.store.bytes.timing import timing_in
 from fmq.table.records import NO_OFFSET_YET, Row, in_batches
 from fmq.table.snapshot import Undecided
 from fmq.table.split import OpenSplit
-from fmq.tx.ledger import seal_text
+from fmq.tx.ledger.ledger import seal_text
 
 STATES = {Kind.COMMIT: "committed", Kind.ROLLBACK: "rolled back"}
 

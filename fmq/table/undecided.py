@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fmq.disk import Disk
 from fmq.errors import Damaged, NewerFormat, Unreadable
-from fmq.store.segment import HEADER_BYTES
-from fmq.table.errors import located
+from fmq.machine.disk import Disk
+from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.extents import Extent
 from fmq.table.snapshot import Snapshot, Undecided, undecided_in
 from fmq.table.split import Split, opened
-from fmq.tx.apply_parts import collect
-from fmq.tx.ledger import Ledger
+from fmq.table.table_errors import located
+from fmq.tx.ledger.apply_parts import collect
+from fmq.tx.ledger.ledger import Ledger
 
 
 def undecided_of(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fmq.disk import File
-from fmq.store.record import HEAD_BYTES_MIN
+from fmq.machine.disk import File
+from fmq.store.bytes.record import HEAD_BYTES_MIN
 from fmq.table.entries import Column, RunEntries
 
 WINDOW_BYTES = 8 << 20

@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fmq.aio.calls import Call
-from fmq.aio.engine import AsyncEngine
+from fmq.aio.call import Call
+from fmq.aio.loop_engine import AsyncEngine
 from fmq.aio.threads import Threads
-from fmq.engine import Engine
+from fmq.engines.engine import Engine
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
@@ -236,7 +236,7 @@ class Awaited:
             return partial(self._call, found)
         if found is self._what:
             return self
-        is_aio = type(found).__module__.startswith(("fmq.aio.", "fmq.faces.awaited."))
+        is_aio = type(found).__module__.startswith(("fmq.aio.", "fmq.aio.face."))
         return Awaited(self._finish, found) if is_aio else found
 
     def _each(self, found: Any) -> Iterator[Any]:

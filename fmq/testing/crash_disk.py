@@ -23,7 +23,7 @@ from hashlib import blake2b
 from random import Random
 
 from fmq.errors import NotAStore
-from fmq.errors.storage import no_parent
+from fmq.errors.storage_errors import no_parent
 from fmq.testing.changes import Change
 from fmq.testing.crash_files import CrashDirectory
 from fmq.testing.image import Image

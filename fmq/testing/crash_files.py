@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from fmq.disk import PAGE_BYTES, Buffer, Page
 from fmq.errors import Locked
+from fmq.machine.disk import PAGE_BYTES, Buffer, Page
 from fmq.testing.changes import Room, Write, Zeros
 from fmq.testing.image import Image
 from fmq.testing.nodes import Folder, Inode, NameChange

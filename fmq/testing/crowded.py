@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from fmq.engine import Engine
-from fmq.processes import absolute
+from fmq.engines.engine import Engine
 from fmq.server.doors import Reach
 from fmq.server.host import Host
-from fmq.server.serving import Serving
+from fmq.server.server_handle import Serving
+from fmq.wire.processes import absolute
 
 INCARNATION = b"crowded!"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import inf
 from threading import Condition, Lock, get_ident
 
-from fmq.clock import Waitable
+from fmq.basics.clock import Waitable
 
 START_US = 1_767_225_600_000_000  # the beginning of 2026
 TICK_SECONDS = 0.000_001

@@ -15,8 +15,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from fmq.disk import Buffer, Directory, Disk, File, Page, is_full
 from fmq.errors import Locked
+from fmq.machine.disk import Buffer, Directory, Disk, File, Page, is_full
 from fmq.testing.crash_files import CrashFile
 from fmq.testing.faults import Fault, Faults, Interruption, Operation
 

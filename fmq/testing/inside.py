@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from fmq.engine import Engine
+from fmq.assembly.shutdown import forget
+from fmq.engines.engine import Engine
+from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.errors import Closed
-from fmq.read_only_engine import ReadOnlyEngine
-from fmq.shutdown import forget
-from fmq.store.section import is_mine
+from fmq.store.journal.section import is_mine
 
 if TYPE_CHECKING:
+    from fmq.assembly.parts import Parts
     from fmq.feedback.schedule import Schedule
-    from fmq.parts import Parts
     from fmq.recovery.follow import Follower
 
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from fmq.store.decoding import decode
-from fmq.store.journal_write import JournalWrite
-from fmq.store.kinds import Acks, Decided, Prepare, Record, Run, Tried
-from fmq.store.record import LAST, aligned
+from fmq.store.bytes.decoding import decode
+from fmq.store.bytes.kinds import Acks, Decided, Prepare, Record, Run, Tried
+from fmq.store.bytes.record import LAST, aligned
+from fmq.store.journal.journal_write import JournalWrite
 from fmq.testing.inside import inside
-from fmq.tx.apply import apply
-from fmq.tx.ledger import Ledger
-from fmq.tx.transitions import prepare_applied, show
+from fmq.tx.ledger.apply import apply
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.transitions import prepare_applied, show
 
 if TYPE_CHECKING:
-    from fmq.engine import Engine
+    from fmq.engines.engine import Engine
 
 
 class Shadow:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import fmq
-from fmq.disk import Directory
+from fmq.machine.disk import Directory
 from fmq.testing.crash_disk import CrashDisk
 from fmq.testing.fake_clock import FakeClock
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from fmq.message import Message, Origin
-from fmq.store.batch import Batch, messages_of
-from fmq.store.columns import Columns
-from fmq.store.content import Content, encode_bodies, encode_messages
-from fmq.store.kinds import MESSAGE, Run
-from fmq.store.pieces import BadColumns
+from fmq.basics.message import Message, Origin
+from fmq.store.bytes.columns import Columns
+from fmq.store.bytes.content import Content, encode_bodies, encode_messages
+from fmq.store.bytes.kinds import MESSAGE, Run
+from fmq.store.bytes.pieces import BadColumns
+from fmq.store.reading.batch import Batch, messages_of
 from fmq.wire.frames import BadFrame
 from fmq.wire.runs import decode_runs, encode_runs
 from fmq.wire.values import decode_front, encode_front

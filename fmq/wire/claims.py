@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from fmq.store.record import utf8
-from fmq.tx.dead_letters import check_taken
+from fmq.store.bytes.record import utf8
+from fmq.tx.ledger.dead_letters import check_taken
 
 CLAIM = Struct("<I")
 PIECE = Struct("<III")  # heads each piece of a poll's answer: claim, attempt, size of the batch

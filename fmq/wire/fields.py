@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from fmq.arguments.names import check_count, check_seconds, check_text
 from fmq.errors import BadName
-from fmq.tx.names import check_count, check_seconds, check_text
 from fmq.wire.frames import BadFrame
 from fmq.wire.values import decode_asked, is_number
 

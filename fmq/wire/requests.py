@@ -33,7 +33,7 @@ from fmq.wire.fields import (
 )
 from fmq.wire.frames import BadFrame, Op
 from fmq.wire.sends import decode_recall, decode_send
-from fmq.wire.transactions import decode_collected
+from fmq.wire.transaction_frames import decode_collected
 from fmq.wire.values import decode_asked
 
 
@@ -179,7 +179,7 @@ STRATEGIES: dict[str, Row] = {
         inner=_strategy_of(INNER_STRATEGIES), queue_room=QUEUE_ROOMS, member_room=MEMBER_ROOMS
     ),
 }
-"""The arguments that a strategy of this name has in a JOIN, see fmq.allocation.saying."""
+"""The arguments that a strategy of this name has in a JOIN, see fmq.allocation.transfer."""
 
 JOIN = Row(
     8,

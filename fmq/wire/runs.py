@@ -20,14 +20,14 @@ from struct import Struct
 from struct import error as StructError
 from zlib import crc32
 
+from fmq.arguments.names import check_name
 from fmq.errors import BadName, TooLarge
-from fmq.store.columns import CARRIED, COMPRESSED, LENGTHS, Columns
-from fmq.store.content import RECORD_MESSAGES_MAX, Content
-from fmq.store.extras import check_message_columns
-from fmq.store.kinds import Kind, Run
-from fmq.store.pieces import BadColumns
-from fmq.store.record import EXTENDED, U32, utf8
-from fmq.tx.names import check_name
+from fmq.store.bytes.columns import CARRIED, COMPRESSED, LENGTHS, Columns
+from fmq.store.bytes.content import RECORD_MESSAGES_MAX, Content
+from fmq.store.bytes.extras import check_message_columns
+from fmq.store.bytes.kinds import Kind, Run
+from fmq.store.bytes.pieces import BadColumns
+from fmq.store.bytes.record import EXTENDED, U32, utf8
 from fmq.wire.frames import BadFrame
 
 RUN = Struct("<BBHIIIII")

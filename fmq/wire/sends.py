@@ -7,10 +7,10 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from fmq.message import DelayedReceipt, Receipt
-from fmq.store.record import utf8
-from fmq.store.timing import Timing
-from fmq.tx.names import check_producer
+from fmq.arguments.names import check_producer
+from fmq.basics.message import DelayedReceipt, Receipt
+from fmq.store.bytes.record import utf8
+from fmq.store.bytes.timing import Timing
 from fmq.wire.claims import SYNCS
 
 # the client's sequence, its waiting requests, sync, size of the producer's name

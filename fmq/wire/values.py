@@ -16,14 +16,21 @@ from struct import error as StructError
 from typing import Any
 
 from fmq import errors
-from fmq.clock import as_datetime, as_us
+from fmq.arguments.options import Options
+from fmq.assembly.stats import Kept, Stats
+from fmq.basics.clock import as_datetime, as_us
+from fmq.basics.message import DelayedReceipt, Mark, Receipt
+from fmq.basics.results import (
+    DeadLetter,
+    GroupInfo,
+    MemberInfo,
+    Outcome,
+    QueueInfo,
+    UndecidedTransaction,
+)
 from fmq.errors import FmqError
 from fmq.feedback.question import Question
-from fmq.message import DelayedReceipt, Mark, Receipt
-from fmq.options import Options
 from fmq.recovery.recover import RecoveryReport
-from fmq.results import DeadLetter, GroupInfo, MemberInfo, Outcome, QueueInfo, UndecidedTransaction
-from fmq.stats import Kept, Stats
 from fmq.wire.frames import VALUES_BYTES_MAX, BadFrame
 
 KINDS: dict[str, Any] = {

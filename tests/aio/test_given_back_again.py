@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fmq
-from fmq.aio.engine import AsyncEngine
+from fmq.aio.loop_engine import AsyncEngine
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session

@@ -10,7 +10,7 @@ import pytest
 
 import fmq
 import fmq.aio
-from fmq.consume.backoff import Retry
+from fmq.consume.claims.backoff import Retry
 
 
 def test_a_block_acks_or_gives_back(on_loop: Any) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import fmq
 import fmq.bind
-from fmq.bind.transaction import BoundTransaction
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.errors import BadOption
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
 from tests.bind.shop import PRODUCER, messages, question

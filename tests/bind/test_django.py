@@ -21,8 +21,8 @@ from django.db.transaction import TransactionManagementError
 
 import fmq
 import fmq.bind
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.bind.django import atomic
-from fmq.bind.transaction import BoundTransaction
 from fmq.errors import BadOption
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
 from tests.bind.django_shop import Order, leave, point_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from fmq.bind.forks import GUARD, ForkGuard
+from fmq.bind.fork_guard import GUARD, ForkGuard
 
 
 def test_a_fork_waits_for_a_connection_that_is_used() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import fmq
 from fmq import filters
-from fmq.store.change_words import SAYS
-from fmq.store.kinds import ChangeKind
+from fmq.store.bytes.change_words import SAYS
+from fmq.store.bytes.kinds import ChangeKind
 from fmq.table.read import read
 from fmq.testing import FakeClock
 from tests.cli.command import fmq_json, fmq_table

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.store.record import aligned
+from fmq.store.bytes.record import aligned
 from fmq.testing import FakeClock
 from tests.bind.shop import connect, place
 from tests.cli.command import contents, fmq_json, fmq_table

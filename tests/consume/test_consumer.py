@@ -9,13 +9,13 @@ import pytest
 
 import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
-from fmq.consume.member import GroupMember
-from fmq.consume.membership import Member
+from fmq.consume.calls.member import GroupMember
+from fmq.consume.claims.membership import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
-from fmq.tx.ledger import Queue
-from fmq.tx.messages import Messages
+from fmq.tx.ledger.ledger import Queue
+from fmq.tx.looks.messages import Messages
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import fmq
 from fmq import Consumer, Message
-from fmq.consume.consumer import member_of
-from fmq.disk import Directory, File
+from fmq.consume.calls.consumer import member_of
 from fmq.errors import Damaged, Unreadable
+from fmq.machine.disk import Directory, File
 from tests.small import CrashDisk, content, flip, opened, segments
 
 SINGLES = [[Message(b"%03d" % i)] for i in range(100)]

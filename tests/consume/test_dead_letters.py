@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fmq import Engine, Message, Retry, filters
-from fmq.clock import as_datetime
+from fmq.basics.clock import as_datetime
 from fmq.errors import (
     BadName,
     BadOption,
@@ -19,7 +19,7 @@ from fmq.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from fmq.store.internal import dead_topic, replay_topic
+from fmq.store.bytes.internal import dead_topic, replay_topic
 from tests.small import CrashDisk, FakeClock, check, opened
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import fmq
 from fmq import Engine, Message, filters
-from fmq.clock import as_datetime
+from fmq.basics.clock import as_datetime
 from fmq.testing.inside import inside
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 

@@ -7,11 +7,11 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fmq.consume.backoff import DEFAULT
-from fmq.consume.claim import Claim
-from fmq.consume.holds import QueueHolds
-from fmq.tx.acks import AckSet
-from fmq.tx.ledger import Topic
+from fmq.consume.claims.backoff import DEFAULT
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.holds import QueueHolds
+from fmq.tx.ledger.acks import AckSet
+from fmq.tx.ledger.ledger import Topic
 from tests.budget import within_budget
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq.errors import OffsetGone
-from fmq.store.latest_run import LATEST_RUN_BYTES_MAX
+from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
 from tests.small import listening

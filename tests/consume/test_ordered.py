@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq import Engine, filters
-from fmq.consume import consumer as consumers
-from fmq.consume import sieve
-from fmq.consume.member import GroupMember
-from fmq.consume.sieve import Sieve
+from fmq.consume.calls import consumer as consumers
+from fmq.consume.calls.member import GroupMember
+from fmq.consume.groups import sieve
+from fmq.consume.groups.sieve import Sieve
 from fmq.errors import LeaseLost, StrategyDiffers
 from tests.interrupts import in_thread
 from tests.small import CrashDisk, FakeClock, check, opened

@@ -12,7 +12,7 @@ import fmq
 from fmq import Engine, Message, filters
 from fmq.errors import Damaged
 from fmq.testing.inside import inside
-from fmq.tx.spans import SPAN
+from fmq.tx.ledger.spans import SPAN
 from tests.small import CrashDisk, FakeClock, check, flip, opened, segments
 
 LARGE: dict[str, Any] = {"segment_bytes": 1 << 20}

@@ -11,7 +11,7 @@ import pytest
 
 import fmq
 from fmq import Delivery, Engine, Retry
-from fmq.consume.consumer import member_of
+from fmq.consume.calls.consumer import member_of
 from fmq.testing import FakeClock
 from tests.interrupts import in_thread
 

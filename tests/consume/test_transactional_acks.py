@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import fmq
-import fmq.tx.writer
+import fmq.tx.commands.writer
 from fmq import Consumer, Engine
 from fmq.errors import BadOption, LeaseLost, TooLarge, WrongState
 from fmq.testing import PowerLoss

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-import fmq.tx.messages
+import fmq.tx.looks.messages
 from fmq import Consumer, Delivery, Engine
-from fmq.clock import Waitable
+from fmq.basics.clock import Waitable
 from fmq.errors import Closed
 from fmq.testing.inside import inside
 from tests.interrupts import Interrupt
@@ -133,7 +133,7 @@ def test_a_new_topic_wakes_the_polls_that_still_wait_for_it(
 def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
     """The engine fails and wakes every poll on its lists. No poll is missing from them."""
 
-    for lines in at_each_line(lambda at: Lines(fmq.tx.messages, at)):
+    for lines in at_each_line(lambda at: Lines(fmq.tx.looks.messages, at)):
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             messages = inside(engine).messages

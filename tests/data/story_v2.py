@@ -11,15 +11,15 @@ from hashlib import sha256
 
 import fmq
 from fmq import filters
-from fmq.clock import as_datetime
-from fmq.store.content import encode_messages
-from fmq.store.extension import Request, extension_of
-from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, TIMER, AckRange, Acks, Run
-from fmq.store.timing import Timing, with_timing
+from fmq.basics.clock import as_datetime
+from fmq.store.bytes.content import encode_messages
+from fmq.store.bytes.extension import Request, extension_of
+from fmq.store.bytes.kinds import MESSAGE, TIMER, AckRange, Acks, Run
+from fmq.store.bytes.timing import Timing, with_timing
+from fmq.store.journal.journal import Append
 from fmq.testing import FakeClock
 from fmq.testing.inside import inside
-from fmq.tx.timers import Bounds
+from fmq.tx.ledger.timers import Bounds
 
 CLIENT = bytes(range(16))
 HOUR = 3600.0

@@ -11,7 +11,7 @@ import pytest
 import fmq
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
-from fmq.tx.timers import Bounds
+from fmq.tx.ledger.timers import Bounds
 from tests.small import bodies, check, content, fill, flip, opened, remove, segments, truncate
 
 FEW = Bounds(near=16, noted=4, runs=2, gone=4)

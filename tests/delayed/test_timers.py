@@ -8,13 +8,13 @@ import pytest
 
 from fmq.chores.due_files import DueFiles
 from fmq.recovery.timer_files import carry_timers, check_timers, number_files
-from fmq.store.commit_queue import CommitQueue
-from fmq.store.content import encode_one
-from fmq.store.kinds import TIMER, Run
-from fmq.store.timing import Timing, with_timing
+from fmq.store.bytes.content import encode_one
+from fmq.store.bytes.kinds import TIMER, Run
+from fmq.store.bytes.timing import Timing, with_timing
+from fmq.store.journal.commit_queue import CommitQueue
 from fmq.testing import CrashDisk
-from fmq.tx.state import IllegalStep
-from fmq.tx.timers import Bounds, Timers
+from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.ledger.timers import Bounds, Timers
 from tests.budget import within_budget
 
 STORE = bytes(range(16))

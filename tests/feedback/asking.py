@@ -8,7 +8,7 @@ from typing import Any
 
 import fmq
 from fmq import Engine, Question
-from fmq.clock import Waitable
+from fmq.basics.clock import Waitable
 from fmq.testing import CrashDisk, FakeClock
 from tests.interrupts import PATIENCE_SECONDS
 

@@ -6,9 +6,6 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
-import fmq.feedback.local_transaction  # which an engine imports when it is first asked to
-import fmq.feedback.question
-import fmq.results  # noqa: F401
 from fmq import Answer, Engine, Transaction
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fmq import Options
 from fmq.feedback.schedule import BUSY_SECONDS, STALE_MAX, Key, OpenQuestion, Schedule
-from fmq.store.kinds import Kind, Prepare, Run
-from fmq.tx.ledger import Entry
+from fmq.store.bytes.kinds import Kind, Prepare, Run
+from fmq.tx.ledger.ledger import Entry
 
 OPTIONS = Options(
     check_lease_seconds=7.0,

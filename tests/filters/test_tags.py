@@ -7,7 +7,7 @@ import pytest
 
 from fmq import filters
 from fmq.errors import BadFilter
-from fmq.filters.interface import TEXT_CHARACTERS_MAX
+from fmq.filters.filter import TEXT_CHARACTERS_MAX
 
 WANTED = {
     # FilterAPITest (apache/rocketmq, remoting/src/test/.../protocol/filter/FilterAPITest.java)

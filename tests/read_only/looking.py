@@ -7,7 +7,7 @@ from typing import Any
 
 import fmq
 from fmq import ReadOnlyEngine
-from fmq.store.page import PAGE
+from fmq.store.journal.durable_page import PAGE
 from fmq.testing import FaultDisk
 from tests.small import FakeClock
 

@@ -18,7 +18,7 @@ from fmq.errors import (
     UnknownTransaction,
     Unreadable,
 )
-from fmq.store.page import PAGE
+from fmq.store.journal.durable_page import PAGE
 from fmq.table.snapshot import see
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation

@@ -11,7 +11,7 @@ from fmq.errors import (
     Damaged,
     UnknownTransaction,
 )
-from fmq.store.page import PAGE
+from fmq.store.journal.durable_page import PAGE
 from fmq.testing import CrashDisk
 from tests.read_only.looking import looking, without_pages
 from tests.small import bodies, content, flip, opened, overwrite, remove, segments

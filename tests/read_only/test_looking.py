@@ -10,8 +10,8 @@ import pytest
 
 import fmq
 import fmq.aio
+from fmq.engines.read_only_engine import WRITING
 from fmq.errors import ReadOnly, UnknownGroup, UnknownTopic
-from fmq.read_only_engine import WRITING
 from fmq.testing import CrashDisk, FakeClock
 from tests.read_only.looking import looking
 from tests.small import opened

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fmq import Engine
-from fmq.store.content import encode_one
-from fmq.store.encoding import size_of
-from fmq.store.kinds import Kind, Record, Run
-from fmq.store.record import FIRST, LAST
-from fmq.store.scan import Scan
-from fmq.store.segment import HEADER_BYTES, base_of, decode_header
+from fmq.store.bytes.content import encode_one
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.kinds import Kind, Record, Run
+from fmq.store.bytes.record import FIRST, LAST
+from fmq.store.journal.scan import Scan
+from fmq.store.journal.segment import HEADER_BYTES, base_of, decode_header
 from tests.small import CrashDisk, content, opened, overwrite, segments
 from tests.store.samples import encoded
 

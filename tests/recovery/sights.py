@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fmq import Engine
-from fmq.consume.consumer import member_of
-from fmq.disk import Disk
+from fmq.consume.calls.consumer import member_of
 from fmq.errors import UnknownTransaction
+from fmq.machine.disk import Disk
 from tests.small import CrashDisk, fill, opened
 
 IDS = ("at once", "early", "late", "open", "dropped", "never")

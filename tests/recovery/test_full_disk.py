@@ -9,8 +9,8 @@ import pytest
 
 import fmq
 from fmq import Engine, Options
-from fmq.disk import Directory, File
 from fmq.errors import EngineFailed, StorageFull
+from fmq.machine.disk import Directory, File
 from fmq.testing import FakeClock, FaultDisk
 from fmq.testing.faults import Operation
 from fmq.testing.inside import inside

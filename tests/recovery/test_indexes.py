@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fmq.errors import Unreadable
-from fmq.store.index_blocks import decode_blocks
-from fmq.store.segment import decode_header
+from fmq.store.index.index_blocks import decode_blocks
+from fmq.store.journal.segment import decode_header
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
 from tests.recovery.sights import OPTIONS, finished, interrupted, sight

@@ -16,10 +16,10 @@ from fmq import Engine, Options
 from fmq.cli.walk import Walk
 from fmq.errors import Damaged, NewerFormat
 from fmq.recovery.tail import TAIL, Verdict, judge
-from fmq.store.kinds import Kind, Prepare
-from fmq.store.scan import Finding, ScanEnd
+from fmq.store.bytes.kinds import Kind, Prepare
+from fmq.store.journal.scan import Finding, ScanEnd
 from fmq.testing import CrashDisk
-from fmq.tx.seal import seal_of
+from fmq.tx.ledger.seal import seal_of
 from tests.recovery.planting import Tail, checkpoint, left_by, send, tail_of
 from tests.small import bodies, check, content, fill, opened, truncate
 

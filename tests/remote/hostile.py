@@ -9,7 +9,7 @@ from fmq import Engine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.transport import MemoryServer
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import FAILED, VERSION, Frame, Op, Splitter, frame
 from fmq.wire.values import decode_error, encode_values
 from tests.small import bodies, opened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmq import Engine
-from fmq.parts import Parts
+from fmq.assembly.parts import Parts
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.testing import FakeClock

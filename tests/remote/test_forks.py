@@ -14,7 +14,7 @@ import pytest
 
 import fmq
 from fmq.errors import Forked
-from fmq.processes import starting
+from fmq.wire.processes import starting
 
 JOIN_SECONDS = 30
 

@@ -11,7 +11,7 @@ import pytest
 from fmq.server.load import HELD_MAX
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.transport import FakeLoop, MemoryServer
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.claims import PIECE
 from fmq.wire.frames import FAILED, VERSION, Frame, Op, frame
 from fmq.wire.values import encode_values

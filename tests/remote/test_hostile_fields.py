@@ -15,11 +15,11 @@ import pytest
 
 from fmq.errors import BadAllocation, EngineFailed
 from fmq.faces.table import GROUP_CHANGES
-from fmq.server.calls import CALLS
+from fmq.server.named_calls import CALLS
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.testing.transport import MemoryServer
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.claims import ACK, TAKE, AckAsked, encode_ack
 from fmq.wire.frames import AGAIN, FAILED, VERSION, Op, frame
 from fmq.wire.sends import RECALL, SEND

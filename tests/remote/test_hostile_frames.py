@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fmq.errors import FmqError, ProtocolError, TooMany
 from fmq.server.load import HELD_MAX
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import HEAD, VALUES_BYTES_MAX, VERSION, Frame, Op, Splitter, frame
 from fmq.wire.values import encode_front, encode_values
 from tests.budget import draw, within_budget

@@ -19,7 +19,7 @@ from tests.remote.served import ROOT, serving
 # Another user, who connects, and says which error that gives and after how long.
 STRANGER = """
 import os, sys, time
-import fmq, fmq.remote.connecting, subprocess
+import fmq, fmq.remote.dial, subprocess
 os.setgroups([]); os.setgid(65534); os.setuid(65534)  # who may not read this Python, perhaps
 began = time.monotonic()
 try:

@@ -7,10 +7,10 @@ import pytest
 from fmq.errors import NotAllowed, NotServed
 from fmq.server.frame_timer import FRAME_SECONDS, HELLO_SECONDS
 from fmq.server.load import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX, Load
-from fmq.store.content import encode_bodies
-from fmq.store.kinds import MESSAGE, Run
+from fmq.store.bytes.content import encode_bodies
+from fmq.store.bytes.kinds import MESSAGE, Run
 from fmq.testing.transport import MemoryServer
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import FAILED, VERSION, Op, frame
 from fmq.wire.runs import encode_runs
 from fmq.wire.sends import encode_send

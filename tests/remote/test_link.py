@@ -14,14 +14,14 @@ import pytest
 
 import fmq
 from fmq import Options
-from fmq.clock import SystemClock
+from fmq.basics.clock import SystemClock
 from fmq.errors import Closed, FmqError, Locked, NotAllowed, NotServed, OutcomeUnknown
-from fmq.processes import impatient
-from fmq.remote.connecting import SocketWire
+from fmq.remote.dial import SocketWire
 from fmq.remote.link import Link
 from fmq.remote.wires import Wire
 from fmq.testing import FakeClock
 from fmq.wire.frames import HEAD, ONCE, VERSION, Op, frame
+from fmq.wire.processes import impatient
 from fmq.wire.values import encode_values
 from tests.remote.served import serving
 

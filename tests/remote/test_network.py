@@ -14,9 +14,9 @@ import pytest
 
 import fmq
 from fmq.errors import BadOption, FmqError, NotAllowed, NotServed, ProtocolError
-from fmq.network import parse_address
-from fmq.processes import is_allowed
 from fmq.wire.frames import VERSION, Frame, Op, Splitter, frame
+from fmq.wire.network import parse_address
+from fmq.wire.processes import is_allowed
 from fmq.wire.values import encode_values
 
 TLS = Path(__file__).parent.parent / "data" / "tls"

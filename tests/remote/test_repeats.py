@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fmq import Engine, Message
-from fmq.aio.engine import AsyncEngine
+from fmq.aio.loop_engine import AsyncEngine
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session

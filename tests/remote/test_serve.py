@@ -148,7 +148,7 @@ def bomb() -> bytes:
     from struct import pack
     from zlib import crc32
 
-    from fmq.store.columns import COMPRESSED
+    from fmq.store.bytes.columns import COMPRESSED
     from fmq.wire.runs import RUN
     from fmq.wire.sends import SEND
 

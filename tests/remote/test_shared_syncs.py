@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fmq.errors import AlreadyDecided
-from fmq.store.content import encode_bodies
-from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind, Run
+from fmq.store.bytes.content import encode_bodies
+from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind, Run
 from fmq.wire.frames import FAILED, Frame, Op, frame
 from fmq.wire.runs import encode_runs
-from fmq.wire.transactions import Collected, encode_collected
+from fmq.wire.transaction_frames import Collected, encode_collected
 from fmq.wire.values import decode_error, decode_values, encode_values
 from tests.remote.hostile import Hostile, served
 from tests.small import bodies

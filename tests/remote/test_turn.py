@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fmq.engine import Engine
+from fmq.engines.engine import Engine
 from fmq.errors import Closed, EngineFailed, OutcomeUnknown
-from fmq.server.turn import Turn, WriteOrder
+from fmq.server.server_turn import Turn, WriteOrder
 from fmq.testing.inside import inside
 
 

@@ -12,8 +12,8 @@ import fmq
 from fmq import Engine, GroupInfo
 from fmq.cli.walk import Walk
 from fmq.recovery.checkpoint import decode, encode
-from fmq.store.journal import Append
-from fmq.store.kinds import Carryover
+from fmq.store.bytes.kinds import Carryover
+from fmq.store.journal.journal import Append
 from fmq.testing.inside import inside
 from tests.retention.sending import KEEP, UNREAD_GOES, acks, first_of, send
 from tests.small import (

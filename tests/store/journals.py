@@ -5,14 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from fmq.disk import Directory, Disk
-from fmq.store.files import Files
-from fmq.store.journal import Append, Journal, create_first_segment
-from fmq.store.kinds import Carryover, Record
-from fmq.store.record import aligned
-from fmq.store.scan import Finding, Scan, ScanEnd
-from fmq.store.segment import HEADER_BYTES, Segment, decode_header, is_segment
-from fmq.store.spares import Spares
+from fmq.machine.disk import Directory, Disk
+from fmq.store.bytes.kinds import Carryover, Record
+from fmq.store.bytes.record import aligned
+from fmq.store.journal.files import Files
+from fmq.store.journal.journal import Append, Journal, create_first_segment
+from fmq.store.journal.scan import Finding, Scan, ScanEnd
+from fmq.store.journal.segment import HEADER_BYTES, Segment, decode_header, is_segment
+from fmq.store.journal.spares import Spares
 from tests.store.samples import SEED, STORE
 
 PATH = "data"

@@ -8,12 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fmq.message import Message
-from fmq.store.content import Content, encode_messages
-from fmq.store.encoding import encode_all, size_of
-from fmq.store.extension import decode_extension, encode_extension
-from fmq.store.id_table import TakenId, table_of
-from fmq.store.kinds import (
+from fmq.basics.message import Message
+from fmq.store.bytes.content import Content, encode_messages
+from fmq.store.bytes.encoding import encode_all, size_of
+from fmq.store.bytes.extension import decode_extension, encode_extension
+from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
     Carryover,
@@ -32,8 +31,9 @@ from fmq.store.kinds import (
     Tried,
     TriedRange,
 )
-from fmq.store.record import FIRST, LAST
-from fmq.store.timing import Timing, with_timing
+from fmq.store.bytes.record import FIRST, LAST
+from fmq.store.bytes.timing import Timing, with_timing
+from fmq.store.index.id_table import TakenId, table_of
 
 APART = {"content", "id_keys", "tail"}  # made for writing, or when they are asked for
 STORE = bytes(range(16))

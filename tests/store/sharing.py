@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fmq.clock import SystemClock
-from fmq.disk import Buffer, Directory, Disk, File
-from fmq.store.commit_queue import CommitQueue
-from fmq.store.committer import Committer
-from fmq.store.journal import Append
-from fmq.store.kinds import Record
-from fmq.store.section import is_mine
+from fmq.basics.clock import SystemClock
+from fmq.machine.disk import Buffer, Directory, Disk, File
+from fmq.store.bytes.kinds import Record
+from fmq.store.journal.commit_queue import CommitQueue
+from fmq.store.journal.committer import Committer
+from fmq.store.journal.journal import Append
+from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, Loss
 from tests.store.journals import Found, append_notes, make_journal, note, text_of
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from fmq.disk import Disk
-from fmq.store import catalog as catalog_module
-from fmq.store.catalog import KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
-from fmq.store.index import SegmentIndex
-from fmq.store.index_blocks import encode_index
-from fmq.store.index_file import FRONT_BYTES
-from fmq.store.kinds import Run
-from fmq.store.segment import segment_name
+from fmq.machine.disk import Disk
+from fmq.store.bytes.kinds import Run
+from fmq.store.index import catalog as catalog_module
+from fmq.store.index.catalog import KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
+from fmq.store.index.index import SegmentIndex
+from fmq.store.index.index_blocks import encode_index
+from fmq.store.index.index_file import FRONT_BYTES
+from fmq.store.journal.segment import segment_name
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.store.journals import directory_of, files_of
 from tests.store.lines import Lines

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmq.basics.message import Message, Origin
 from fmq.errors import BadName, TooLarge
-from fmq.message import Message, Origin
-from fmq.store.batch import messages_of
-from fmq.store.columns import COMPRESSED, KEYS, LENGTHS, TAGS, Columns
-from fmq.store.content import (
+from fmq.store.bytes.columns import COMPRESSED, KEYS, LENGTHS, TAGS, Columns
+from fmq.store.bytes.content import (
     HEADERS_MAX,
     TEXT_BYTES_MAX,
     Content,
@@ -23,7 +22,8 @@ from fmq.store.content import (
     encode_one,
     split_bodies,
 )
-from fmq.store.pieces import UNIFORM_COUNT_MAX
+from fmq.store.bytes.pieces import UNIFORM_COUNT_MAX
+from fmq.store.reading.batch import messages_of
 from tests.store.samples import messages
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fmq.message import Message
-from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS, Columns
-from fmq.store.compression import RAW_BYTES_MAX
-from fmq.store.content import encode_bodies, encode_messages
-from fmq.store.pieces import BadColumns
+from fmq.basics.message import Message
+from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS, Columns
+from fmq.store.bytes.compression import RAW_BYTES_MAX
+from fmq.store.bytes.content import encode_bodies, encode_messages
+from fmq.store.bytes.pieces import BadColumns
 
 LIMIT = 1 << 20
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fmq.errors import BadName, Closed, EngineFailed, Nested
-from fmq.store.callers import Waiter
+from fmq.store.journal.callers import Waiter
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
 from tests.store.journals import failing

@@ -1,9 +1,9 @@
 """Whatever line of the group an interrupt or a failure meets, nobody hangs and nobody is lied to.
 
 Each test runs one thread, the victim, in one of the roles that there are, and does something
-at every line of fmq/store/commit_queue.py that it comes to: first at line 0, then at line 1, and so
-on until it gets through. After each time every other call has its one answer, what was
-acknowledged is durable, and the engine has failed or goes on.
+at every line of fmq/store/journal/commit_queue.py that it comes to: first at line 0, then at
+line 1, and so on until it gets through. After each time every other call has its one answer,
+what was acknowledged is durable, and the engine has failed or goes on.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from itertools import pairwise
 import pytest
 
 from fmq.errors import BadName, EngineFailed, Nested
-from fmq.store import commit_queue as commit_queue_module
-from fmq.store.section import is_mine
+from fmq.store.journal import commit_queue as commit_queue_module
+from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import failing
 from tests.store.lines import Lines, at_each_line

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.store.decoding import columns_of, content_of, decode
-from fmq.store.extension import decode_extension, encode_extension, extension_before
-from fmq.store.kinds import Run
-from fmq.store.record import BadRecord, Newer
+from fmq.store.bytes.decoding import columns_of, content_of, decode
+from fmq.store.bytes.extension import decode_extension, encode_extension, extension_before
+from fmq.store.bytes.kinds import Run
+from fmq.store.bytes.record import BadRecord, Newer
 from tests.store.samples import MESSAGES, POSITION, SEED, encoded, examples, place
 from tests.store.test_record_damage import resealed
 

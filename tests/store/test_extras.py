@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fmq import Message
 from fmq.errors import BadName, BadOption
-from fmq.store.content import encode_messages
-from fmq.store.extension import Request, encode_extension, extension_of, without_request
-from fmq.store.extras import (
+from fmq.store.bytes.content import encode_messages
+from fmq.store.bytes.extension import Request, encode_extension, extension_of, without_request
+from fmq.store.bytes.extras import (
     EXPIRIES,
     MESSAGE_IDS,
     PRIORITIES,
@@ -23,7 +23,7 @@ from fmq.store.extras import (
     check_message_columns,
     has_extras,
 )
-from fmq.store.pieces import BadColumns
+from fmq.store.bytes.pieces import BadColumns
 from fmq.testing import CrashDisk
 from tests.small import opened
 

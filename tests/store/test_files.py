@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from fmq.disk import Directory, File
-from fmq.store.files import OPEN_MAX, Files
-from fmq.store.segment import segment_name
+from fmq.machine.disk import Directory, File
+from fmq.store.journal.files import OPEN_MAX, Files
+from fmq.store.journal.segment import segment_name
 from fmq.testing import CrashDisk
 from tests.store.journals import directory_of
 

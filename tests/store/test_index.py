@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.errors import Damaged
-from fmq.store.index import NOWHERE, Lane, SegmentIndex, outcome_key
-from fmq.store.index_blocks import (
+from fmq.store.bytes.kinds import Decided, Kind, Run
+from fmq.store.index.index import NOWHERE, Lane, SegmentIndex, outcome_key
+from fmq.store.index.index_blocks import (
     HEAD_1,
     HEAD_BYTES,
     BadIndex,
@@ -22,7 +23,6 @@ from fmq.store.index_blocks import (
     encode_unsaved,
     head_size_of,
 )
-from fmq.store.kinds import Decided, Kind, Run
 from tests.store.samples import STORE
 
 BASE = 1 << 33

@@ -9,14 +9,14 @@ from random import Random
 import pytest
 
 from fmq.errors import StorageFull
-from fmq.store.decoding import durable_to_of
-from fmq.store.encoding import size_of
-from fmq.store.files import Files
-from fmq.store.journal import Journal, create_first_segment
-from fmq.store.record import FIRST, LAST, aligned
-from fmq.store.scan import Finding
-from fmq.store.segment import HEADER_BYTES, segment_name
-from fmq.store.spares import Spares
+from fmq.store.bytes.decoding import durable_to_of
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.record import FIRST, LAST, aligned
+from fmq.store.journal.files import Files
+from fmq.store.journal.journal import Journal, create_first_segment
+from fmq.store.journal.scan import Finding
+from fmq.store.journal.segment import HEADER_BYTES, segment_name
+from fmq.store.journal.spares import Spares
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.store.journals import (
     CAPACITY,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fmq.store.callers import Waiter
+from fmq.store.journal.callers import Waiter
 from tests.store.sharing import PATIENCE_SECONDS, Shared
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from fmq.basics.message import Message
 from fmq.errors import Damaged, NewerFormat
-from fmq.message import Message
-from fmq.store.batch import Batch
-from fmq.store.content import Content, encode_bodies, encode_messages
-from fmq.store.files import Files
-from fmq.store.index import SegmentIndex
-from fmq.store.kinds import Kind, Record, Run
-from fmq.store.reader import RECORD_READ_BYTES, Reader, entries_of
-from fmq.store.segment import segment_name
+from fmq.store.bytes.content import Content, encode_bodies, encode_messages
+from fmq.store.bytes.kinds import Kind, Record, Run
+from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.files import Files
+from fmq.store.journal.segment import segment_name
+from fmq.store.reading.batch import Batch
+from fmq.store.reading.reader import RECORD_READ_BYTES, Reader, entries_of
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import directory_of, make_journal, plan
 from tests.store.samples import SEED

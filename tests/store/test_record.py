@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.message import Message
-from fmq.store.columns import COMPRESSED
-from fmq.store.content import encode_messages
-from fmq.store.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
-from fmq.store.encoding import size_of
-from fmq.store.extension import without_request
-from fmq.store.kinds import Kind, Prepare, Record, Run
-from fmq.store.record import ALIGNMENT, BOUND, FIRST, LAG_UNKNOWN, LAST, aligned
+from fmq.basics.message import Message
+from fmq.store.bytes.columns import COMPRESSED
+from fmq.store.bytes.content import encode_messages
+from fmq.store.bytes.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.extension import without_request
+from fmq.store.bytes.kinds import Kind, Prepare, Record, Run
+from fmq.store.bytes.record import ALIGNMENT, BOUND, FIRST, LAG_UNKNOWN, LAST, aligned
 from tests.store.samples import (
     MESSAGES,
     POSITION,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.store.decoding import columns_of, decode
-from fmq.store.kinds import Kind, Run
-from fmq.store.pieces import BadColumns
-from fmq.store.record import COMMON, MAGIC, PREFIX, PREFIX_BYTES, BadRecord, Misplaced, Newer
+from fmq.store.bytes.decoding import columns_of, decode
+from fmq.store.bytes.kinds import Kind, Run
+from fmq.store.bytes.pieces import BadColumns
+from fmq.store.bytes.record import COMMON, MAGIC, PREFIX, PREFIX_BYTES, BadRecord, Misplaced, Newer
 from tests.store.samples import POSITION, SEED, encoded, examples, place
 
 REFUSALS = (BadRecord, Misplaced, Newer)

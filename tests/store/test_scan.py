@@ -7,11 +7,11 @@ from time import process_time
 
 import pytest
 
-from fmq.disk import File
-from fmq.store.encoding import size_of
-from fmq.store.kinds import AckRange, Acks, Record
-from fmq.store.record import COMMON, FIRST, LAST, MAGIC, PREFIX
-from fmq.store.scan import (
+from fmq.machine.disk import File
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.kinds import AckRange, Acks, Record
+from fmq.store.bytes.record import COMMON, FIRST, LAST, MAGIC, PREFIX
+from fmq.store.journal.scan import (
     BLOCK_BYTES,
     Finding,
     Scan,
@@ -20,7 +20,7 @@ from fmq.store.scan import (
     last_byte,
     zeros_from,
 )
-from fmq.store.segment import HEADER_BYTES
+from fmq.store.journal.segment import HEADER_BYTES
 from fmq.testing import CrashDisk
 from tests.store.journals import chain_over, directory_of, end_of, note, text_of
 from tests.store.samples import SEED, encoded, place

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from fmq.errors import Nested
-from fmq.store import section
-from fmq.store.section import OwnedLock
+from fmq.store.journal import section
+from fmq.store.journal.section import OwnedLock
 from tests.store.lines import Lines, at_each_line
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.errors import Damaged, NewerFormat
-from fmq.store.segment import (
+from fmq.store.journal.segment import (
     CAPACITY_MAX,
     HEADER_BYTES,
     POSITION_MAX,

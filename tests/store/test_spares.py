@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 
 from fmq.errors import StorageFull
-from fmq.store import spares as spares_module
-from fmq.store.spares import Spares
+from fmq.store.journal import spares as spares_module
+from fmq.store.journal.spares import Spares
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import directory_of, files_of
 from tests.store.lines import Lines

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from fmq.disk import Directory
+from fmq.machine.disk import Directory
 from fmq.posix import RealDisk
-from fmq.store.segment import HEADER_BYTES
+from fmq.store.journal.segment import HEADER_BYTES
 
 
 class CountingDisk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fmq.disk import Directory, Disk, File
+from fmq.machine.disk import Directory, Disk, File
 
 
 class PassingDisk:

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import pytest
 
 import fmq
-from fmq.store.index import SegmentIndex
-from fmq.store.record import aligned
+from fmq.store.bytes.record import aligned
+from fmq.store.index.index import SegmentIndex
 from fmq.table.boundaries import Boundaries
-from fmq.table.errors import Outrun
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot, see
 from fmq.table.split import opened as open_split
 from fmq.table.stream import BatchRoom, ReadPoint, batch_end, go_on
+from fmq.table.table_errors import Outrun
 from fmq.testing import CrashDisk
-from fmq.tx.apply_parts import apply_to_index
+from fmq.tx.ledger.apply_parts import apply_to_index
 from tests.small import check, content, opened, remove, segments
 from tests.table.passing import PassingDisk
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from fmq.errors import FmqError, NewerFormat
-from fmq.store.record import aligned
-from fmq.store.segment import HEADER_BYTES, decode_header
+from fmq.store.bytes.record import aligned
+from fmq.store.journal.segment import HEADER_BYTES, decode_header
 from tests.story import Files
 from tests.table.wounds import VIEWS, Row, Whole, closed, killed, rows_of, shipped, wounds
 

@@ -9,7 +9,7 @@ import pytest
 
 import fmq
 import fmq.table
-from fmq.store.kinds import AckRange, Kind, MarkChange, QueuePlace, Record, TriedRange
+from fmq.store.bytes.kinds import AckRange, Kind, MarkChange, QueuePlace, Record, TriedRange
 from fmq.table.records import row_of
 from fmq.testing import CrashDisk, FakeClock
 from tests.small import fill, opened

@@ -14,8 +14,8 @@ import pytest
 import fmq
 import fmq.table
 from fmq.errors import Damaged, NotAStore
-from fmq.table.errors import Diverged
 from fmq.table.fleet import PathOrigin, origin_of, see_all
+from fmq.table.table_errors import Diverged
 from tests.table.counting import CountingDisk
 
 Row = dict[str, Any]

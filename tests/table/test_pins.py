@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fmq
 import fmq.table
-from fmq.disk import File
+from fmq.machine.disk import File
 from fmq.testing import CrashDisk
 from tests.small import bodies, opened, segments
 from tests.table.passing import PassingDisk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmq.disk import Directory, Disk, File
+from fmq.machine.disk import Directory, Disk, File
 from fmq.testing import CrashDisk, FaultDisk
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fmq.disk import File
+from fmq.machine.disk import File
 from fmq.testing import CrashDisk, Tear
 from tests.testing.outcomes import content, made, outcomes
 

@@ -7,7 +7,7 @@ import sys
 import threading
 
 import fmq.testing
-from fmq.clock import Clock, SystemClock
+from fmq.basics.clock import Clock, SystemClock
 from fmq.testing import FakeClock
 
 

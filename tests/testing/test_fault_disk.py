@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fmq.disk import Directory, File
+from fmq.machine.disk import Directory, File
 from fmq.testing import CrashDisk, FaultDisk
 from fmq.testing.faults import Operation
 from tests.testing.outcomes import content, failing, made, without_faults

@@ -9,7 +9,7 @@ import pytest
 from fmq import Engine
 from fmq.errors import EngineFailed
 from fmq.testing.inside import inside
-from fmq.tx.ledger import Ledger
+from fmq.tx.ledger.ledger import Ledger
 from tests.small import SHADOWS, CrashDisk, opened
 
 

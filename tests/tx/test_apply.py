@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fmq.store.kinds import (
+from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
     Carryover,
@@ -19,11 +19,11 @@ from fmq.store.kinds import (
     Run,
     TopicMade,
 )
-from fmq.tx.apply import apply
-from fmq.tx.ledger import Ledger
-from fmq.tx.seal import seal_of
-from fmq.tx.state import IllegalStep
-from fmq.tx.transitions import show
+from fmq.tx.ledger.apply import apply
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.seal import seal_of
+from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.ledger.transitions import show
 
 
 class Steps:

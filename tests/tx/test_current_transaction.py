@@ -13,7 +13,7 @@ import pytest
 from fmq import Engine, RollBack, current_transaction
 from fmq.errors import WrongState
 from fmq.testing import CrashDisk
-from fmq.tx.running import _blocks, enter
+from fmq.tx.commands.blocks import _blocks, enter
 from tests.small import bodies, check, opened
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import fmq
 from fmq import Engine, Options, Outcome
+from fmq.basics.message import Decision
 from fmq.errors import (
     AlreadyDecided,
     BadName,
@@ -16,7 +17,6 @@ from fmq.errors import (
     TooLarge,
     UnknownTransaction,
 )
-from fmq.message import Decision
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
 DECISIONS: tuple[Decision, ...] = get_args(Decision)

@@ -11,7 +11,7 @@ import pytest
 import fmq
 from fmq import Message
 from fmq.errors import BadOption, Damaged, FmqError
-from fmq.store import key_marks
+from fmq.store.reading import key_marks
 from fmq.testing import CrashDisk, FakeClock, FaultDisk, PowerLoss
 from tests.budget import draw
 from tests.small import check, content, flip, opened, overwrite, segments

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import fmq
 from fmq import Message
+from fmq.basics.message import Decision, Receipt
 from fmq.errors import MessageIdUndecided, TopicInUse
-from fmq.message import Decision, Receipt
 from fmq.testing import CrashDisk, FakeClock
 from tests.budget import within_budget
 

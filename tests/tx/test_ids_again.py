@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmq.errors import TxIdInUse, UnknownTransaction
-from fmq.tx.ids import COUNTER
+from fmq.tx.commands.ids import COUNTER
 from tests.small import CrashDisk, FakeClock, bodies, check, opened
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from fmq import Engine
 from fmq.errors import EngineFailed, UnknownTransaction
-from fmq.store import index as index_module
-from fmq.tx import apply as apply_module
-from fmq.tx import buffer as buffer_module
-from fmq.tx.transaction import Transaction
+from fmq.store.index import index as index_module
+from fmq.tx.commands import buffer as buffer_module
+from fmq.tx.commands.transaction import Transaction
+from fmq.tx.ledger import apply as apply_module
 from tests.small import CrashDisk, bodies, opened
 from tests.store.lines import Lines, at_each_line
 

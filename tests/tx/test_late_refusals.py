@@ -12,11 +12,9 @@ import pytest
 
 import fmq
 from fmq.errors import EngineFailed, FmqError, IllegalRecord
-from fmq.store.content import encode_one
-from fmq.store.extension import Request, encode_extension, extension_of
-from fmq.store.index import OutOfLine
-from fmq.store.journal import Append
-from fmq.store.kinds import (
+from fmq.store.bytes.content import encode_one
+from fmq.store.bytes.extension import Request, encode_extension, extension_of
+from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
     Carryover,
@@ -35,8 +33,10 @@ from fmq.store.kinds import (
     Tried,
     TriedRange,
 )
+from fmq.store.index.index import OutOfLine
+from fmq.store.journal.journal import Append
 from fmq.testing.inside import inside
-from fmq.tx.seal import seal_of
+from fmq.tx.ledger.seal import seal_of
 from tests.small import CrashDisk, bodies, check, opened
 
 FAR = 1 << 40

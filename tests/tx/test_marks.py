@@ -9,12 +9,12 @@ import pytest
 
 import fmq
 from fmq import Mark
+from fmq.basics.message import Decision
 from fmq.errors import BadName, BadOption, MarkMoved, TooLarge, TooMany, WrongState
-from fmq.message import Decision
 from fmq.testing import CrashDisk
 from fmq.testing.inside import inside
-from fmq.tx import marks
-from fmq.tx.carryover import check_carried
+from fmq.tx.commands import marks
+from fmq.tx.ledger.carryover import check_carried
 from tests.small import opened
 
 

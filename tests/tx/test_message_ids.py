@@ -8,10 +8,10 @@ import pytest
 
 import fmq
 from fmq import DelayedReceipt, Message
+from fmq.basics.message import Decision
 from fmq.errors import BadOption, MessageIdUndecided
-from fmq.message import Decision
-from fmq.store.journal import Append
-from fmq.store.kinds import Kind
+from fmq.store.bytes.kinds import Kind
+from fmq.store.journal.journal import Append
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from tests.small import bodies, opened, segments

@@ -9,8 +9,8 @@ from enum import Enum
 import pytest
 
 import fmq
+from fmq.arguments.names import check_name
 from fmq.errors import BadName, FmqError
-from fmq.tx.names import check_name
 from tests.small import CrashDisk, FakeClock, bodies, opened
 
 BAD_NAMES = ["", "a" * 256, "é" * 128, "a\nb", "a\0b", "\x7f", "\ud800"]

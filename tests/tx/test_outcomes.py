@@ -10,13 +10,13 @@ import pytest
 
 import fmq
 from fmq import Engine
+from fmq.basics.message import Decision
 from fmq.errors import Closed, Damaged, EngineFailed, TxIdInUse, UnknownTransaction
-from fmq.message import Decision
-from fmq.store.kinds import Record
-from fmq.store.reader import Reader
+from fmq.store.bytes.kinds import Record
+from fmq.store.reading.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
-from fmq.tx.outcomes import Outcomes
+from fmq.tx.commands.outcomes import Outcomes
 from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
 
 

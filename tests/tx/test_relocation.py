@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fmq import Engine
-from fmq.message import Decision
+from fmq.basics.message import Decision
 from fmq.testing import PowerLoss
-from fmq.tx import appends
-from fmq.tx.appends import Ending
+from fmq.tx.commands import appends
+from fmq.tx.commands.appends import Ending
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 from tests.store.lines import Lines
 

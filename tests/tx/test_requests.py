@@ -8,17 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.engine import Engine
-from fmq.store.content import encode_bodies
-from fmq.store.extension import WAITING_MAX, Request, extension_of, request_in
-from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, Run
-from fmq.store.record import BadRecord
+from fmq.engines.engine import Engine
+from fmq.store.bytes.content import encode_bodies
+from fmq.store.bytes.extension import WAITING_MAX, Request, extension_of, request_in
+from fmq.store.bytes.kinds import MESSAGE, Run
+from fmq.store.bytes.record import BadRecord
+from fmq.store.journal.journal import Append
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
-from fmq.tx.carryover import check_carried
-from fmq.tx.requests import FORGOTTEN_AFTER_US, STEP_US_MAX, Done, Requests, check_request
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.transaction import Transaction
+from fmq.tx.ledger.carryover import check_carried
+from fmq.tx.ledger.done_requests import (
+    FORGOTTEN_AFTER_US,
+    STEP_US_MAX,
+    Done,
+    Requests,
+    check_request,
+)
 from tests.small import opened
 
 A, B = b"a" * 16, b"b" * 16
@@ -151,7 +157,7 @@ def test_carried_requests_of_another_shape_are_refused(client: Any) -> None:
 
 
 def test_a_request_of_another_size_is_refused() -> None:
-    from fmq.store.extension import REQUEST, encode_extension
+    from fmq.store.bytes.extension import REQUEST, encode_extension
 
     with pytest.raises(BadRecord, match="a request of 3 bytes"):
         request_in(encode_extension({REQUEST: b"abc"}))

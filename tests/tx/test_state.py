@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from fmq.store.kinds import Kind
-from fmq.tx.state import NEXT, IllegalStep, State, after
+from fmq.store.bytes.kinds import Kind
+from fmq.tx.ledger.state import NEXT, IllegalStep, State, after
 
 ALLOWED = {
     ("absent", "PREPARE"): "undecided",

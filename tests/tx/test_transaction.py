@@ -23,7 +23,7 @@ from fmq.errors import (
     WrongState,
 )
 from fmq.testing import FaultDisk
-from fmq.tx.buffer import Phase
+from fmq.tx.commands.buffer import Phase
 from tests.small import CrashDisk, bodies, check, opened
 
 

@@ -15,7 +15,7 @@ from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from fmq.bind import drivers
-from fmq.bind.errors import BindError, Unreachable, unusable_connection
+from fmq.bind.bind_errors import BindError, Unreachable, unusable_connection
 from fmq.bind.interface import Binding
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from fmq.bind.interface import TransactionFactory
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.transaction import Transaction
 
 T = TypeVar("T")
 

@@ -10,14 +10,14 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from fmq.bind import drivers
+from fmq.bind.bind_errors import BindError
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.bind.django.binding import DjangoDatabase, driver_of
 from fmq.bind.django.outermost import block_of, note_outbox
-from fmq.bind.errors import BindError
 from fmq.bind.interface import TransactionFactory
 from fmq.bind.joined import JoinedBinding
-from fmq.bind.transaction import BoundTransaction
-from fmq.tx.running import innermost
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.blocks import innermost
+from fmq.tx.commands.transaction import Transaction
 
 
 def attach(

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from fmq.bind.bind_errors import BindError
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.bind.dialects import BLOCK_SAVEPOINT
-from fmq.bind.errors import BindError
-from fmq.bind.transaction import BoundTransaction
-from fmq.tx.buffer import Phase
-from fmq.tx.running import enter, leave
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.blocks import enter, leave
+from fmq.tx.commands.buffer import Phase
+from fmq.tx.commands.transaction import Transaction
 
 if TYPE_CHECKING:
     from fmq.bind.django.outbox import DjangoOutbox, OutboxBinding

@@ -9,6 +9,14 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
+from fmq.bind.bind_errors import (
+    BindError,
+    in_autocommit,
+    made_with_autocommit,
+    transaction_ended,
+    transaction_open,
+    unusable_connection,
+)
 from fmq.bind.dialects import (
     BLOCK_SAVEPOINT,
     POSTGRES,
@@ -16,14 +24,6 @@ from fmq.bind.dialects import (
     Beginning,
     is_gone,
     rolled_back_by_server,
-)
-from fmq.bind.errors import (
-    BindError,
-    in_autocommit,
-    made_with_autocommit,
-    transaction_ended,
-    transaction_open,
-    unusable_connection,
 )
 from fmq.bind.interface import Binding
 from fmq.bind.sqlalchemy.database import SqlAlchemyDatabase

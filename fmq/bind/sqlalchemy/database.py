@@ -19,8 +19,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.pool import NullPool
 
 from fmq.bind import dialects
-from fmq.bind.dialects import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Dialect, key_of, sqlite_path
-from fmq.bind.errors import (
+from fmq.bind.bind_errors import (
     RULED_OUT,
     TOO_OLD,
     BindError,
@@ -30,6 +29,7 @@ from fmq.bind.errors import (
     WrongDatabase,
     unknown_producer,
 )
+from fmq.bind.dialects import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Dialect, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer

@@ -17,15 +17,15 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
+from fmq.bind.bind_errors import BindError, InDoubt
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.bind.dialects import SQLITE
-from fmq.bind.errors import BindError, InDoubt
 from fmq.bind.interface import TransactionFactory
 from fmq.bind.joined import JoinedBinding
 from fmq.bind.sqlalchemy.binding import TransactionMarker, database_of
-from fmq.bind.transaction import BoundTransaction
-from fmq.tx.buffer import Phase
-from fmq.tx.running import enter, leave
-from fmq.tx.transaction import Transaction
+from fmq.tx.commands.blocks import enter, leave
+from fmq.tx.commands.buffer import Phase
+from fmq.tx.commands.transaction import Transaction
 
 FLUSHES_MAX = 100  # SQLAlchemy flushes as often before it raises
 

@@ -1,4 +1,4 @@
-# Made of fmq/faces/awaited/door.py by tools/make_faces.py: change that file, and run it.
+# Made of fmq/aio/face/door.py by tools/make_faces.py: change that file, and run it.
 """What carries out the calls of a face: in this thread, for a loop, or in another process."""
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from fmq.allocation import Strategy
-from fmq.any_consumer import AnyConsumer
-from fmq.consume.backoff import Retry
-from fmq.consume.membership import OnChange
-from fmq.message import Body, Message, Receipt
-from fmq.options import Options
-from fmq.results import Outcome, Settled
-from fmq.stats import Stats
-from fmq.store.batch import Batch
+from fmq.arguments.options import Options
+from fmq.assembly.stats import Stats
+from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.results import Outcome, Settled
+from fmq.consume.claims.backoff import Retry
+from fmq.consume.claims.membership import OnChange
+from fmq.faces.any_consumer import AnyConsumer
+from fmq.store.reading.batch import Batch
 
 T = TypeVar("T")
 M_co = TypeVar("M_co", covariant=True)

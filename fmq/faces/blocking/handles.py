@@ -1,4 +1,4 @@
-# Made of fmq/faces/awaited/handles.py by tools/make_faces.py: change that file, and run it.
+# Made of fmq/aio/face/handles.py by tools/make_faces.py: change that file, and run it.
 """What a program asks of one group, of one topic, and of the dead letters of a group."""
 
 from __future__ import annotations
@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from fmq.clock import as_us
-from fmq.consume.changing import EARLIEST, LATEST, At
-from fmq.consume.sieve import text_of
+from fmq.arguments.names import check_count, check_flag, check_text, check_time
+from fmq.basics.clock import as_us
+from fmq.basics.results import DeadLetter, GroupInfo, MemberInfo, QueueInfo
+from fmq.consume.groups.administration import EARLIEST, LATEST, At
+from fmq.consume.groups.sieve import text_of
 from fmq.errors import BadOption, UnknownDeadLetter
 from fmq.faces.blocking.door import LookingDoor
-from fmq.faces.explaining import explained
+from fmq.faces.explanation import explained
 from fmq.filters import Filter
-from fmq.results import DeadLetter, GroupInfo, MemberInfo, QueueInfo
-from fmq.tx.names import check_count, check_flag, check_text, check_time
 
 
 class Group:

@@ -1,0 +1,1 @@
+"""The migrations of the marker table, which Django finds here."""

@@ -1,0 +1,233 @@
+"""What a program asks of one group, of one topic, and of the dead letters of a group."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
+
+from fmq.aio.face.door import AsyncLookingDoor
+from fmq.arguments.names import check_count, check_flag, check_text, check_time
+from fmq.basics.clock import as_us
+from fmq.basics.results import DeadLetter, GroupInfo, MemberInfo, QueueInfo
+from fmq.consume.groups.administration import EARLIEST, LATEST, At
+from fmq.consume.groups.sieve import text_of
+from fmq.errors import BadOption, UnknownDeadLetter
+from fmq.faces.explanation import explained
+from fmq.filters import Filter
+
+
+class AsyncGroup:
+    """A group of an engine, made by `engine.group`."""
+
+    def __init__(self, door: AsyncLookingDoor, name: str) -> None:
+        self._door = door
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def infos(self) -> list[GroupInfo]:
+        """Return how far it is in each queue of its topics."""
+        return await self._door.look("groups", self._name)
+
+    async def members(self) -> list[MemberInfo]:
+        """Return its members, with the queues that belong to each."""
+        return await self._door.look("members", self._name)
+
+    async def seek(
+        self,
+        topic: str,
+        *,
+        queue: int | None = None,
+        offset: int | None = None,
+        time: datetime | None = None,
+        to: str | None = None,
+    ) -> None:
+        """Go on at `offset`, at the first message that is not older than `time`, or at `to`, which
+        is "earliest" or "latest", in one queue of `topic` or in all.
+
+        Acks from there on are taken back, and deliveries in hand raise LeaseLost. Raises
+        StillUndecided while an undecided transaction acks messages there.
+        """
+        check_text("topic", topic)
+        given: list[At] = []
+        if offset is not None:
+            given.append(check_count("offset", offset, 0))
+        if time is not None:
+            given.append(check_time("time", time))
+        if to is not None:
+            if not isinstance(to, str):
+                raise TypeError(
+                    f"to={to!r}: is {EARLIEST!r} or {LATEST!r}, not {type(to).__name__}. Nothing "
+                    "was changed."
+                )
+            given.append(to)
+        if len(given) != 1:
+            raise BadOption(
+                "seek takes one of offset=, time= and to=, as in "
+                f"seek({topic!r}, to={EARLIEST!r}). Nothing was changed."
+            )
+        await self._door.change("seek", self._name, topic, queue, given[0])
+
+    async def skip(self, topic: str, queue: int, offset: int, *, count: int = 1) -> None:
+        """Pass over `count` messages from `offset` on, such as damaged ones.
+
+        They are counted in `skipped`, unless the group had acked them.
+        """
+        topic = check_text("topic", topic)
+        await self._door.change("skip", self._name, topic, queue, offset, count)
+
+    async def set_filter(self, topic: str, wanted: Filter | None) -> None:
+        """Let all its members want other messages of `topic` from now on; None: all.
+
+        What was passed over before is not looked at again: `seek` goes back.
+        """
+        topic = check_text("topic", topic)
+        await self._door.change("set_filter", self._name, topic, text_of(wanted))
+
+    async def delete(self) -> None:
+        """Delete it in all its topics: nothing is kept for it any more.
+
+        Its members get UnknownGroup. Raises StillUndecided while an undecided transaction acks
+        messages for it.
+        """
+        await self._door.change("delete_group", self._name)
+
+    async def explain(self) -> str:
+        """Return, as text, who reads what and why."""
+        return explained(self._name, await self.infos(), await self.members())
+
+    def __repr__(self) -> str:
+        return f"<Group {self._name!r}>"
+
+
+class AsyncTopic:
+    """A topic of an engine, made by `engine.topic`."""
+
+    def __init__(self, door: AsyncLookingDoor, name: str) -> None:
+        self._door = door
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def queues(self) -> list[QueueInfo]:
+        """Return its queues, with their offsets at this instant."""
+        return await self._door.look("queues", self._name)
+
+    async def add_queues(self, count: int) -> None:
+        """Add `count` queues, which begin empty.
+
+        Messages that are sent with a key may go to another queue than those of the same key before.
+        """
+        await self._door.change("add_queues", self._name, count)
+
+    async def retain(self, seconds: float | None) -> None:
+        """Keep its messages for `seconds`; None: as long as the options say.
+
+        Older ones are gone at once for all readers, even if a group has not acked them. Their bytes
+        go with their segment.
+        """
+        await self._door.change("retain", self._name, seconds)
+
+    async def delete(self) -> None:
+        """Delete it with its messages. If a message makes it again, its offsets begin at 0.
+
+        Groups keep their filters, and begin anew. Raises TopicInUse while an undecided transaction
+        writes to it, and StillUndecided while one acks its messages.
+        """
+        await self._door.change("delete_topic", self._name)
+
+    def __repr__(self) -> str:
+        return f"<Topic {self._name!r}>"
+
+
+class AsyncDeadLetters:
+    """The dead letters of a group, made by `engine.dead_letters`."""
+
+    def __init__(self, door: AsyncLookingDoor, group: str) -> None:
+        self._door = door
+        self._group = group
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    #| def __len__(self) -> int:
+    #|     return self.count()
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def count(self) -> int:
+        """Return how many there are."""
+        return await self._door.look("count_dead", self._group)
+
+    async def list(self, *, limit: int = 100, after: int | None = None) -> list[DeadLetter]:
+        """Return up to `limit` of them by their numbers, those above `after` only."""
+        limit = check_count("limit", limit)
+        at = -1 if after is None else check_count("after", after, 0)
+        found: list[DeadLetter] = []
+        while len(found) < limit:
+            page = await self._door.look("page_of_dead", self._group, at, limit - len(found))
+            if not page:
+                break
+            found += page
+            at = page[-1].number
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[DeadLetter]:
+        """Yield all, read in pages."""
+        at = -1
+        while page := await self._door.look("page_of_dead", self._group, at, 1000):
+            for each in page:
+                yield each
+            at = page[-1].number
+
+    async def get(self, number: int) -> DeadLetter:
+        """Return one; raise UnknownDeadLetter if there is none of this number."""
+        number = check_count("number", number, 0)
+        page = await self._door.look("page_of_dead", self._group, number - 1, 1)
+        if not page or page[0].number != number:
+            raise UnknownDeadLetter(self._group, number)
+        return page[0]
+
+    async def replay(self, numbers: int | Iterable[int] | None = None) -> int:
+        """Redeliver those with these `numbers`, or all, to this group alone. Return how many.
+
+        Each is given to a consumer that takes from the topic that it came from, whatever the filter
+        of the group is by now, and its attempts begin anew. Raises UnknownDeadLetter.
+        """
+        return await self._door.change("replay_dead", self._group, _numbers(numbers))
+
+    async def purge(
+        self,
+        numbers: int | Iterable[int] | None = None,
+        *,
+        before: datetime | None = None,
+        all: bool = False,
+    ) -> int:
+        """Drop those with these `numbers`, or that died `before` a time, or all. Return how many.
+
+        They cannot be restored. Raises UnknownDeadLetter.
+        """
+        if (numbers is not None) + (before is not None) + check_flag("all", all) != 1:
+            raise BadOption(
+                "purge takes one of numbers, before= and all=True: what it drops is gone. Nothing "
+                "was changed."
+            )
+        before_us = None if before is None else as_us(check_time("before", before))
+        return await self._door.change("purge_dead", self._group, _numbers(numbers), before_us)
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters of {self._group!r}>"
+
+
+def _numbers(given: int | Iterable[int] | None) -> list[int] | None:
+    if given is None:
+        return None
+    is_text = isinstance(given, (str, bytes, bytearray))
+    each = given if isinstance(given, Iterable) and not is_text else (given,)
+    return [*dict.fromkeys(check_count("number", number, 0) for number in each)]

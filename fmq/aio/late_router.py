@@ -1,0 +1,69 @@
+"""Choosing queues for a transaction of a client, whose `tx.send` must not ask how many there are.
+
+A message for a topic that the client does not know yet, and without a queue of its own, is put
+aside under the queue LATER. Before the transaction is written the client asks, which is awaited.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fmq.arguments.names import check_count, check_name, no_queue
+from fmq.arguments.options import QUEUES_MAX
+from fmq.store.bytes.timing import Timing
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.router import Router
+
+LATER = -1
+
+
+class LateRouter:
+    """A Router that never asks."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
+        """Return the name of the topic and the queue for a message, or LATER."""
+        known = self._router.find(topic)
+        if known is not None and queue is None and len(known.queues) == 1:
+            return known.name, 0
+        return self._router.name_of(topic), self.choose_queue(topic, key, queue)
+
+    def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
+        """Return the queue for a message, or LATER."""
+        if self._router.find(topic) is not None:
+            return self._router.choose_queue(topic, key, queue)
+        check_name("topic", topic)
+        if queue is None:
+            return LATER
+        number = check_count("queue", queue, 0)
+        if number >= QUEUES_MAX:  # whatever the topic is, which is asked later
+            raise no_queue(topic, number, QUEUES_MAX)
+        return number
+
+    def check_target(self, topic: str, queue: int | None) -> None:
+        """Raise what `choose_queue` would raise, for a call that sends no message."""
+        if self._router.find(topic) is not None:
+            self._router.check_target(topic, queue)
+        else:
+            self.choose_queue(topic, None, queue)
+
+
+def unknown_topics(transaction: TransactionBuffer) -> list[str]:
+    """Return the topics of messages that were put aside."""
+    return [topic for topic, queue, _ in transaction.runs if queue == LATER]
+
+
+def choose_now(transaction: TransactionBuffer, router: Router) -> None:
+    """Choose queues for the messages that were put aside. Their topics are known by now."""
+    runs: dict[tuple[str, int, Timing | None], list[Any]] = {}
+    for (topic, queue, timing), items in transaction.runs.items():
+        if queue != LATER:
+            runs.setdefault((topic, queue, timing), []).extend(items)
+            continue
+        for item in items:
+            key = None if isinstance(item, bytes) else item.key
+            number = router.choose_queue(topic, key, None)
+            runs.setdefault((topic, number, timing), []).append(item)
+    transaction.runs = runs

@@ -1,0 +1,318 @@
+"""A transaction whose steps are awaited. A blocking one inside of it collects the messages."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn
+
+from fmq.aio.call import Call, end_of, settled
+from fmq.aio.loop_delivery import AsyncRange
+from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.results import Outcome
+from fmq.errors import TransactionError, WrongState
+from fmq.store.journal.section import is_refusal
+from fmq.tx.commands import transaction as blocking
+from fmq.tx.commands.blocks import enter, leave
+from fmq.tx.commands.buffer import OPEN, Phase
+from fmq.tx.commands.transaction import Stepping
+
+
+class AsyncTransaction:
+    """Many messages, topics and queues: all or nothing. One task at a time uses it.
+
+    As an `async with` block it commits at the end of the block. A block that raises rolls back,
+    unless it has prepared: then the transaction stays undecided.
+    """
+
+    def __init__(self, side: Any, tx: blocking.Transaction, *, takes_id: bool) -> None:
+        """With `takes_id` the user gave the id, and it is not claimed yet."""
+        self._side = side
+        self._tx = tx
+        self._send = tx._buffer.send
+        self._takes_id = takes_id
+        self._step_alone = StepAlone(tx)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
+
+    @property
+    def tx_id(self) -> str:
+        """The id by which the transaction can be asked about."""
+        return self._tx.tx_id
+
+    @property
+    def producer(self) -> str:
+        """The name whose checkers are asked about it; empty if it has none."""
+        return self._tx.producer
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that were added."""
+        return self._tx.messages
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it has reached."""
+        return self._tx.phase
+
+    # --- what it is given -----------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        """Add a message; no reader sees it before commit.
+
+        With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
+        """
+        timing = None
+        if delay is not None or deliver_at is not None:
+            timing = self._tx._due(delay, deliver_at)
+        self._send(topic, body, key, tag, headers, queue, message_id, priority, expires_at, timing)
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        *,
+        queue: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        self._tx.send_many(topic, bodies, queue=queue, delay=delay, deliver_at=deliver_at)
+
+    async def ack(self, delivery: AsyncRange[Any]) -> None:
+        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        if not isinstance(delivery, AsyncRange):
+            raise TypeError(
+                "tx.ack takes a delivery of fmq.aio or a batch of them, not "
+                f"{type(delivery).__name__}"
+            )
+        await self._side.quickly(self._tx.ack, delivery._delivery)
+
+    def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
+        """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
+
+        With `expect`, the step that writes raises MarkMoved unless the mark has that value then;
+        -1 stands for no mark. It also does if another undecided transaction changes the mark.
+        """
+        self._tx.mark(name, value, data, expect)
+
+    def unmark(self, name: str, expect: int | None = None) -> None:
+        """Let the commit also remove the mark `name`. `expect` is as in `mark`."""
+        self._tx.unmark(name, expect)
+
+    def savepoint(self) -> Callable[[], Awaitable[None]]:
+        """Return a function that drops all that was added since, as often as it is awaited.
+
+        It drops later savepoints, too: awaiting one of those raises WrongState.
+        """
+        back = self._tx.savepoint()
+
+        async def roll_back() -> None:
+            await self._side.quickly(back)
+
+        return roll_back
+
+    # --- its steps --------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Make it durable and sealed: invisible, undecided, and never ended silently."""
+        tx = self._tx
+        with self._step_alone:
+            tx._buffer.require(OPEN, "prepare")
+            if self._takes_id:
+                await self._take_id()
+            if self._side.routes_late:
+                await self._side.route(tx._buffer)
+            await self._step(Phase.PREPARED, self._side.prepare)
+
+    async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
+        """Show all messages at once; if called again, return the same receipts.
+
+        `sync` is as that of `fmq.Transaction.commit`.
+        """
+        await self._commit(sync)
+        return self._tx._receipts()
+
+    async def _commit(self, sync: bool | None = None) -> None:
+        tx = self._tx
+        if tx.phase is not OPEN:
+            await self._side.threads.run(tx._commit, sync)
+            return
+        if sync is not None:
+            tx._manager.waits(sync)  # or a TypeError
+        with self._step_alone:
+            if self._takes_id:
+                await self._take_id()
+            if self._side.routes_late:
+                await self._side.route(tx._buffer)
+            tx._sync = sync
+            tx._receipts = await self._step(Phase.COMMITTED, self._side.commit, sync)
+
+    async def _step(self, after: Phase, begin: Callable[..., Call], *how: Any) -> Any:
+        """Take a step to the phase `after`; return the answer to the call that `begin` returns."""
+        stepping = Stepping(self._tx, after)
+        try:
+            call = begin(self._tx._buffer, *how)
+            try:
+                answer = await call.future
+            except CancelledError as cancelled:
+                if not call.has_begun:
+                    stepping.refused()
+                try:
+                    await end_of(call, cancelled, self._note)
+                finally:
+                    if call.is_settled and call.error is None:
+                        stepping.done()
+                    elif call.error is not None and is_refusal(call.error):
+                        stepping.refused()
+                raise
+        except BaseException as error:
+            stepping.failed(error)
+            raise
+        stepping.done()
+        return answer
+
+    def _note(self, call: Call) -> str:
+        came = f"The cancellation came while transaction {self.tx_id!r} was written"
+        if call.error is None:
+            return f"{came}, which cannot be taken back: engine.outcome({self.tx_id!r}) has more."
+        return f"{came}, which raised {type(call.error).__name__}."
+
+    async def rollback(self) -> None:
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
+        tx = self._tx
+        self._step_alone.check()
+        if self._takes_id:
+            tx._buffer.named = False  # it never claimed the id, which may be another one's
+        if tx.phase is OPEN:
+            await self._side.quickly(tx.rollback)
+        else:
+            await self._side.threads.run(tx.rollback)
+
+    async def outcome(self) -> Outcome:
+        """Return what became of it, as `engine.outcome` does. Call it once it is prepared or
+        committed.
+        """
+        return await self._side.threads.run(self._tx.outcome)  # type: ignore[no-any-return]
+
+    async def _take_id(self) -> None:
+        """Claim the id that the user gave. Raises TxIdInUse if it is in use."""
+        manager: Any = self._tx._manager
+        self._takes_id = False
+        try:
+            call = self._side.threads.begin(partial(manager.take_id, self._tx._buffer))
+            try:
+                await call.future
+            except CancelledError as cancelled:
+                try:
+                    await end_of(call, cancelled)
+                finally:
+                    if call.error is None:  # it has the id, and no block
+                        release = partial(manager.release, self._tx._buffer)
+                        await settled(self._side.threads.begin(release))
+        except BaseException:
+            self._takes_id = True
+            raise
+
+    # --- as a block -------------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, None, AsyncTransaction]:
+        """Claim the id, if the user gave one. Return this transaction, for use without a block."""
+        return self._begun().__await__()
+
+    async def _begun(self) -> AsyncTransaction:
+        if self._takes_id:
+            await self._take_id()
+        return self
+
+    async def __aenter__(self) -> AsyncTransaction:
+        if self._takes_id:
+            await self._take_id()
+        enter(self._tx)
+        return self
+
+    def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Coroutine[Any, Any, None]:
+        leave(self._tx)
+        return self._end() if error is None else self._end_after(error)
+
+    async def _end_after(self, error: BaseException) -> None:
+        """End a block that has raised."""
+        if self._tx.phase is OPEN and not self._step_alone.is_on:
+            await self.rollback()
+        else:
+            self._tx._note_what_becomes_of_it(error)
+
+    async def _end(self) -> None:
+        """End a block that has reached its end."""
+        tx = self._tx
+        phase = tx._buffer.phase
+        if phase is Phase.IN_DOUBT:
+            tx._buffer.refuse("the end of its block")
+        if phase is not OPEN and phase is not Phase.PREPARED:
+            return
+        try:
+            await self._commit()
+        except BaseException as error:
+            if tx.phase is OPEN:
+                await self.rollback()  # it was refused, and no code is left that could try again
+            elif not isinstance(error, TransactionError):  # which says itself what became of it
+                tx._note_what_becomes_of_it(error)
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._tx)
+
+
+class StepAlone:
+    """A block in which one task commits or prepares a transaction. Another one is refused, as both
+    would be written.
+    """
+
+    __slots__ = ("_tx", "is_on")
+
+    def __init__(self, tx: blocking.Transaction) -> None:
+        self._tx = tx
+        self.is_on = False
+
+    def check(self) -> None:
+        """Raise WrongState while a task is in the block."""
+        if self.is_on:
+            raise WrongState(
+                f"another task just commits or prepares transaction {self._tx.tx_id!r}. This call "
+                "has changed nothing; await the other one."
+            )
+
+    def __enter__(self) -> None:
+        self.check()
+        self.is_on = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.is_on = False

@@ -1,0 +1,1 @@
+"""What callers give, checked: names, paths and options."""

@@ -1,0 +1,1 @@
+"""The parts of an open engine: put together, run by threads, and ended."""

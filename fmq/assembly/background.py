@@ -1,0 +1,48 @@
+"""The threads of an engine: for commits that share a sync, for chores, and for what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.arguments.options import Options
+from fmq.assembly.parts import Parts
+from fmq.basics.clock import Clock
+from fmq.chores.thread import ChoreThread
+from fmq.chores.timer_thread import TimerThread
+from fmq.store.journal.committer import Committer
+
+
+class Background:
+    """What works for an engine beside its calls, from its opening to its end."""
+
+    def __init__(self, parts: Parts, clock: Clock, options: Options) -> None:
+        """Let `parts` know whom to wake. Nothing runs before `start`."""
+        self.committer = Committer(parts.commit_queue, clock)
+        self._chores = ChoreThread(parts.chores, clock, options)
+        self._timers = TimerThread(parts.delays, parts.commit_queue, clock)
+        parts.chores.timer_thread, parts.on_sooner = self._timers, self._on_sooner
+        parts.chore_thread, parts.commit_queue.on_pending = self._chores, self._chores.wake
+
+    def start(self) -> None:
+        """Start what does not wait to be needed. If a thread cannot start, stop the others and
+        raise.
+        """
+        started: list[Committer | ChoreThread] = []
+        try:
+            for thread in (self.committer, self._chores):
+                thread.start()
+                started.append(thread)
+        except BaseException:
+            for thread in started:
+                thread.stop()
+            raise
+
+    def _on_sooner(self) -> None:
+        """Let the thread for timers look: one is due before all others. Under the lock."""
+        self._timers.wake()
+        if self._timers.is_wanted:
+            self._chores.wake()  # which starts it
+
+    def stops(self) -> tuple[Callable[[], None], ...]:
+        """Return what stops all but the committer, which the last commits need, in order."""
+        return self._timers.stop, self._chores.stop

@@ -1,0 +1,253 @@
+"""The parts of an engine, put together from what recovery found.
+
+One lock, `Parts.lock`, guards everything in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from zlib import crc32
+
+from fmq.arguments.options import Options
+from fmq.basics.clock import Clock
+from fmq.chores.checkpointer import Checkpointer, no_checkpoint
+from fmq.chores.due_files import DueFiles
+from fmq.chores.runner import Chores
+from fmq.chores.thread import ChoreThread
+from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.broadcast import Broadcasts
+from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.groups import Groups
+from fmq.errors import Nested, StorageError
+from fmq.feedback.open_questions import OpenQuestions
+from fmq.feedback.service import Feedback
+from fmq.machine.disk import Directory, Page
+from fmq.recovery.layout import FAILED
+from fmq.recovery.recover import Recovered
+from fmq.recovery.replay import rebuild_index
+from fmq.store.bytes.record import aligned
+from fmq.store.index.catalog import Catalog
+from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.commit_queue import CommitQueue
+from fmq.store.journal.durable_page import begin_page, no_page
+from fmq.store.journal.files import Files
+from fmq.store.journal.journal import Journal
+from fmq.store.journal.section import OwnedLock
+from fmq.store.journal.segment import HEADER_BYTES, segment_name
+from fmq.store.journal.spares import Spares
+from fmq.store.reading.key_marks import KeyMarks
+from fmq.store.reading.reader import Reader
+from fmq.tx.commands.delays import END_BYTES, Delays
+from fmq.tx.commands.limits import DECISION_BYTES_MAX
+from fmq.tx.commands.manager import TransactionManager
+from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.commands.reserve import size_of_all
+from fmq.tx.commands.router import Router
+from fmq.tx.commands.sender import Sender, append_of
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.transitions import show
+from fmq.tx.looks.find import Finder
+from fmq.tx.looks.messages import Messages
+
+
+def _segment_bytes(found: Recovered, options: Options) -> int:
+    """Return the size of new segments: that of the options, or more if the undecided need it.
+
+    A transaction prepared with larger segments must still fit when it is relocated or committed.
+    So must a message that waits, when it is due. No option may refuse a decision.
+    """
+    undecided = found.ledger.undecided.values()
+    holding = [
+        segment.capacity
+        for segment in found.segments
+        if any(segment.base <= entry.start < segment.limit for entry in undecided)
+    ]
+    deciding = [
+        aligned(HEADER_BYTES + size_of_all([entry.prepare, *entry.runs]) + DECISION_BYTES_MAX)
+        for entry in undecided
+    ]
+    publishing = aligned(HEADER_BYTES + found.ledger.timers.largest + END_BYTES)
+    return max([options.segment_bytes, publishing, *holding, *deciding])
+
+
+class PartsListener:
+    """Passes each event of the ledger to the part that acts on it."""
+
+    __slots__ = ("acked", "changed", "decided", "freed", "undecided")
+
+    def __init__(self, groups: Groups, questions: OpenQuestions) -> None:
+        self.acked = groups.end_holds
+        self.freed = groups.give_back
+        self.changed = groups.changed
+        self.undecided = questions.add
+        self.decided = questions.remove
+
+
+class Parts:
+    """All parts of one engine. Here durable appends become visible."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        found: Recovered,
+        options: Options,
+        clock: Clock,
+        drawn: bytes,
+        check: Callable[[], None],
+        check_open: Callable[[], None],
+        after: Callable[[], None],
+    ) -> None:
+        """`drawn` are random bytes for ids. `check` raises if the engine is closed or has failed,
+        `check_open` if nothing can be read. `after` is called at the end of a call that wrote.
+        """
+        self.directory = directory
+        self._store = found.store
+        self.lock = lock = threading.RLock()
+        self.ledger = ledger = found.ledger
+        segment_bytes = _segment_bytes(found, options)
+        spares = Spares(directory, segment_bytes)
+        files = Files(directory)
+        try:
+            spares.adopt(directory.names(), any_size=bool(ledger.undecided))
+            self.journal = journal = Journal(
+                directory, found.store, found.segments, spares, files, segment_bytes, crc32(drawn)
+            )
+        except BaseException:
+            spares.close()
+            raise
+        modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
+        self.commit_queue = queue = CommitQueue(lock, journal, self._show, **modes)
+        self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
+        router = Router(ledger.topics, options.queues_of, ledger.topics.__contains__)
+        self.router, self.sender = router, Sender(router, options, append_of)
+        self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
+        self._fill_catalog()
+        reader = Reader(files, journal.seed, options.read_ahead_bytes)
+        outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
+        outcomes.catch_up = writer.catch_up
+        store = found.store.hex()
+        what = outcomes, catalog, store, drawn, check_open, after
+        self.manager = TransactionManager(writer, router, *what)
+        self.messages = Messages(lock, ledger, catalog, reader, clock)
+        self.messages.hurry, self.messages.catch_up = queue.hurry, writer.catch_up
+        self.marks = marks = KeyMarks(directory, found.store, catalog, reader, writes=True)
+        self.finder = Finder(self.messages, catalog, reader, marks)
+        self.burying = Burying(writer, self.messages)
+        self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
+        self.group_changes = changes = GroupChanges(writer, groups, self.messages)
+        self.broadcasts = broadcasts = Broadcasts(
+            changes, groups, ledger, clock, options.reclaim_seconds
+        )
+        decisions = self.manager.decisions
+        self.questions = questions = OpenQuestions(
+            self.messages, decisions, options, store, drawn, check, check_open
+        )
+        self.feedback = Feedback(questions, decisions, options, store, after)
+        ledger.listener = PartsListener(self.groups, questions)
+        queue.on_failure = self._has_failed
+        self.delays = delays = Delays(writer, files)
+        due_files = DueFiles(directory, found.store, ledger.timers, queue)
+        checkpointer = Checkpointer(directory, writer, found, due_files)
+        own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
+        self.chores = Chores(directory, writer, self.manager, catalog, *own)
+        self.chore_thread: ChoreThread | None = None  # only with background=True
+        self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one
+        writer.on_sealed = self._segment_is_full
+        groups.on_sooner = self._wake_chores
+        ledger.all_is_shown()
+        self._opened_at = journal.written_to
+        self._page: Page | None = None
+        with suppress(OSError):  # readers do without it
+            self._page = begin_page(directory, found.store, drawn, journal.durable_to)
+            journal.page = self._page.words
+
+    def _fill_catalog(self) -> None:
+        """Give the catalog the sealed segments, except for those whose indexes are in memory."""
+        ledger = self.ledger
+        in_memory = {index.base for index in ledger.sealed}
+        for segment in self.journal.segments:
+            if segment.base < ledger.index.base and segment.base not in in_memory:
+                self.catalog.add(segment.base, segment.chain)
+
+    def _rebuild(self, base: int) -> SegmentIndex:
+        """Return the index of a sealed segment whose index file is missing or not sound."""
+        segment = self.journal.segment_of(base)
+        if segment is None:
+            raise FileNotFoundError(segment_name(base))
+        return rebuild_index(self.directory, segment, self._store)
+
+    def _show(self, upto: int) -> None:
+        """Make all below `upto`, which is durable, visible at one instant. Under the lock."""
+        ledger, thread = self.ledger, self.chore_thread
+        show(ledger, upto)
+        if ledger.arrived:
+            self.messages.wake()
+        if ledger.timers.sooner:
+            ledger.timers.sooner = False
+            self.on_sooner()
+        if thread is not None and upto >= thread.wake_at:
+            thread.wake()
+
+    def _segment_is_full(self, _: object) -> None:
+        self._wake_chores()  # to write the index of the full segment
+
+    def _wake_chores(self) -> None:
+        if self.chore_thread is not None:
+            self.chore_thread.wake()
+
+    def wake_all(self) -> None:
+        """Wake all waiting calls, because the engine closes or has failed. Under the lock."""
+        self.messages.wake_all()
+        self.questions.wake_all()
+
+    def _has_failed(self) -> None:
+        """Wake all waiting calls, and note the failure for recovery. Once, under the lock."""
+        self.wake_all()
+        with suppress(OSError):
+            # Recovery may not be able to see which write failed.
+            self.directory.create(FAILED).close()
+
+    def sync(self) -> None:
+        """Make all that is planned durable, in any sync mode."""
+        self.commit_queue.flush(force=True)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, from which recovery can start."""
+        self.refuse_nested()
+        self.sync()
+        try:
+            self.chores.checkpoint()
+        except StorageError:
+            raise
+        except OSError as error:
+            raise no_checkpoint(self.directory.path, error) from error
+
+    def check_whole(self) -> None:
+        """Raise EngineFailed if the engine failed while it published: a part may be visible.
+
+        With or without the lock.
+        """
+        written = self.journal.written_to  # this is final, as a failed engine writes nothing
+        if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.applied_upto):
+            raise self.commit_queue.failed_error()
+
+    def refuse_nested(self) -> None:
+        """Raise Nested if a signal handler makes the call inside of another one of this thread."""
+        self.commit_queue.refuse_nested(threading.get_ident())
+        if self.chores.is_running_here():
+            raise Nested
+
+    def locks(self) -> list[threading.Lock | OwnedLock]:
+        """Return the locks that a thread may hold besides that of the engine."""
+        return [self.journal.spares.lock, self.journal.files.lock, self.catalog.lock]
+
+    def close(self) -> None:
+        """Close all files."""
+        self.journal.page = no_page()
+        if self._page is not None:
+            # Without a last checkpoint only the page says what readers have been shown.
+            self._page.close(keep=self.chores.checkpointer.upto < self.ledger.applied_upto)
+        self.ledger.timers.close()
+        self.journal.close()

@@ -1,0 +1,176 @@
+"""How an engine ends: drained and closed, synced at the end of the process, or dead in the child
+of a fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import RLock, current_thread
+from typing import Protocol
+
+from fmq.assembly.parts import Parts
+from fmq.errors import Closed, FmqError, StorageError
+from fmq.posix import after_fork_in_child
+from fmq.store.journal.section import is_mine
+
+OWN_THREADS = "fmq "  # the names of an engine's threads begin with this
+
+
+class Remembered(Protocol):
+    """What a fork and the end of the process call of an engine."""
+
+    def forked(self) -> None:
+        """End the engine in the child of a fork. The parent's is not touched."""
+
+    def process_ends(self) -> None:
+        """Make durable what no call waits for."""
+
+
+@contextmanager
+def refusals_of_close(path: str) -> Iterator[None]:
+    """Raise StorageError for an OSError of the block. The block closes all that it can."""
+    try:
+        yield
+    except FmqError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"{path}: closed, but the machine refused a part of it ({error}). What had been "
+            "durable is safe, and what could be released was. Open the directory again; if it is "
+            "Locked then, end this process first."
+        ) from error
+
+
+class Closing:
+    """The steps from an open engine to a closed one.
+
+    After an interrupt the next call goes on with the interrupted step. So the directory is not
+    released while a thread may still write there.
+    """
+
+    def __init__(self) -> None:
+        self._left: list[Callable[[], None]] = []
+        self._lock = RLock()
+
+    def begin(self, steps: list[Callable[[], None]]) -> None:
+        """Note the steps. After an interrupt a step may be taken a second time."""
+        self._left = steps
+
+    def go_on(self) -> None:
+        """Take every step that is left, and raise the first error at the end.
+
+        Wait while another thread takes them. A thread of the engine returns at once: the other
+        thread may wait for it.
+        """
+        if is_mine(self._lock):
+            return  # called by one of the steps, or by a signal handler inside of one
+        if current_thread().name.startswith(OWN_THREADS):
+            if not self._lock.acquire(blocking=False):
+                return
+            self._lock.release()
+        with self._lock:
+            self._take_steps()
+
+    def _take_steps(self) -> None:
+        failed: Exception | None = None
+        while self._left:
+            try:
+                self._left[0]()
+            except Exception as error:
+                failed = failed or error
+            self._left.pop(0)
+        if failed is not None:
+            raise failed
+
+
+def wake_all(parts: Parts) -> None:
+    """Wake all calls that wait, which then find that the engine closes."""
+    with parts.lock:
+        parts.wake_all()
+
+
+class LastCheckpoint:
+    """What an engine writes while it closes."""
+
+    def __init__(self, parts: Parts, refusal: Closed) -> None:
+        """Calls that come later get `refusal`."""
+        self._parts = parts
+        self._refusal = refusal
+        self._was_interrupted = False
+
+    def write(self) -> None:
+        """Make all that is planned durable, and write a checkpoint. Raise if that sync failed."""
+        queue = self._parts.commit_queue
+        had_failed = queue.broken()
+        # Without this checkpoint, or with half of it, the next opening replays a little more.
+        clean = drain(self._parts, self._refusal) and not self._was_interrupted
+        self._was_interrupted = True  # so if it is called again
+        with suppress(OSError):
+            self._parts.chores.end(clean=clean)
+        if queue.broken() and not had_failed:
+            # What calls without a sync have sent may be lost, and no error has said so.
+            raise queue.failed_error() from queue.failure
+
+
+def drain(parts: Parts, refusal: Closed) -> bool:
+    """Make all that is planned durable and refuse more. Return False if the engine has failed."""
+    queue, journal = parts.commit_queue, parts.journal
+    while True:
+        with parts.lock:
+            if queue.broken():
+                return False
+            # With sync="never" an idle engine may have written what it has not synced.
+            if queue.idle() and journal.durable_to == journal.position:
+                queue.close(refusal)
+                return True
+        with suppress(FmqError):
+            queue.flush(force=True)
+
+
+def free_locks(parts: Parts) -> None:
+    """Make the locks free in the child of a fork, where the threads that held them are missing."""
+    # Made anew, not released: a release fails if a thread had taken the lock but was not yet noted
+    # as its owner.
+    for lock in (parts.lock, *parts.locks(), parts.catalog.looking):
+        lock._at_fork_reinit()  # type: ignore[union-attr]
+    parts.journal.files.forked()
+
+
+_open: weakref.WeakSet[Remembered] = weakref.WeakSet()
+_workers = {"registered": False}  # whether multiprocessing calls `_process_ends` here
+
+
+def remember(engine: Remembered) -> None:
+    """Register an engine: a fork ends it in the child, and the end of the process syncs it."""
+    _open.add(engine)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and not _workers["registered"]:
+        # The children of multiprocessing end without atexit.
+        util.Finalize(None, _process_ends, exitpriority=0)
+        _workers["registered"] = True
+
+
+def forget(engine: Remembered) -> None:
+    """Drop an engine that is closed."""
+    _open.discard(engine)
+
+
+def _after_fork() -> None:
+    _workers["registered"] = False
+    for engine in list(_open):
+        engine.forked()
+
+
+def _process_ends() -> None:
+    """Sync all engines, also after one that fails. Daemon threads still run and release locks."""
+    with ExitStack() as stack:
+        for engine in list(_open):
+            stack.callback(engine.process_ends)
+
+
+after_fork_in_child(_after_fork)
+atexit.register(_process_ends)

@@ -1,0 +1,1 @@
+"""Values that everything knows: messages, what calls return, and the clock."""

@@ -1,0 +1,174 @@
+"""The values that callers hand in and get back: messages and receipts. All are named tuples.
+
+A `Message` is both what is sent and what is read. One that was read also has an offset and an
+`Origin`, which all messages of its record share. One that was read can be sent on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fmq.basics.clock import as_datetime
+
+Body = bytes | bytearray | memoryview
+Decision = Literal["commit", "rollback"]
+
+
+class Origin(NamedTuple):
+    """Where a run of messages lies, and which producer and transaction published it."""
+
+    topic: str
+    queue: int
+    position: int
+    time_us: int
+    tx_id: str | None
+    producer: str | None
+
+    @property
+    def time(self) -> datetime:
+        """The time when the record that published the run was written."""
+        return as_datetime(self.time_us)
+
+
+class _MessageFields(NamedTuple):
+    body: bytes
+    """Always bytes if the message was read, else the object that the caller gave."""
+    key: str | None = None
+    tag: str | None = None
+    headers: Mapping[str, str] | None = None
+    """A dict if the message was read."""
+    offset: int | None = None
+    origin: Origin | None = None
+    message_id: str | None = None
+    """The id under which it was sent once."""
+    priority: int | None = None
+    """From 0 to 9, of which 9 comes first."""
+    expires_at: datetime | None = None
+    """When no consumer gets it any more."""
+
+
+class Message(_MessageFields):
+    """A body and what it carries: key, tag, headers, id, priority, expiry; each is optional. One
+    that was read also has its place.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        # The constructor accepts more kinds of body than a reader gets.
+        def __new__(
+            cls,
+            body: Body,
+            key: str | None = None,
+            tag: str | None = None,
+            headers: Mapping[str, str] | None = None,
+            offset: int | None = None,
+            origin: Origin | None = None,
+            message_id: str | None = None,
+            priority: int | None = None,
+            expires_at: datetime | None = None,
+        ) -> Message: ...
+
+    def __hash__(self) -> int:
+        """Leave out the headers: they are a dict, which has no hash."""
+        return hash((self.body, self.key, self.tag, *self[4:]))
+
+    @property
+    def topic(self) -> str | None:
+        return self.origin.topic if self.origin else None
+
+    @property
+    def queue(self) -> int | None:
+        return self.origin.queue if self.origin else None
+
+    @property
+    def position(self) -> int | None:
+        return self.origin.position if self.origin else None
+
+    @property
+    def time(self) -> datetime | None:
+        """The time of the record that published it. It never decreases within a queue."""
+        return self.origin.time if self.origin else None
+
+    @property
+    def tx_id(self) -> str | None:
+        return self.origin.tx_id if self.origin else None
+
+    @property
+    def producer(self) -> str | None:
+        return self.origin.producer if self.origin else None
+
+
+ABSENT: Iterator[None] = repeat(None)  # a column that a record does not have
+_MESSAGE_CLASS = repeat(Message)
+
+
+def make_messages(
+    origin: Origin,
+    first: int,
+    bodies: Iterable[bytes],
+    keys: Iterable[str | None] = ABSENT,
+    tags: Iterable[str | None] = ABSENT,
+    headers: Iterable[Mapping[str, str] | None] = ABSENT,
+    ids: Iterable[str | None] = ABSENT,
+    priorities: Iterable[int | None] = ABSENT,
+    expiries: Iterable[datetime | None] = ABSENT,
+) -> list[Message]:
+    """Return the messages of one record, from the offset `first` on.
+
+    A reader makes millions of them, so the loop runs in C: `Message._make` would call Python.
+    """
+    extras = ids, priorities, expiries
+    rows = zip(bodies, keys, tags, headers, count(first), repeat(origin), *extras)
+    return [*map(tuple.__new__, _MESSAGE_CLASS, rows)]
+
+
+class Mark(NamedTuple):
+    """What a program has noted under a name, in a transaction."""
+
+    value: int
+    data: bytes = b""
+
+
+class Receipt(NamedTuple):
+    """Where a run of sent messages lies: `count` messages from `offset` on."""
+
+    topic: str
+    queue: int
+    offset: int
+    position: int
+    count: int = 1  # type: ignore[assignment]  # a tuple has a method of this name
+
+
+class DelayedReceipt(Receipt):
+    """The receipt of messages that wait for their time, with which `engine.recall` ends the wait.
+
+    They have no offset yet, so `offset` is None, whatever its type says.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, topic: str, queue: int, offset: None, position: int, count: int, due_us: int
+    ) -> DelayedReceipt:
+        values = topic, queue, offset, position, count, due_us
+        return tuple.__new__(cls, values)
+
+    @property
+    def due_us(self) -> int:
+        """The time when they are due, in microseconds since 1970."""
+        return tuple.__getitem__(self, 5)  # type: ignore[return-value]
+
+    @property
+    def due(self) -> datetime:
+        """The time when they are due."""
+        return as_datetime(self.due_us)
+
+    def __repr__(self) -> str:
+        return (
+            f"DelayedReceipt(topic={self.topic!r}, queue={self.queue}, position={self.position}, "
+            f"count={self.count}, due={self.due.isoformat()})"
+        )

@@ -1,0 +1,163 @@
+"""What an engine returns about transactions, queues and groups. All are frozen dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from fmq.basics.clock import as_us
+from fmq.basics.message import Message, Origin, Receipt
+
+OutcomeState = Literal["undecided", "committed", "rolled back"]
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedTransaction:
+    """A transaction that was prepared and not decided yet."""
+
+    tx_id: str
+    producer: str | None
+    prepared_at: datetime
+    messages: int
+    bytes: int
+    topics: tuple[str, ...]
+    position: int
+    seal: str
+    answers: int = 0
+    """How many answers about it were "unknown"."""
+    parked: bool = False
+    """No checker is asked until a person decides or `engine.feedback.resume` is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a transaction, or what is known so far of an undecided one."""
+
+    tx_id: str
+    state: OutcomeState
+    producer: str | None
+    prepared_at: datetime
+    messages: int
+    """How many it published, or would publish if it is undecided. 0 if it was rolled back."""
+    bytes: int
+    """The size of its messages when it was prepared, even if it was rolled back."""
+    seal: str
+    decided_at: datetime | None = None
+    decided_by: str | None = None
+    reason: str | None = None
+    position: int | None = None
+    receipts: tuple[Receipt, ...] = ()
+    asked: int = 0
+    """How many times a question about it was answered since the engine was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """One queue at one instant: messages from `first` up to, not including, `next`."""
+
+    topic: str
+    queue: int
+    first: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """What a group has acked in one queue, at one instant. Only durable acks count."""
+
+    group: str
+    topic: str
+    queue: int
+    acked_below: int
+    """Every message below this offset is acked or was dropped by retention."""
+    acked_beyond: int
+    """How many messages above `acked_below` are acked."""
+    unread: int
+    """How many messages of the queue are not acked, those that are delivered included. In the first
+    queue of a topic also `replayed`. It is no count of what will be delivered: messages that
+    consumers will pass over, because of the `filter` or because they expire, are in it until a
+    poll has come to them."""
+    behind_seconds: float = field(default=0.0, compare=False)
+    """How long ago the oldest of these was sent."""
+    lost: int = 0
+    """How many messages of the topic retention has taken before the group acked them."""
+    skipped: int = 0
+    """How many messages of the topic somebody has passed over, by `group.skip` or a `seek`."""
+    dead_letters: int = 0
+    """How many dead letters the group has, of all its topics."""
+    expired: int = 0
+    """How many messages of the topic had expired before the group got them."""
+    replayed: int = 0
+    """How many dead letters of the topic were replayed and are not acked. Members compete for them,
+    so all are counted in the first queue of the topic, whichever queues they came from."""
+    filter: str = ""
+    """Which messages of the topic the group wants, as "tags:..." or "sql:..."; "" for all. Which of
+    `unread` match it nobody knows before a poll has read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A member of a group, at one instant."""
+
+    name: str
+    topics: tuple[str, ...]
+    owns: tuple[tuple[str, int], ...]
+    """The queues that belong to it, as pairs of topic and number. Without a strategy no queue
+    belongs to anybody."""
+    strategy: str | None
+    seen_seconds: float
+    """How long ago it polled, acked or extended. 0 for one that waits in a poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that a group has rejected, or tried too often."""
+
+    number: int
+    """Names it within its group, and stays as it is. A later one has a larger number."""
+    body: bytes = field(repr=False)
+    key: str | None
+    tag: str | None
+    headers: dict[str, str] | None
+    topic: str
+    """Where the message was, as are the next three."""
+    queue: int
+    offset: int
+    time: datetime
+    """When the message was sent."""
+    died_at: datetime
+    attempts: int
+    """How often it was tried; 0 if that was not counted."""
+    reason: str
+    tx_id: str | None = None
+    producer: str | None = None
+    position: int = field(default=0, repr=False)
+    message_id: str | None = None
+    priority: int | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message as it was where it failed."""
+        origin = Origin(
+            self.topic, self.queue, self.position, as_us(self.time), self.tx_id, self.producer
+        )
+        return Message(
+            *(self.body, self.key, self.tag, self.headers, self.offset, origin),
+            message_id=self.message_id,
+            priority=self.priority,
+            expires_at=self.expires_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What `engine.settle` did about each transaction that was undecided. All are tx_ids."""
+
+    committed: tuple[str, ...]
+    rolled_back: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """A checker was asked, and the transaction is still undecided."""
+    unasked: tuple[str, ...]
+    """No answer came: parked, or without a registered checker, or the time ran out."""

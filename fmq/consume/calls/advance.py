@@ -1,0 +1,145 @@
+"""From a delivery that was handled to the next one, with one write.
+
+`run` acks a delivery when it asks for the next, so the ack and the attempt of the next message are
+one append. The next message is claimed before; it is not counted if there is none. Decision 58.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.delivery import Delivery, lost
+from fmq.errors import LeaseLost
+from fmq.store.bytes.kinds import Acks
+from fmq.store.journal.journal import Append
+
+if TYPE_CHECKING:
+    from fmq.consume.calls.consumer import Consumer
+    from fmq.consume.calls.member import GroupMember
+
+logger = logging.getLogger("fmq.consumers")
+
+
+class Handled(NamedTuple):
+    """A range that was handled, and is to be acked."""
+
+    claim: Claim
+    first: int
+    end: int
+
+
+def keep(member: GroupMember, handled: Handled) -> None:
+    """Extend the lease of what was handled. If it has ended, and no claim has redelivered it yet,
+    neither does the claim of the next message, and it can be acked.
+    """
+    claim, first, end = handled
+
+    def extend() -> None:
+        if claim.holds.is_held_by(first, end, claim):
+            claim.holds.extend(first, end, member.clock.monotonic() + member.lease_seconds)
+
+    member.writer.change(extend)
+
+
+class Advance:
+    """The ack of what was handled, and an attempt of what is claimed next, as one append."""
+
+    __slots__ = ("_handled", "_member", "_next", "_ranges", "is_acked", "left")
+
+    def __init__(
+        self,
+        member: GroupMember,
+        handled: Handled,
+        claim: Claim,
+        ranges: list[tuple[int, int]],
+    ) -> None:
+        """`ranges` are those of the next messages, which `claim` holds."""
+        self._member = member
+        self._handled = handled
+        self._next = claim
+        self._ranges = ranges
+        self.is_acked = False
+        """Whether the consumer still held what was handled, so that it is acked now."""
+        self.left: list[tuple[int, int]] = []
+        """The ranges that are counted: those that `claim` still holds."""
+
+    def plan(self, what: object = None) -> None:
+        """Plan it. Under the lock. It refuses all or nothing; a lost lease is no refusal."""
+        member, handled = self._member, self._handled
+        member.writer.release_dropped()
+        member.entry.seen = member.clock.monotonic()
+        done, first, end = handled
+        self.is_acked = done.holds.is_held_by(first, end, done)
+        left = member.tries.still_held(self._next, self._ranges)
+        records: list[object] = []
+        if self.is_acked:
+            records.append(Acks((member.range_of(*handled),), 0))
+        if left:
+            records.append(member.tries.attempt(self._next, left))
+        if not records:
+            return
+        append = Append(records)
+        member.writer.send(append)
+        self._next.holds.count_tries(left)
+        self.left = left
+
+
+def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
+    """Ack `done`, which was handled, and return the next delivery; None if there is none yet.
+
+    A lease that was lost meanwhile is logged.
+    """
+    member = consumer._in_group
+    if not is_worth_it(member):
+        end_handled(done)
+        return None
+    handled = Handled(done._claim, *done._offsets())
+    try:
+        keep(member, handled)
+        found = member.claim(1, 0.0, tells=False)
+        deliveries = [] if found is None else member.deliveries(consumer, *found)
+    except BaseException:
+        end_handled(done)  # what is wrong with the next message does not concern it
+        raise
+    if found is None or not deliveries:
+        end_handled(done)
+        return None
+    (claim, pieces), (delivery,) = found, deliveries
+    try:
+        one = Advance(member, handled, claim, [delivery._offsets()])
+        member.writer.commit_queue.run(one.plan, None)
+    except BaseException:
+        member.give_back_pieces(claim, pieces)
+        raise
+    note_handled(done, is_acked=one.is_acked)
+    member.draining.changed()
+    member.after()
+    return delivery if one.left else None
+
+
+def is_worth_it(member: GroupMember) -> bool:
+    """Return whether to look for the next message before the ack.
+
+    There is nothing to save if the ack is not synced. Where the order of keys is kept, the next
+    message may wait for the ack, and to find that out the whole backlog of its key is looked at.
+    """
+    return member.writer.commit_queue.waits(None) and not member.entry.is_ordered
+
+
+def end_handled(done: Delivery) -> None:
+    """Ack a delivery that was handled, or log that its lease was lost."""
+    try:
+        done.ack()
+    except LeaseLost as error:
+        logger.warning("handled, and not acked: %s", error)
+
+
+def note_handled(done: Delivery, *, is_acked: bool) -> None:
+    """Note that a delivery was acked with the next one, or log that its lease was lost."""
+    if is_acked:
+        done._settled = True
+    else:
+        error = lost(done.topic, done.queue, done.offset, done._consumer._lease_seconds)
+        logger.warning("handled, and not acked: %s", error)

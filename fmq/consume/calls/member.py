@@ -1,0 +1,492 @@
+"""One consumer as a member of its group: what it may claim, and what it has claimed.
+
+A poll is one or more looks. A look is planned under the lock and never waits: it claims what is
+there, or says what is to be done first, or listens. The calls of a thread, of a loop and of a
+server all do that by the verbs of this class. What reads messages may touch the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Any, TypeVar
+
+from fmq.basics.message import Message
+from fmq.consume.calls.handlers import used_up
+from fmq.consume.calls.settlement import Settler
+from fmq.consume.claims.by_priority import SpanWanted
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.delivery import Delivery, DeliveryBatch
+from fmq.consume.claims.membership import Member, News, OnChange, OwnedQueue
+from fmq.consume.claims.ordered_claims import LookWanted
+from fmq.consume.claims.poll import ARRIVAL, LOOK, Poll, Steps, Taken
+from fmq.consume.claims.read_ahead import ReadAhead, read_priorities
+from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.groups import Groups
+from fmq.consume.groups.sieve import Sieve
+from fmq.consume.groups.tries import Range
+from fmq.errors import (
+    Closed,
+    Damaged,
+    EngineFailed,
+    FmqError,
+    LeaseLost,
+    OffsetGone,
+    StorageError,
+)
+from fmq.store.bytes.internal import is_internal
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.ledger import Queue
+from fmq.tx.looks.messages import Messages, Wakeup
+
+logger = logging.getLogger("fmq.consumers")
+C = TypeVar("C", Batch, list[Message])
+
+
+class GroupMember(Settler):
+    """A member of a group. Safe for threads."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        groups: Groups,
+        writer: Writer,
+        check: Callable[[], None],
+        entry: Member,
+        group: str,
+        lease_seconds: float,
+        after: Callable[[], None],
+        burying: Burying,
+        on_change: OnChange | None = None,
+        skip: Callable[[str, str, int, int, int], object] | None = None,
+    ) -> None:
+        """`check` raises if the engine takes no call, `after` is called after each write. `skip`
+        lets a group pass over messages that are damaged; without it polls raise.
+
+        `entry` is the member as the group knows it, which it does from now on.
+        """
+        super().__init__(messages, writer, check, entry, group, lease_seconds, after, burying)
+        self._groups = groups
+        self.topics = entry.topics
+        self.retry = entry.retry
+        self.named = group  # as the caller has named the group
+        self._turn = 0  # the queue that a poll begins with
+        self.ahead = ReadAhead(messages, check)
+        buries = burying if entry.buries_expired else None
+        self._sieve = Sieve(messages, writer, group, buries)
+        self.on_left: Callable[[], object] = lambda: None  # called when it is closed
+        self._on_change = on_change
+        self._skip = skip
+        now = messages.clock.monotonic()
+        writer.change(partial(_enter, messages, groups, group, entry, now))
+        self.leave = partial(_leave, messages, groups, group, entry)
+        """Redelivers to the rest of the group what the member holds. Under the lock."""
+
+    # --- polling --------------------------------------------------------------------------------
+
+    def count(self, claim: Claim, pieces: list[C]) -> list[C]:
+        """Count an attempt of each message, and return the pieces that `claim` still holds.
+
+        If that cannot be written, give all back and raise.
+        """
+        try:
+            left = self.tries.count(claim, [range_of(piece) for piece in pieces])
+        except BaseException:
+            self.give_back_pieces(claim, pieces)
+            raise
+        return self.counted(claim, pieces, left)
+
+    def counted(self, claim: Claim, pieces: list[C], left: list[Range]) -> list[C]:
+        """Return the pieces that are in `left`, and give back what `claim` holds of the others."""
+        if len(left) == len(pieces):
+            return pieces
+        self.give_back_pieces(claim, [each for each in pieces if range_of(each) not in left])
+        return [each for each in pieces if range_of(each) in left]
+
+    def give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
+        """Hand out again what was claimed: the program has not seen it."""
+        for piece in pieces:
+            self.try_give_back(claim, *range_of(piece))
+
+    def claim(self, limit: int, timeout: float, **how: bool) -> Taken:
+        """Claim messages, waiting up to `timeout` seconds. Return them in pieces of consecutive
+        ones: batches, or lists of messages. Without a filter there is one piece.
+        """
+        return self.find(Poll(self.clock, limit, timeout, **how))
+
+    def find(self, poll: Poll) -> Taken:
+        """Return what `poll` gets; None if it gets nothing in its time. This thread waits."""
+        call, run = self.taking(poll), self.writer.commit_queue.run
+        step: Callable[[Any], Any] = call.send
+        answer: Any = None
+        try:
+            while True:
+                want = step(answer)
+                try:
+                    if want is LOOK:
+                        answer = run(self.plan_look, poll, wait=True, ahead=True)
+                    elif want is ARRIVAL:
+                        self._wait(poll)
+                    else:
+                        answer = want()
+                    step = call.send
+                except BaseException as error:
+                    step, answer = call.throw, error
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        finally:
+            answer = None  # an error refers to this frame
+
+    def taking(self, poll: Poll) -> Steps:
+        """Claim what `poll` asks for, and yield what that waits for. Return the claim and the
+        messages; None if there are none in its time.
+        """
+        try:
+            while True:
+                found = yield LOOK
+                if found is None:
+                    if poll.waits:
+                        poll.waits = False
+                        yield ARRIVAL
+                    elif poll.has_caught_up or not self.writer.commit_queue.owes:
+                        return None
+                    else:  # what was posted may be what it looks for
+                        yield self.writer.commit_queue.catch_up
+                        poll.has_caught_up = True
+                elif isinstance(found, Claim):
+                    pieces = poll.pieces or (yield partial(self.read, found, poll))
+                    if pieces:
+                        return found, pieces
+                    poll.claim, poll.is_counted = None, False
+                elif isinstance(found, News):
+                    self._tell(*found)
+                else:
+                    yield partial(self._prepare, found)
+        except GeneratorExit:
+            self.drop(poll)
+            raise
+        except BaseException:
+            if poll.claim is not None or poll.wakeup is not None:
+                yield partial(self.drop, poll)
+            raise
+
+    def drop(self, poll: Poll) -> None:
+        """Give back what `poll` has claimed: no program has seen it, so it was not tried."""
+        if poll.wakeup is not None:
+            self.stop_listening(poll.wakeup)
+        if poll.claim is not None and poll.is_counted:
+            with suppress(FmqError):  # an engine that is closed, or has failed, holds nothing
+                self.tries.uncount_claim(poll.claim, poll.ranges)
+        elif poll.claim is not None:
+            for each in poll.ranges:
+                self.try_give_back(poll.claim, *each)
+
+    def plan_look(self, poll: Poll) -> Claim | SpanWanted | LookWanted | News | None:
+        """Claim what `poll` asks for. Where it is in memory, also plan the attempts. Return the
+        claim, or what has to be done first; None if there is nothing. If `poll` has time left, it
+        listens then. Under the lock.
+        """
+        self._check_engine()
+        if self.is_closed:
+            self.check()
+        if self.draining.is_on:
+            return None
+        writer, member, now = self.writer, self.entry, self.clock.monotonic()
+        if writer.dropped:
+            writer.release_dropped()
+        room = self._groups.see(self.group, member, now)
+        if writer.ledger.arrived:
+            self._messages.wake()
+        if member.lost or member.gained:
+            if self._on_change is None or not poll.tells:
+                return None  # `take_news` tells a client first
+            return member.take_news()
+        self._turn += 1
+        what = self.topics, self._turn, poll.limit, member, now, now + self.lease_seconds
+        found = self._groups.claim(room, *what, in_one_piece=poll.in_one_piece)
+        if type(found) is Claim:
+            poll.claim, poll.ranges, poll.pieces, poll.is_counted = found, found.ranges, [], False
+            if not (found.filter or found.now_us or self.retry.is_last(found.count)):
+                poll.pieces = self.ahead.take_warm(found, as_batch=poll.as_batch)
+                if poll.pieces and poll.counts:
+                    self.tries.count_held(found, found.ranges)
+                    poll.is_counted = True
+        elif found is None and now < poll.deadline:
+            poll.waits = True
+            if poll.listens:
+                poll.wakeup = Wakeup()
+                poll.until = self._listen(poll.wakeup, now, poll.deadline)
+        return found
+
+    def read(self, claim: Claim, poll: Poll) -> list[Any]:
+        """Read the messages of `claim`, which are not in memory; return none if they are gone."""
+        if self.retry.is_last(claim.count):
+            self._use_up(claim)
+            return []
+        read = self.ahead.take_batch if poll.as_batch else self.ahead.take_messages
+        pieces: list[Any] = self._pieces(claim, poll.limit, read, in_one_piece=poll.in_one_piece)
+        if pieces and poll.counts:
+            pieces, poll.is_counted = self.count(claim, pieces), True
+        poll.ranges = [range_of(piece) for piece in pieces]
+        return pieces
+
+    def _prepare(self, wanted: SpanWanted | LookWanted) -> None:
+        """Read what a look has to know before it can claim anything."""
+        if isinstance(wanted, SpanWanted):
+            read_priorities(self._messages, self.writer, wanted)
+        else:
+            self._look(wanted, self.clock.monotonic() + self.lease_seconds)
+
+    def _wait(self, poll: Poll) -> None:
+        """Wait until it is worth to look again."""
+        wakeup, poll.wakeup = poll.wakeup, None
+        assert wakeup is not None
+        try:
+            if not self.writer.dropped:  # else look again, which gives back their holds
+                self.clock.wait(wakeup.lock, poll.until - self.clock.monotonic())
+        finally:
+            self.stop_listening(wakeup)
+
+    def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:
+        """Have `wakeup` called when an empty poll may find something. Return when it looks again,
+        even if it is not. Under the lock.
+        """
+        self._messages.listen(self._groups.with_replays(self.group, self.topics), wakeup)
+        self.entry.waiting.add(wakeup)
+        return self._looks_at(now, deadline)
+
+    def _looks_at(self, now: float, deadline: float) -> float:
+        """Return when a poll that is not woken looks again. Under the lock."""
+        groups, what = self._groups, (self.group, self.topics, self.entry)
+        until = min(deadline, groups.next_lease_end(*what), groups.next_death(self.group))
+        if groups.has_unleased(*what):
+            # The end of a transaction by the garbage collector wakes no poll.
+            until = min(until, now + self.lease_seconds)
+        return until
+
+    def claim_again(self, topic: str, number: int, first: int, end: int) -> list[Claim]:
+        """Claim messages that this member has had before, unless they are another's now."""
+        queue = self._messages.ledger.queue(topic, number)
+        if queue is None or topic not in self._groups.with_replays(self.group, self.topics):
+            return []
+        first, end = max(first, queue.first), min(end, queue.next)
+        deadline = self._messages.clock.monotonic() + self.lease_seconds
+        what = self.group, queue, first, end, self.entry, deadline
+
+        def claim() -> list[Claim]:
+            self._is_seen(self.clock.monotonic())
+            return self._groups.claim_again(*what)
+
+        claims = self.writer.change(claim)
+        return self._sieve.know_order(claims, deadline) if self.entry.is_ordered else claims
+
+    def listen(self, wakeup: Callable[[], None]) -> float:
+        """Have `wakeup` called when a poll may find something; return when to look anyway."""
+        with self.writer.commit_queue.lock:
+            return self._listen(wakeup, self._messages.clock.monotonic(), inf)
+
+    def looks_anyway_at(self) -> float:
+        """Return when a poll looks that another one of its group listens for."""
+        with self.writer.commit_queue.lock:
+            return self._looks_at(self._messages.clock.monotonic(), inf)
+
+    def all_may_find(self) -> bool:
+        """Return whether polls of all members have to look, whoever owns the queues."""
+        failed = self.writer.commit_queue.failure is not None
+        # What is replayed may go to any member.
+        again = self._messages.ledger.again
+        return failed or bool(again) or self._groups.is_stale(self.group)
+
+    def _is_seen(self, now: float) -> None:
+        """Give the group a sign of life. Under the lock."""
+        self._groups.see(self.group, self.entry, now)
+        if self._messages.ledger.arrived:
+            self._messages.wake()
+
+    def _tell(self, lost: list[OwnedQueue], gained: list[OwnedQueue]) -> None:
+        """Tell the program which queues the member has no more, and which it has now."""
+        self.ahead.drop(lost)
+        assert self._on_change is not None
+        self._on_change(lost, gained)
+
+    def take_news(self) -> News | None:
+        """Return the queues that were lost and gained, for a client that is to be told."""
+        with self.writer.commit_queue.lock:
+            self.check()
+            self._is_seen(self._messages.clock.monotonic())
+            return self.entry.take_news() if self.entry.has_news else None
+
+    def stop_listening(self, wakeup: Callable[[], None]) -> None:
+        self.entry.end_wait(wakeup, self.clock.monotonic())
+        topics = self._groups.with_replays(self.group, self.topics)
+        self._messages.stop_listening(wakeup, topics)
+
+    def _pieces(
+        self, claim: Claim, limit: int, read: Callable[[Queue, int, int], C], *, in_one_piece: bool
+    ) -> list[C]:
+        """Read what was claimed and is wanted; return nothing if there is nothing any more.
+
+        Of what cannot be read the rest is given back. Raises only if that begins with it.
+        """
+        try:
+            ranges = self._sifted(claim, limit, in_one_piece=in_one_piece)
+        except OffsetGone:
+            return []
+        pieces: list[C] = []
+        for number, (first, end) in enumerate(ranges):
+            try:
+                pieces.append(self._read_piece(claim, first, end, read))
+            except BaseException as error:
+                for low, high in ranges[number + 1 :]:
+                    self.try_give_back(claim, low, high)
+                if pieces or isinstance(error, OffsetGone):
+                    break  # retention dropped the messages after the claim, or a poll begins here
+                if not isinstance(error, Damaged):
+                    raise
+                self._meet(error, claim.queue, first)
+                break
+        return pieces
+
+    def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
+        """Return the ranges of `claim` that are wanted now."""
+        if claim.filter or claim.now_us:
+            return self._sieve.sift(claim, limit, self._meet, in_one_piece=in_one_piece)
+        return claim.ranges
+
+    def _look(self, wanted: LookWanted, deadline: float) -> None:
+        """Let the order of a queue know the keys that a poll has asked for."""
+        queue, holds, _, first, end, _ = wanted
+        try:
+            self._sieve.look(wanted, Claim(self.entry, queue, holds, first, end), deadline)
+        except Damaged as error:
+            self._meet(error, queue, first)
+
+    def _read_piece(
+        self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]
+    ) -> C:
+        """Read a range. Give back what `read` does not return, or all if it raises."""
+        try:
+            taken = read(claim.queue, first, end - first)
+        except BaseException:
+            self.try_give_back(claim, first, end)
+            raise
+        if first + len(taken) < end:
+            self.try_give_back(claim, first + len(taken), end)
+        return taken
+
+    def _meet(self, error: Damaged, queue: Queue, first: int) -> None:
+        """Pass over the record of `first`, whose messages are lost together, or raise `error`, with
+        the call that does so. This member holds none of them any more.
+        """
+        end = first + 1
+        with suppress(OffsetGone, StorageError):
+            _, end = self._messages.record_at(queue.topic, queue.number, first)
+        if self._skip is not None and error.of_record and not is_internal(queue.topic):
+            self._skip(self.group, queue.topic, queue.number, first, end - first)
+            logger.warning(
+                "the group %r has skipped %s damaged messages, %s/%s from offset %s on: %s",
+                *(self.named, end - first, queue.topic, queue.number, first, error),
+            )
+            return
+        many = f", count={end - first}" if end > first + 1 else ""
+        lost = f"the {end - first} messages" if many else "the message"
+        error.advise(
+            f"The group {self.named!r} goes on behind it after engine.group({self.named!r})"
+            f".skip({queue.topic!r}, {queue.number}, {first}{many}), which passes over {lost} of "
+            "the damaged record."
+        )
+        raise error
+
+    def _use_up(self, claim: Claim) -> None:
+        """Move to the dead letters what was tried as often as it may be, and not acked. What the
+        group does not want, or not yet, is passed over or waits, as if there were a next attempt.
+        """
+        try:
+            ranges = self._sifted(claim, claim.end - claim.first, in_one_piece=False)
+        except OffsetGone:
+            return
+        for first, end, given_back in self.tries.ends(claim, ranges):
+            try:
+                self.reject(claim, first, end, used_up(claim.count, given_back=given_back))
+            except LeaseLost:
+                pass  # the group was moved meanwhile
+            except BaseException as error:
+                self.tries.give_back(claim, first, end, self.retry.longest, count=True)
+                if not isinstance(error, FmqError) or isinstance(error, (Closed, EngineFailed)):
+                    raise
+                where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"
+                logger.warning("%s is no dead letter, and is tried again: %s", where, error)
+
+    def deliveries(
+        self, consumer: object, claim: Claim, pieces: list[list[Message]]
+    ) -> list[Delivery]:
+        """Return what was claimed, to be settled by `consumer`."""
+        if is_internal(claim.queue.topic):
+            return self.burying.deliveries(consumer, claim, pieces)
+        attempt = claim.count + 1
+        return [Delivery(consumer, claim, message, attempt) for each in pieces for message in each]
+
+    def delivery_batch(
+        self, consumer: object, claim: Claim, batches: list[Batch]
+    ) -> DeliveryBatch | None:
+        """Return what was claimed in one piece, to be settled by `consumer`."""
+        (batch,) = batches
+        if is_internal(claim.queue.topic):
+            return self.burying.delivery_batch(consumer, claim, batch)
+        return DeliveryBatch(consumer, claim, batch, claim.count + 1)
+
+    # --- what it has in hand ---------------------------------------------------------------------
+
+    def in_hand(self) -> tuple[int, float]:
+        """Return how many messages are in hand, and when the first lease of them ends."""
+        with self.writer.commit_queue.lock:
+            return self._groups.in_hand_of(self.group, self.entry, self.clock.monotonic())
+
+    def stop_taking(self) -> None:
+        """Take nothing new."""
+        self.draining.is_on = True
+        with self.writer.commit_queue.lock:
+            self.entry.stir()
+            self._messages.ledger.arrived.update(self.topics)
+            self._messages.wake()
+
+    def count_members(self) -> int:
+        """Return how many members the group has."""
+        with self.writer.commit_queue.lock:
+            return len(self._groups.members(self.group, self.clock.monotonic()))
+
+    def close(self, *, counts: bool) -> None:
+        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
+        if not counts and not self.is_closed:
+            with suppress(FmqError):  # the engine writes no more
+                self.tries.uncount(self._groups, self.entry)
+        self.is_closed = True
+        self.draining.changed()
+        self.ahead.clear()
+        self.writer.change(self.leave)
+        self.on_left()
+
+
+def range_of(piece: Batch | list[Message]) -> Range:
+    """Return the offset of the first message of a piece, and the one after the last."""
+    if not isinstance(piece, list):
+        return piece.offset, piece.next
+    first = piece[0].offset
+    assert first is not None, "the message was read"
+    return first, first + len(piece)
+
+
+def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:
+    """Take `member` into `group`. Under the lock."""
+    groups.enter(group, member, now)
+    messages.wake()
+
+
+def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> None:
+    """Redeliver to the rest of `group` what `member` holds. Under the lock."""
+    groups.leave(group, member)
+    messages.wake()

@@ -1,0 +1,206 @@
+"""What becomes of the messages that a consumer holds: they are acked, rejected or given back.
+
+Deliveries ask for it, and so does an engine process for the deliveries of its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, NoReturn
+
+from fmq.consume.calls.handlers import found_twice
+from fmq.consume.calls.in_hand import Draining
+from fmq.consume.calls.lookahead import Lookahead
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.delivery import Delivery, lost, of_another_engine
+from fmq.consume.claims.membership import Member
+from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.tries import Tries
+from fmq.errors import Closed, OffsetGone
+from fmq.store.bytes.kinds import AckRange, Acks
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.writer import Writer
+from fmq.tx.looks.messages import Messages
+
+
+class Acking(NamedTuple):
+    """An ack of messages that `claim` holds, and its append."""
+
+    claim: Claim
+    first: int
+    end: int
+    append: Append
+
+
+class Settler:
+    """A member of a group, as its deliveries know it."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        writer: Writer,
+        check: Callable[[], None],
+        member: Member,
+        group: str,
+        lease_seconds: float,
+        after: Callable[[], None],
+        burying: Burying,
+    ) -> None:
+        self._messages = messages
+        self.writer = writer
+        self._check_engine = check
+        self.entry = member  # stands for the consumer in its claims, which outlive it
+        self.group = group
+        self.lease_seconds = lease_seconds
+        self.after = after
+        self.burying = burying
+        self.clock = messages.clock
+        self.tries = Tries(writer, group, messages.clock, messages.wake_for)
+        self.draining = Draining(messages.clock)
+        self.is_closed = False
+        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
+
+    def ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
+        acking = self.acking(claim, first, end)
+        self.writer.commit_queue.run(self.plan_ack, acking, sync)
+        if self.draining.is_on:
+            self.draining.changed()
+        self.after()
+
+    def ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
+        """Ack deliveries of this consumer, in one append."""
+        held = [(each._claim, *each._offsets()) for each in deliveries]
+        self.writer.commit_queue.run(self.plan_ack_all, self.acking_all(held), sync)
+        self.draining.changed()
+        self.after()
+
+    def acking_all(
+        self, held: list[tuple[Claim, int, int]]
+    ) -> tuple[list[tuple[Claim, int, int]], Append]:
+        """Return what `plan_ack_all` takes; raise LeaseLost if a message is there twice."""
+        self.check()
+        if (twice := found_twice(held)) is not None:
+            self._refuse(*twice)
+        return held, Append([Acks([self.range_of(*each) for each in held], 0)])
+
+    def plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
+        """Plan the ack of several ranges. Under the lock."""
+        held, append = what
+        self.writer.release_dropped()
+        self.entry.seen = self.clock.monotonic()
+        for claim, first, end in held:
+            self.check_held(claim, first, end, claim)
+        self.writer.send(append)
+
+    def extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
+        self.check()
+
+        def extend() -> None:
+            now = self.clock.monotonic()
+            self.entry.seen = now
+            self.check_held(claim, first, end, claim)
+            claim.holds.extend(first, end, now + seconds)
+
+        self.writer.change(extend)
+
+    def reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
+        """Move a range to the dead letters of the group, in one append with its ack."""
+        self.check()
+        self.check_held(claim, first, end, claim)
+        what = self.group, claim.queue, first, end, reason, self._attempts_of(claim)
+        try:
+            for at, stop, append in self.burying.appends_of(*what):
+                acking = Acking(claim, at, stop, append)
+                self.writer.commit_queue.run(self.plan_ack, acking, True)
+        except OffsetGone:
+            self.check_held(claim, first, end, claim)  # its topic was deleted meanwhile
+            raise
+        self.draining.changed()
+        self.after()
+
+    def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
+        return claim.holds.count_of
+
+    def acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
+        """Return what `plan_ack` takes."""
+        queue = claim.queue
+        acks = Acks((AckRange(self.group, queue.topic, queue.number, first, end),), 0)
+        acks.extension = extension
+        return Acking(claim, first, end, Append([acks]))
+
+    def plan_ack(self, acking: Acking) -> None:
+        """Plan an ack. Under the lock."""
+        claim, first, end, append = acking
+        self._check_engine()
+        if self.is_closed:
+            self.check()
+        if self.writer.dropped:
+            self.writer.release_dropped()
+        self.entry.seen = self.clock.monotonic()
+        self.check_held(claim, first, end, claim)
+        self.writer.send(append)
+
+    def range_of(self, claim: Claim, first: int, end: int) -> AckRange:
+        return AckRange(self.group, claim.queue.topic, claim.queue.number, first, end)
+
+    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
+        self.check()
+        if not self.tries.give_back(claim, first, end, delay, count=count):
+            self._refuse(claim, first)
+        self.draining.changed()
+
+    def try_give_back(self, claim: Claim, first: int, end: int) -> None:
+        """Hand out again what `claim` holds of the range: it was not tried."""
+
+        def give_back() -> None:
+            claim.holds.give_back_held(first, end, claim)
+            self._messages.wake_for(claim.queue)
+
+        self.writer.change(give_back)
+
+    def hold_for_transaction(
+        self, claim: Claim, first: int, end: int, keeper: object, holder: object
+    ) -> AckRange:
+        self.check()
+        if keeper is not self.writer:
+            raise of_another_engine(claim.queue.topic, claim.queue.number, first)
+        self.writer.change(partial(self._transfer, claim, first, end, holder))
+        self.draining.changed()
+        return self.range_of(claim, first, end)
+
+    def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:
+        """Pass the range from `claim` to `holder`, without a deadline. Under the lock."""
+        if not claim.holds.transfer(first, end, claim, holder):
+            self._refuse(claim, first)
+
+    def check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
+        """Raise LeaseLost, for the first message that `holder` does not hold."""
+        is_held = claim.holds.is_held_by
+        if not is_held(first, end, holder):
+            lost = (at for at in range(first, end) if not is_held(at, at + 1, holder))
+            self._refuse(claim, next(lost, first))
+
+    def take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
+        """Pass the range from `holder`, which does not ack it, back to `claim`.
+
+        If the consumer has closed, redeliver it instead. Under the lock.
+        """
+        self.entry.seen = self.clock.monotonic()  # its lease begins anew, so it is alive
+        holds = claim.holds
+        if not holds.is_held_by(first, end, holder):
+            return
+        if self.is_closed:
+            holds.give_back(first, end)
+        else:
+            deadline = self._messages.clock.monotonic() + self.lease_seconds
+            holds.transfer_back(first, end, claim, deadline)
+        self._messages.wake_for(claim.queue)
+
+    def _refuse(self, claim: Claim, first: int) -> NoReturn:
+        raise lost(claim.queue.topic, claim.queue.number, first, self.lease_seconds)
+
+    def check(self) -> None:
+        self._check_engine()
+        if self.is_closed:
+            raise Closed("the consumer is closed; make another one with engine.consumer(...)")

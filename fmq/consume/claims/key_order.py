@@ -1,0 +1,238 @@
+"""The order of the messages of each key in one queue, for a group that keeps it.
+
+A message is handed out when all messages before it of the same key are acked, or are handed out
+with it. So a poll takes the oldest message of a key of which none is out.
+
+The keys of messages are read once, front to back, and kept until the messages are acked. At most
+WAITING_MAX messages wait here: while that many do and none may be handed out, nothing further back
+is looked at. After a restart the order is empty, and built by looking again.
+
+Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+from fmq.consume.claims.ranges import Ranges
+
+Key = str | None  # messages without a key are in order among themselves
+WAITING_MAX = 32_768
+"""How many messages of one queue are kept in memory before they are handed out: some 40 bytes each,
+and a text for each key."""
+
+
+class KeyOrder:
+    """The messages of one queue that one group has looked at and not acked, by key."""
+
+    __slots__ = (
+        *("_again", "_first", "_free", "_key_of", "_lines", "_out"),
+        *("filter", "looked", "unreadable", "waiting"),
+    )
+
+    def __init__(self, looked: int, filter_text: str) -> None:
+        """Everything below `looked` is acked. Only what passes the filter is looked at."""
+        self.filter = filter_text
+        self.looked = looked  # all below it was looked at, `_again` excepted
+        self.waiting = 0  # messages that were looked at and not handed out
+        self.unreadable = -1  # from here on nothing could be read when it was tried last
+        self._first = 0  # nothing is out below it
+        self._again: Ranges = []  # below `looked`, to be looked at again
+        self._lines: dict[Key, list[int]] = {}  # what waits: the offsets of each key, in order
+        self._out: dict[Key, list[int]] = {}  # what was handed out, and not acked
+        self._key_of: dict[int, Key] = {}  # of what is out
+        self._free: list[tuple[int, Key]] = []  # a heap of what may be handed out, and of old news
+
+    def __contains__(self, offset: int) -> bool:
+        """Return whether the message at `offset` is out."""
+        return offset in self._key_of
+
+    # --- looking --------------------------------------------------------------------------------
+
+    @property
+    def looks_again(self) -> bool:
+        """Return whether something below `looked` is to be looked at again."""
+        return bool(self._again)
+
+    def next_look(self, end: int) -> tuple[int, int] | None:
+        """Return the next range below `end` to look at."""
+        if self._again:
+            return self._again[0]
+        return (self.looked, end) if self.looked < end else None
+
+    def has_looked(self, first: int, end: int) -> bool:
+        """Note that a range is looked at, which `next_look` has begun with. Return False if another
+        poll was faster.
+        """
+        if self._again and self._again[0][0] == first:
+            _, stop = self._again.pop(0)
+            if end < stop:
+                self._again.insert(0, (end, stop))
+        elif self.looked == first and not self._again:
+            self.looked = end
+        else:
+            return False
+        self.unreadable = -1
+        return True
+
+    def look_again(self, first: int, end: int) -> None:
+        """Look at a range again: what was done with it has failed."""
+        self._again.append((first, end))
+        self._again.sort()
+
+    def add(self, offset: int, key: Key, *, is_out: bool) -> None:
+        """Note that the message at `offset`, which is not acked, has this key."""
+        if offset in self._key_of:
+            return
+        if is_out:
+            self._key_of[offset] = key
+            insort(self._out.setdefault(key, []), offset)
+        else:
+            self._wait(offset, key)
+
+    def _wait(self, offset: int, key: Key) -> None:
+        line = self._lines.setdefault(key, [])
+        if not line or line[-1] < offset:
+            line.append(offset)
+        elif line[i := bisect_left(line, offset)] == offset:
+            return
+        else:
+            line.insert(i, offset)
+        self.waiting += 1
+        if line[0] == offset and key not in self._out:
+            heappush(self._free, (offset, key))
+
+    # --- handing out ----------------------------------------------------------------------------
+
+    def first_free(self, is_gone: Callable[[int], bool]) -> int | None:
+        """Return the offset of the first message that may be handed out. What `is_gone` is acked,
+        or not stored any more.
+        """
+        free = self._free
+        while free:
+            offset, key = free[0]
+            line = self._lines.get(key)
+            if line is None or line[0] != offset or key in self._out:
+                heappop(free)
+            elif is_gone(offset):
+                self._next_of(offset, key)
+            else:
+                return offset
+        return None
+
+    def _next_of(self, offset: int, key: Key) -> None:
+        """Remove the first that is free, and let the next of its key be free instead."""
+        heappop(self._free)
+        line = self._lines[key]
+        del line[0]
+        self.waiting -= 1
+        if line:
+            heappush(self._free, (line[0], key))
+        else:
+            del self._lines[key]
+
+    def take(self, limit: int, is_gone: Callable[[int], bool], *, in_one_piece: bool) -> Ranges:
+        """Hand out up to `limit` messages, the oldest first, of one key also several. Return them
+        as ranges; only the first range if it has to be `in_one_piece`.
+        """
+        found: Ranges = []
+        taken: list[tuple[int, Key]] = []
+        while len(taken) < limit and (offset := self.first_free(is_gone)) is not None:
+            if found and found[-1][1] == offset:
+                found[-1] = found[-1][0], offset + 1
+            elif found and in_one_piece:
+                break
+            else:
+                found.append((offset, offset + 1))
+            taken.append(self._free[0])
+            self._next_of(*taken[-1])
+        for offset, key in taken:
+            self.add(offset, key, is_out=True)
+        return found
+
+    def take_these(self, first: int, end: int) -> None:
+        """Hand out what waits of a range. Looks at every key: only for what is claimed again."""
+        for key, line in [*self._lines.items()]:
+            these = line[bisect_left(line, first) : bisect_left(line, end)]
+            for offset in these:
+                line.remove(offset)
+                self.waiting -= 1
+                self.add(offset, key, is_out=True)
+            if not line:
+                del self._lines[key]
+
+    def may_go(self, offset: int, before: Iterable[int]) -> bool:
+        """Return whether a message that is out and in no hands may be handed out with those in
+        `before`.
+        """
+        out = self._out[self._key_of[offset]]
+        return all(each in before for each in out[: bisect_left(out, offset)])
+
+    def after(self, offset: int) -> list[int]:
+        """Return the messages of the same key after it that are out."""
+        if offset not in self._key_of:
+            return []
+        out = self._out[self._key_of[offset]]
+        return out[bisect_left(out, offset) + 1 :]
+
+    # --- what is no longer out ------------------------------------------------------------------
+
+    def put_back(self, first: int, end: int) -> None:
+        """Let a range wait that was handed out and not tried."""
+        for offset in range(first, end):
+            if offset in self._key_of:
+                key = self._key_of[offset]
+                self._end_out(offset)
+                self._wait(offset, key)
+            elif offset < self.looked:
+                self.look_again(offset, offset + 1)
+
+    def remove(self, first: int, end: int) -> tuple[bool, list[int]]:
+        """Forget a range, which is acked. Return whether another message may be handed out now, and
+        the first of each of its keys that is still out.
+        """
+        is_free, left = False, []
+        offsets = range(first, end)
+        if len(offsets) > len(self._key_of):
+            offsets = [each for each in self._key_of if first <= each < end]  # type: ignore[assignment]
+        for offset in offsets:
+            if offset in self._key_of:
+                key = self._key_of[offset]
+                self._end_out(offset)
+                out = self._out.get(key)
+                if out is not None:
+                    left.append(out[0])
+                elif key in self._lines:
+                    is_free = True
+        return is_free, left
+
+    def _end_out(self, offset: int) -> None:
+        key = self._key_of.pop(offset)
+        out = self._out[key]
+        del out[bisect_left(out, offset)]
+        if not out:
+            del self._out[key]
+            if key in self._lines:
+                heappush(self._free, (self._lines[key][0], key))
+
+    def drop_below(self, first: int) -> None:
+        """Forget what is out below `first`, which retention has dropped."""
+        if first > self._first:
+            self._first = first
+            self.remove(0, first)
+
+    def begin_again(self, looked: int, filter_text: str) -> None:
+        """Look at all anew that is not out, because the group has another filter."""
+        self.filter, self.looked, self.unreadable, self.waiting = filter_text, looked, -1, 0
+        self._again.clear()
+        self._lines.clear()
+        self._free.clear()
+
+    def _check(self) -> None:
+        assert self.waiting == sum(map(len, self._lines.values()))
+        assert sorted(self._key_of) == sorted(each for out in self._out.values() for each in out)
+        assert all(line and line == sorted({*line}) for line in self._lines.values())
+        free = {key for offset, key in self._free if self._lines.get(key, [-1])[0] == offset}
+        assert not {*self._lines} - {*self._out} - free, "a key is free, and no poll would find it"

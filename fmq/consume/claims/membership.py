@@ -1,0 +1,361 @@
+"""The members of a group, and which of its queues each of them has.
+
+Without a strategy all members of a group take from all queues of their topics. With one, each queue
+belongs to one member. Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from fmq.allocation import Strategy, allocate, by_name, describe
+from fmq.arguments.names import check_flag, check_name, check_names, check_seconds
+from fmq.arguments.options import SECONDS_MAX, Options
+from fmq.basics.results import MemberInfo
+from fmq.consume.claims.backoff import DEFAULT, Retry
+from fmq.errors import BadOption, MemberReplaced, StrategyDiffers, TopicsDiffer
+
+logger = logging.getLogger("fmq.groups")
+
+
+COUNT, DEAD_LETTER = "count", "dead_letter"
+"""What a consumer does with messages that have expired."""
+
+RAISE, SKIP = "raise", "skip"
+"""What a consumer does with messages that are damaged."""
+
+
+class OwnedQueue(NamedTuple):
+    """A queue that a member gets or loses."""
+
+    topic: str
+    queue: int
+
+
+OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
+
+
+class News(NamedTuple):
+    """Queues that a member has lost and gained."""
+
+    lost: list[OwnedQueue]
+    gained: list[OwnedQueue]
+
+
+class Member:
+    """One consumer, as its group knows it."""
+
+    __slots__ = (
+        *(
+            "buries_expired",
+            "gained",
+            "is_ordered",
+            "is_told",
+            "lost",
+            "name",
+            "refusal",
+            "retry",
+            "seen",
+            "strategy",
+            "strict",
+        ),
+        *("on_stir", "topics", "waiting"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        strategy: Strategy | None = None,
+        *,
+        ordered: bool = False,
+        strict: bool = False,
+        is_told: bool = False,
+        retry: Retry = DEFAULT,
+        buries_expired: bool = False,
+    ) -> None:
+        """An `ordered` one gets the messages of each key in their order. A `strict` one is in no
+        group with others that read other topics. One that `is_told` learns in its next poll which
+        queues it has gained and lost. One that `buries_expired` makes dead letters of messages that
+        have expired.
+        """
+        self.buries_expired = buries_expired
+        self.name = name
+        self.topics = topics
+        self.strategy = strategy
+        self.strict = strict
+        self.is_ordered = ordered
+        self.is_told = is_told
+        self.retry = retry
+        self.seen = 0.0  # when it last polled, acked or extended
+        self.waiting: set[object] = set()  # the wakeups of its polls that wait
+        self.refusal: Exception | None = None  # why it is no member any more, for good
+        self.lost: list[OwnedQueue] = []  # what it does not know yet
+        self.gained: list[OwnedQueue] = []
+        self.on_stir: Callable[[Member], object] | None = None  # while polls wait for it
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether its queues have changed since `take_news`."""
+        return bool(self.lost or self.gained)
+
+    def take_news(self) -> News:
+        """Return what it has lost and gained since the last call, and note that it knows now."""
+        news = News(self.lost, self.gained)
+        self.lost, self.gained = [], []
+        return news
+
+    def end_wait(self, wakeup: object, now: float) -> None:
+        """Note that a poll waits no more. It was alive until now. Under the engine's lock."""
+        if wakeup in self.waiting:
+            self.waiting.remove(wakeup)
+            self.seen = now
+
+    def stir(self) -> None:
+        """Have its polls look: a queue of its own may have a message, or they are to end. Under the
+        engine's lock.
+        """
+        if self.on_stir is not None:
+            self.on_stir(self)
+
+    def note(self, moved: OwnedQueue, *, gained: bool) -> None:
+        """Note that it gains or loses a queue. A queue that it never knew of is no news."""
+        if not self.is_told:
+            return
+        self.stir()
+        here, there = (self.gained, self.lost) if gained else (self.lost, self.gained)
+        if not gained and moved in there:
+            there.remove(moved)
+        else:
+            here.append(moved)
+
+
+def check_membership(
+    topics: str | Iterable[str], group: str, lease_seconds: float | None, options: Options
+) -> tuple[tuple[str, ...], str, float]:
+    """Return the topics, the group and the lease of a consumer; raise TypeError or what refuses
+    them.
+    """
+    names = check_names("topic", topics)
+    group = check_name("group", group)
+    if not names:
+        raise BadOption("topics: name at least one to consume from. Nothing was changed.")
+    if lease_seconds is None:
+        return names, group, options.lease_seconds
+    lease = check_seconds("lease_seconds", lease_seconds)
+    if not 0 < lease <= SECONDS_MAX:
+        raise BadOption(
+            f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
+            "Nothing was changed."
+        )
+    return names, group, lease
+
+
+def check_member(
+    name: str,
+    topics: tuple[str, ...],
+    strategy: str | Strategy | None,
+    *,
+    ordered: bool,
+    strict: bool,
+    is_told: bool,
+    retry: Retry | None = None,
+    expired: str = COUNT,
+    damaged: str = RAISE,
+) -> Member:
+    """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
+    name = check_name("member", name)
+    check_flag("ordered", ordered)
+    check_flag("strict", strict)
+    if isinstance(strategy, str):
+        strategy = by_name(strategy)
+    elif strategy is not None and not callable(strategy):
+        raise TypeError(
+            f"strategy={strategy!r}: is a name or a function of fmq.allocation, or one of your "
+            "own. Nothing was changed."
+        )
+    elif ordered and strategy is None:
+        strategy = by_name("sticky")
+    if retry is not None and type(retry) is not Retry:
+        raise TypeError(
+            f"retry={retry!r}: is an fmq.Retry, as in Retry(5, backoff=10). Nothing was changed."
+        )
+    buries_expired = check_expired(expired) == DEAD_LETTER
+    check_damaged(damaged)
+    how = {"ordered": ordered, "strict": strict, "is_told": is_told}
+    how["buries_expired"] = buries_expired
+    return Member(name, topics, strategy, **how, retry=DEFAULT if retry is None else retry)
+
+
+def check_expired(expired: str) -> str:
+    """Return what becomes of expired messages; raise BadOption."""
+    if expired not in (COUNT, DEAD_LETTER):
+        raise BadOption(
+            f"expired={expired!r}: is {COUNT!r} or {DEAD_LETTER!r}, which says what becomes of "
+            "messages that have expired. Nothing was changed."
+        )
+    return expired
+
+
+def check_damaged(damaged: str) -> str:
+    """Return what is done about damaged messages; raise BadOption."""
+    if damaged not in (RAISE, SKIP):
+        raise BadOption(
+            f"damaged={damaged!r}: is {RAISE!r} or {SKIP!r}, which says whether a poll goes on "
+            "behind messages that are damaged. Nothing was changed."
+        )
+    return damaged
+
+
+class GroupRoom:
+    """The members of one group."""
+
+    def __init__(self, group: str, timeout: float, queues_of: Callable[[str], int]) -> None:
+        """A member is out after `timeout` seconds without a sign of life."""
+        self.group = group
+        self._timeout = timeout
+        self._queues_of = queues_of
+        self.members: dict[str, Member] = {}
+        self.strategy: Strategy | None = None
+        self.is_ordered = False
+        self.owners: dict[str, list[Member | None]] = {}  # by topic, then by queue
+        self.next_death = math.inf  # no member is out before it
+
+    # --- who is in ------------------------------------------------------------------------------
+
+    def check(self, member: Member) -> None:
+        """Raise StrategyDiffers or TopicsDiffer if `member` cannot come in."""
+        others = [each for name, each in self.members.items() if name != member.name]
+        how, ours = _text(member), _text(self)
+        if others and how != ours:
+            raise StrategyDiffers(self.group, how, ours)
+        for other in others:
+            if (member.strict or other.strict) and set(other.topics) != set(member.topics):
+                both = member.name, member.topics, other.name, other.topics
+                raise TopicsDiffer(self.group, *both)
+
+    def enter(self, member: Member, now: float) -> Member | None:
+        """Take `member` in. Return the one of the same name before it, which is out."""
+        before = self.members.pop(member.name, None)
+        if before is not None:
+            before.refusal = MemberReplaced(self.group, member.name)
+            before.stir()
+        if not self.members:
+            self.strategy, self.is_ordered = member.strategy, member.is_ordered
+        self.members[member.name] = member
+        self.see(member, now)
+        return before
+
+    def see(self, member: Member, now: float) -> None:
+        """Note a sign of life."""
+        member.seen = now
+        self.next_death = min(self.next_death, now + self._timeout)
+
+    def leave(self, member: Member) -> bool:
+        """Let `member` out. Return whether it was in."""
+        if self.members.get(member.name) is not member:
+            return False
+        del self.members[member.name]
+        return True
+
+    def expire(self, now: float) -> list[Member]:
+        """Let those out that gave no sign of life, and return them."""
+        dead = []
+        self.next_death = math.inf
+        for member in [*self.members.values()]:
+            if member.waiting:
+                member.seen = now
+            if member.seen + self._timeout <= now:
+                del self.members[member.name]
+                dead.append(member)
+                logger.warning(
+                    "member %r of group %r is out: no poll, ack or extension for %g s. What it "
+                    "had goes to the others. It comes in again with its next poll.",
+                    *(member.name, self.group, self._timeout),
+                )
+            else:
+                self.next_death = min(self.next_death, member.seen + self._timeout)
+        return dead
+
+    def infos(self, now: float) -> list[MemberInfo]:
+        """Return all members."""
+        strategy = None if self.strategy is None else _text(self)
+        return [
+            MemberInfo(
+                *(member.name, member.topics, self._owned_by(member), strategy),
+                0.0 if member.waiting else now - member.seen,
+            )
+            for member in self.members.values()
+        ]
+
+    def _owned_by(self, member: Member) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (topic, number)
+            for topic, owners in self.owners.items()
+            for number, owner in enumerate(owners)
+            if owner is member
+        )
+
+    # --- who has what ---------------------------------------------------------------------------
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether topics have other queues than when they were shared out."""
+        return any(len(owners) != self._queues_of(topic) for topic, owners in self.owners.items())
+
+    def share_out(self) -> list[tuple[OwnedQueue, Member | None, Member | None]]:
+        """Share the queues of each topic among those who read it, by the strategy.
+
+        Return what moves, with its former and its new owner.
+        """
+        if self.strategy is None:
+            return []
+        moved: list[tuple[OwnedQueue, Member | None, Member | None]] = []
+        topics = dict.fromkeys(topic for member in self.members.values() for topic in member.topics)
+        for topic in dict.fromkeys((*self.owners, *topics)):
+            before = self.owners.get(topic, [])
+            readers = {name: each for name, each in self.members.items() if topic in each.topics}
+            now = self._owners_of(topic, readers, before)
+            for number in range(max(len(before), len(now))):
+                old = before[number] if number < len(before) else None
+                new = now[number] if number < len(now) else None
+                if old is not new:
+                    moved.append((OwnedQueue(topic, number), old, new))
+            if readers:
+                self.owners[topic] = now
+            else:
+                self.owners.pop(topic, None)
+        for owned, old, new in moved:
+            if old is not None:
+                old.note(owned, gained=False)
+            if new is not None:
+                new.note(owned, gained=True)
+        return moved
+
+    def _owners_of(
+        self, topic: str, readers: dict[str, Member], before: Sequence[Member | None]
+    ) -> list[Member | None]:
+        """Return who owns each queue of `topic` from now on."""
+        owners: list[Member | None] = [None] * self._queues_of(topic)
+        if not readers or not owners:
+            return owners
+        assert self.strategy is not None
+        had: dict[str, list[int]] = {name: [] for name in readers}
+        for number, owner in enumerate(before[: len(owners)]):
+            if owner is not None and owner.name in had:
+                had[owner.name].append(number)
+        queues, names = [*range(len(owners))], sorted(readers)
+        for name, numbers in allocate(self.strategy, queues, names, had).items():
+            for number in numbers:
+                owners[number] = readers[name]
+        return owners
+
+
+def _text(who: Member | GroupRoom) -> str:
+    """Return how the queues are shared, by a text that members of all processes compare."""
+    if who.strategy is None:
+        return "no strategy"
+    return f"{describe(who.strategy)}, in order" if who.is_ordered else describe(who.strategy)

@@ -1,0 +1,139 @@
+"""The messages that a consumer has read ahead, from which its claims are served.
+
+A batch is kept until its last message is taken, or its queue belongs to another member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import partial
+from typing import Any, NamedTuple
+
+from fmq.basics.message import Message
+from fmq.consume.claims.by_priority import SpanWanted
+from fmq.consume.claims.claim import Claim
+from fmq.errors import Damaged, NewerFormat, OffsetGone
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.spans import UNREADABLE
+from fmq.tx.looks.messages import Messages
+
+READ_AHEAD_MESSAGES = 256
+LATEST_MAX = 16  # messages of the latest run, which are made under the lock
+
+
+class BatchAhead(NamedTuple):
+    """A batch, with its first offset and the one after its last."""
+
+    batch: Batch
+    offset: int
+    next: int
+
+
+class ReadAhead:
+    """What one consumer has read of each queue and not taken yet."""
+
+    def __init__(self, messages: Messages, check_engine: Callable[[], None]) -> None:
+        """`check_engine` raises if the engine takes no call."""
+        self._messages = messages
+        self._check_engine = check_engine
+        self.batches: dict[Queue, BatchAhead] = {}
+        self._ends: dict[Queue, int] = {}  # of what was read last
+
+    def take_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
+        """Return the claimed messages. Make Message objects of all that was read ahead."""
+        ahead, offset, end = self._read_ahead(queue, first, count)
+        try:
+            _ = ahead.messages
+        except (Damaged, NewerFormat):
+            # Deliver the messages before the damage. A poll that begins with it raises.
+            self.batches.pop(queue, None)
+            ahead = ahead.part(first, len(ahead)).sound()
+            offset, end = first, ahead.next
+            self.batches[queue] = BatchAhead(ahead, offset, end)
+        if first + count >= end:
+            self.batches.pop(queue, None)
+        return ahead.messages_from(first, count)
+
+    def take_batch(self, queue: Queue, first: int, count: int) -> Batch:
+        """Return the claimed messages as a batch, which makes Message objects only when asked."""
+        ahead, _, end = self._read_ahead(queue, first, count)
+        if first + count >= end:
+            self.batches.pop(queue, None)  # used up: do not keep it in memory
+        return ahead.part(first, count)
+
+    def take_warm(self, claim: Claim, *, as_batch: bool) -> list[Any]:
+        """Return the pieces of `claim` if all of them are in memory, else nothing. Under the
+        engine's lock, so it makes few objects and meets no damage.
+        """
+        queue, pieces = claim.queue, []
+        for first, end in claim.ranges:
+            kept = self.batches.get(queue)
+            if kept is None or not kept.offset <= first < kept.next:
+                kept = self._latest(queue, first)
+            if kept is None or end > kept.next or not (as_batch or kept.batch.is_built):
+                return []
+            take = kept.batch.part if as_batch else kept.batch.messages_from
+            pieces.append(take(first, end - first))
+            if end == kept.next:
+                self.batches.pop(queue, None)
+        return pieces
+
+    def _latest(self, queue: Queue, first: int) -> BatchAhead | None:
+        """Keep and return the latest run of a queue, if it begins with `first` and is short."""
+        latest = queue.latest
+        if latest is None or latest.offset != first or latest.counts[0] > LATEST_MAX:
+            return None
+        batch = latest.batch(LATEST_MAX)
+        _ = batch.messages
+        return self._keep(queue, batch)
+
+    def _keep(self, queue: Queue, batch: Batch) -> BatchAhead:
+        self._ends[queue] = batch.next
+        kept = self.batches[queue] = BatchAhead(batch, batch.offset, batch.next)
+        return kept
+
+    def _read_ahead(self, queue: Queue, first: int, count: int) -> BatchAhead:
+        """Return a batch that contains the offset `first`: mostly the one that was read last."""
+        kept = self.batches.get(queue)
+        if kept is not None and kept.offset <= first < kept.next:
+            return kept
+        # With a filter or priorities the next message is probably elsewhere, if this one was.
+        wanted = count
+        if self._ends.get(queue, first) == first:
+            # A multiple of `count`, so that equal polls always get as many as they ask for.
+            wanted = -(-READ_AHEAD_MESSAGES // count) * count
+        try:
+            return self._keep(queue, self._messages.batch_of(queue, first, wanted))
+        except OSError:
+            self._check_engine()  # if the engine was closed meanwhile, say that instead
+            raise
+
+    def drop(self, lost: Container[tuple[str, int]]) -> None:
+        """Drop what was read of queues, named by topic and number, that the member has lost."""
+        for queue in [*self.batches]:
+            if (queue.topic, queue.number) in lost:
+                self.batches.pop(queue, None)
+
+    def clear(self) -> None:
+        """Drop all that was read."""
+        self.batches.clear()
+
+
+def read_priorities(messages: Messages, writer: Writer, wanted: SpanWanted) -> None:
+    """Read which message has which priority, for the next claim. If one cannot be read, its poll
+    raises, in its turn.
+    """
+    queue, first, end = wanted
+    found = bytearray()
+    try:
+        while first + len(found) < end:
+            at = first + len(found)
+            for carried in messages.carried(queue, at, end - at):
+                found += carried.priorities()
+    except OffsetGone:
+        return  # retention was here meanwhile: the next claim looks at what is left
+    except (Damaged, NewerFormat):
+        found += UNREADABLE * (end - first - len(found))
+    writer.change(partial(messages.ledger.know_priorities, queue, first, found))

@@ -1,0 +1,120 @@
+"""Which offsets of one queue no member of a group has tried yet.
+
+From a cursor on, nothing was handed out. Before it there is what was claimed and given back without
+an attempt. Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+from sortedcontainers import SortedDict
+
+from fmq.consume.claims.hold_map import HoldMap
+from fmq.consume.claims.redelivery import Redeliveries
+from fmq.tx.ledger.acks import AckSet
+
+Range = tuple[int, int]
+
+
+class Untried:
+    """What one group has not tried of one queue, beside what it has acked, holds and redelivers."""
+
+    __slots__ = ("_acked", "_holds", "_redeliveries", "_returned", "cursor")
+
+    def __init__(self, acked: AckSet, holds: HoldMap, redeliveries: Redeliveries) -> None:
+        self._acked = acked
+        self._holds = holds
+        self._redeliveries = redeliveries
+        self._returned: SortedDict[int, int] = SortedDict()  # first -> end, before the cursor
+        # From here on there is only what was so when the engine was opened: what undecided
+        # transactions hold, and what was tried before.
+        self.cursor = acked.floor
+
+    def take(self, visible: int, first: int, limit: int) -> tuple[int, int, int] | None:
+        """Return the next at most `limit` offsets in [first, visible), and that they were tried 0
+        times. The caller holds them.
+        """
+        found = self._find_returned(first) if self._returned else None
+        if found is not None:
+            low, high = found
+            end = min(high, low + limit)
+            del self._returned[low]
+            if end < high:
+                self._returned[end] = high
+            return low, end, 0
+        found = self.free_range(max(self.cursor, first), visible)
+        if found is None:
+            return None
+        low, high = found
+        self.cursor = end = min(high, low + limit)
+        return low, end, 0
+
+    def find(self, visible: int, first: int) -> Range | None:
+        """Return the next range that `take` would take from. It stays as it is."""
+        found = self._find_returned(first) if self._returned else None
+        return self.free_range(max(self.cursor, first), visible) if found is None else found
+
+    def _find_returned(self, first: int) -> Range | None:
+        """Return the first range before the cursor. What of it was acked meanwhile is removed."""
+        returned, acked = self._returned, self._acked
+        while returned:
+            start, end = returned.popitem(0)
+            # What was claimed together and given back in pieces is handed out together again.
+            while returned and returned.peekitem(0)[0] <= end:
+                end = max(end, returned.popitem(0)[1])
+            gap = acked.gap(max(start, first), end)
+            if gap is not None:
+                if gap[1] < end:
+                    returned[gap[1]] = end
+                returned[gap[0]] = gap[1]
+                return gap
+        return None
+
+    def put_back(self, first: int, end: int) -> None:
+        """Hand out a range again that was claimed and not tried."""
+        self._returned[first] = max(end, self._returned.get(first, 0))
+
+    def remove(self, first: int, end: int) -> None:
+        """Remove what was put back of a range."""
+        returned = self._returned
+        for start, stop in [*returned.items()]:
+            if start < end and first < stop:
+                del returned[start]
+                if start < first:
+                    returned[start] = first
+                if end < stop:
+                    returned[end] = stop
+
+    def pop_returned(self) -> list[Range]:
+        """Remove and return all that was put back, in order."""
+        ranges = [*self._returned.items()]
+        self._returned.clear()
+        return ranges
+
+    def begin_again(self) -> None:
+        """Find what is free from the first message on that is not acked."""
+        self._returned.clear()
+        self.cursor = self._acked.floor
+
+    def free_range(self, first: int, end: int) -> Range | None:
+        """Return the first range between two offsets that is neither acked, nor held, nor waits to
+        be due.
+        """
+        holds, redeliveries = self._holds, self._redeliveries
+        while (gap := self._acked.gap(first, end)) is not None:
+            low, high = gap
+            if not holds.is_free_from(low):
+                inside, following = holds.find(low), holds.find_next(low)
+                if inside is not None:
+                    first = inside.end
+                    continue
+                if following is not None:
+                    high = min(high, following.first)
+            if low < redeliveries.end:
+                waiting = redeliveries.within(low, high)
+                if waiting and waiting[0].first <= low:
+                    first = waiting[0].end
+                    continue
+                if waiting:
+                    high = waiting[0].first
+            return low, high
+        return None

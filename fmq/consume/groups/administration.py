@@ -1,0 +1,430 @@
+"""Making, moving and deleting groups, and changing topics. Each step is one append."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from copy import copy
+from datetime import datetime
+from math import inf
+
+from fmq.arguments.names import check_count, check_name, check_seconds, no_queue
+from fmq.arguments.options import QUEUES_MAX, SECONDS_MAX
+from fmq.basics.clock import as_us
+from fmq.basics.results import MemberInfo
+from fmq.consume.groups.groups import Groups
+from fmq.consume.groups.sieve import check_filter
+from fmq.errors import (
+    BadName,
+    BadOption,
+    FmqError,
+    GroupExists,
+    OffsetBeyond,
+    StillUndecided,
+    TooMany,
+    TopicExists,
+    TopicInUse,
+    UnknownGroup,
+    UnknownTopic,
+)
+from fmq.store.bytes.extension import Request, extension_of
+from fmq.store.bytes.internal import is_internal
+from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.dead_letters import topics_of
+from fmq.tx.ledger.ledger import Queue, Topic
+from fmq.tx.looks.messages import Messages
+
+logger = logging.getLogger("fmq.topics")
+group_logger = logging.getLogger("fmq.groups")
+EARLIEST, LATEST = "earliest", "latest"
+MOVES = frozenset((ChangeKind.SEEK, ChangeKind.DELETE_GROUP, ChangeKind.DELETE_TOPIC))
+At = str | int | datetime
+
+
+class GroupChanges:
+    """What changes the groups and topics of one engine, for callers and for new consumers."""
+
+    def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
+        self._writer = writer
+        self._ledger = writer.ledger
+        self._groups = groups
+        self._messages = messages
+        self._extension = b""
+
+    def asked_by(self, request: Request) -> GroupChanges:
+        """Return the same for one call that carries out `request` of a client."""
+        found = copy(self)
+        found._extension = extension_of(request)
+        return found
+
+    # --- members --------------------------------------------------------------------------------
+
+    def members(self, group: str) -> list[MemberInfo]:
+        """Return the members of `group` that are alive."""
+        self.put_out()
+        with self._writer.commit_queue.lock:
+            return self._groups.members(group, self._writer.clock.monotonic())
+
+    def put_out(self) -> None:
+        """Let the members of all groups out that gave no sign of life, and redeliver what they
+        have in hand.
+        """
+        now, queue = self._writer.clock.monotonic(), self._writer.commit_queue
+        if now < self._groups.first_death:  # a look without the lock
+            return
+        with queue.lock, queue.changing:
+            self._groups.put_out(now)
+            if self._ledger.arrived:
+                self._messages.wake()
+
+    def next_death(self) -> float:
+        """Return when the next member of any group may be out, by the monotonic clock."""
+        return self._groups.first_death
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def make(self, group: str, topic: str, at: At, wanted: str = "") -> None:
+        """Make a group of `topic` that begins at `at` and has the filter `wanted`.
+
+        Raises GroupExists, OffsetBeyond, BadOption or TypeError.
+        """
+        group, topic = check_name("group", group), check_name("topic", topic)
+        find = self._finder(topic, at)
+
+        def plan() -> list[Changed | TopicMade]:
+            if (group, topic) in self._ledger.subscriptions:
+                raise GroupExists(group, topic)
+            places = [QueuePlace(queue.number, find(queue)) for queue in self._queues(topic)]
+            return [Changed(ChangeKind.MAKE_GROUP, group, topic, places, text=wanted)]
+
+        self._run(plan)
+
+    def join(
+        self,
+        group: str,
+        topics: Iterable[str],
+        wanted: str | None = None,
+        *,
+        at_end: bool = False,
+    ) -> None:
+        """Make the group of each of `topics` that it does not take from yet, at the earliest, or
+        `at_end`.
+
+        It has the filter `wanted`. Raises FilterDiffers if it exists and has another one; None is
+        any.
+        """
+        known, topics = self._ledger.subscriptions, [*topics]
+
+        def plan() -> list[Changed | TopicMade]:
+            new = [topic for topic in topics if (group, topic) not in known]
+            for topic in topics:
+                if topic not in new:
+                    check_filter(group, topic, known[group, topic].filter, wanted)
+            text = wanted or ""
+            return [
+                Changed(ChangeKind.MAKE_GROUP, group, topic, ends(topic), text=text)
+                for topic in new
+            ]
+
+        def ends(topic: str) -> list[QueuePlace]:
+            if not at_end:
+                return []
+            return [QueuePlace(each.number, each.end) for each in self._queues(topic)]
+
+        self._run(plan)
+
+    def set_filter(self, group: str, topic: str, wanted: str) -> None:
+        """Let `group` want other messages of `topic` from now on."""
+
+        def plan() -> list[Changed | TopicMade]:
+            self._check_known(group, topic)
+            return [Changed(ChangeKind.FILTER, group, topic, text=wanted)]
+
+        self._run(plan)
+
+    def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
+        """Let `group` go on at `at` in one queue of `topic`, or in all of them.
+
+        What it has acked from there on is redelivered.
+        """
+        if number is not None:
+            number = check_count("queue", number, 0)
+        find = self._finder(topic, at)
+
+        def plan() -> list[Changed | TopicMade]:
+            self._check_known(group, topic)
+            self._check_decided(group, topic, number)
+            queues = self._queues(topic, number)
+            if type(at) is int and len(queues) > 1:
+                raise BadOption(
+                    f"offset={at}: the topic {topic!r} has {len(queues)} queues, and each has "
+                    "offsets of its own. Nothing was changed; name one of them with queue=."
+                )
+            places = [QueuePlace(queue.number, find(queue)) for queue in queues]
+            return [Changed(ChangeKind.SEEK, group, topic, places)]
+
+        self._run(plan)
+
+    def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
+        """Let `group` pass over `count` messages from `offset` on."""
+        number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
+        count = check_count("count", count)
+
+        def plan() -> list[Changed | TopicMade]:
+            self._check_known(group, topic)
+            self._check_decided(group, topic, number, offset, offset + count)
+            (queue,) = self._queues(topic, number)
+            _check_end(queue, offset + count)
+            return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
+
+        self._run(plan)
+
+    def check_known(self, group: str) -> None:
+        """Raise UnknownGroup if there is no `group`."""
+        with self._writer.commit_queue.lock:
+            self._check_known(group)
+
+    def delete(self, group: str, *, unless: Callable[[str], bool] | None = None) -> None:
+        """Delete `group` in all its topics, `unless` that is true. Nothing is kept for it then."""
+
+        def plan() -> list[Changed | TopicMade]:
+            if unless is not None and unless(group):
+                return []
+            self._check_known(group)
+            self._check_decided(group)
+            topics = topics_of(self._ledger, group)
+            own = [Changed(ChangeKind.DELETE_TOPIC, "", topic) for topic in topics]
+            return [*own, Changed(ChangeKind.DELETE_GROUP, group, "")]
+
+        self._run(plan)
+
+    # --- topics ---------------------------------------------------------------------------------
+
+    def make_topic(self, topic: str, queues: int | None, retain_seconds: float | None) -> None:
+        """Make `topic` with so many queues; None: as the options say. Raises TopicExists."""
+        topic, count = check_name("topic", topic), self._writer.options.queues_of(topic)
+        if queues is not None:
+            count = _check_queues(check_count("queues", queues))
+        retain_ms = _retain_ms(retain_seconds)
+
+        def plan() -> list[Changed | TopicMade]:
+            if topic in self._ledger.topics:
+                raise TopicExists(topic)
+            retains = [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)] if retain_ms else []
+            return [TopicMade(topic, count, 0), *retains]
+
+        self._run(plan)
+
+    def add_queues(self, topic: str, count: int) -> None:
+        """Give `topic` `count` more queues; raise UnknownTopic."""
+        count = check_count("count", count)
+
+        def plan() -> list[Changed | TopicMade]:
+            queues = _check_queues(len(self._topic(topic).queues) + count)
+            return [Changed(ChangeKind.ADD_QUEUES, "", topic, value=queues)]
+
+        self._run(plan)
+
+    def retain(self, topic: str, seconds: float | None) -> None:
+        """Keep the messages of `topic` for `seconds`; None: as the options say."""
+        retain_ms = _retain_ms(seconds)
+
+        def plan() -> list[Changed | TopicMade]:
+            self._topic(topic)
+            return [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)]
+
+        self._run(plan)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete `topic` with its messages. Its groups stay, and begin anew if it is made again.
+
+        Raises UnknownTopic, or TopicInUse if an undecided transaction writes to it.
+        """
+
+        def plan() -> list[Changed | TopicMade]:
+            known = self._topic(topic)
+            for entry in self._ledger.undecided.values():
+                if any(run.topic == topic for run in entry.runs):
+                    raise TopicInUse(topic, entry.prepare.tx_id)
+            for group, taken in self._ledger.subscriptions:
+                if taken == topic:
+                    for queue in known.queues:
+                        self._check_decided(group, topic, queue.number)
+            return [Changed(ChangeKind.DELETE_TOPIC, "", topic)]
+
+        self._run(plan)
+
+    def check_topic(self, topic: str) -> None:
+        """Raise UnknownTopic if there is no `topic`."""
+        with self._writer.commit_queue.lock:
+            self._topic(topic)
+
+    def grow_topics(self) -> None:
+        """Give topics the queues that the options want, where they have fewer."""
+        for topic, wanted in self._writer.options.topic_queues.items():
+            known = self._ledger.topics.get(topic)
+            if known is not None and len(known.queues) < wanted:
+                try:
+                    self.add_queues(topic, wanted - len(known.queues))
+                except FmqError as error:
+                    logger.warning("the topic %r gets no more queues for now: %s", topic, error)
+            elif known is not None and len(known.queues) > wanted:
+                logger.warning(
+                    "the topic %r has %s queues, and the options name %s: none is taken away",
+                    *(topic, len(known.queues), wanted),
+                )
+
+    def trim(self) -> None:
+        """Drop what topics with a retention of their own keep no more."""
+        now_us = self._writer.clock.time_us()
+        for topic in [*self._ledger.topics.values()]:
+            if topic.retain_ms:
+                self._trim(topic, now_us - topic.retain_ms * 1000)
+
+    def _trim(self, topic: Topic, until_us: int) -> None:
+        try:
+            first = {
+                queue.number: self._messages.offset_at(topic.name, queue.number, until_us)
+                for queue in topic.queues
+            }
+        except BadName:
+            return  # it was made again with fewer queues meanwhile
+
+        def plan() -> list[Changed | TopicMade]:
+            if self._ledger.topics.get(topic.name) is not topic:
+                return []  # it was deleted meanwhile, and perhaps made again
+            places = [
+                QueuePlace(queue.number, first[queue.number])
+                for queue in topic.queues
+                if queue.first < first.get(queue.number, 0)
+            ]
+            return [Changed(ChangeKind.TRIM, "", topic.name, places)] if places else []
+
+        groups = [
+            each for each in [*self._ledger.subscriptions.values()] if each.topic == topic.name
+        ]
+        before = [each.lost for each in groups]
+        self._run(plan)
+        for each, lost in zip(groups, before, strict=True):
+            if each.lost > lost:
+                group_logger.warning(
+                    "the group %r has lost %s messages of the topic %r, which it had not acked: "
+                    "the topic's own retention waits for no group",
+                    *(each.group, f"{each.lost - lost:,}", topic.name),
+                )
+
+    def _topic(self, topic: str) -> Topic:
+        known = self._ledger.topics.get(topic)
+        if known is None or not known.made or is_internal(topic):
+            raise UnknownTopic(topic)
+        return known
+
+    # --- how a change is planned ----------------------------------------------------------------
+
+    def _run(self, plan: Callable[[], list[Changed | TopicMade]]) -> None:
+        """Write the changes that `plan` returns, durably."""
+        writer = self._writer
+
+        def plan_changes(_: None) -> None:
+            writer.release_dropped()
+            changes = plan()
+            if changes:
+                changes[0].extension = self._extension
+                writer.send(Append(changes))
+                asked = {each.asked for each in changes if isinstance(each, Changed)}
+                writer.moves += not asked.isdisjoint(MOVES)
+
+        with writer.commit_queue.lock:
+            writer.commit_queue.check()
+            is_needed = plan()
+        if is_needed:
+            writer.commit_queue.run(plan_changes, None, True)
+        else:  # as for almost every new consumer
+            writer.catch_up(self._ledger.changed_at)
+
+    def _finder(self, topic: str, at: At) -> Callable[[Queue], int]:
+        """Return what finds the offset of `at` in a queue. It is called under the lock, in a plan.
+
+        Raises TypeError or BadOption.
+        """
+        if at == EARLIEST:
+            return lambda queue: queue.first
+        if at == LATEST:
+            return lambda queue: queue.end
+        if isinstance(at, datetime):
+            known = self._ledger.topics.get(topic)
+            time_us = as_us(at)
+            found = {
+                queue.number: self._messages.offset_at(topic, queue.number, time_us)
+                for queue in (() if known is None else known.queues)
+            }
+            return lambda queue: max(found.get(queue.number, 0), queue.first)
+        if isinstance(at, str):
+            raise BadOption(
+                f"{at!r}: a group begins at {EARLIEST!r}, {LATEST!r}, an offset or a time. "
+                "Nothing was changed."
+            )
+        offset = check_count("offset", at, 0)
+
+        def exactly(queue: Queue) -> int:
+            _check_end(queue, offset)
+            return max(offset, queue.first)
+
+        return exactly
+
+    def _queues(self, topic: str, number: int | None = None) -> list[Queue]:
+        """Return one queue of `topic`, or all; none if it does not exist yet. Raises BadName."""
+        known = self._ledger.topics.get(topic)
+        queues = [] if known is None else known.queues
+        if number is None:
+            return queues
+        if number >= len(queues):
+            raise no_queue(topic, number, len(queues))
+        return [queues[number]]
+
+    def _check_known(self, group: str, topic: str | None = None) -> None:
+        """Raise UnknownGroup unless `group` takes from `topic`, or without one from any topic."""
+        topics = [taken for known, taken in self._ledger.subscriptions if known == group]
+        if not topics or topic not in (None, *topics):
+            raise UnknownGroup(group, topic or "", topics)
+
+    def _check_decided(
+        self,
+        group: str,
+        topic: str = "",
+        number: int | None = None,
+        first: int = 0,
+        end: float = inf,
+    ) -> None:
+        """Raise StillUndecided if a transaction acks messages there."""
+        for entry in self._ledger.undecided.values():
+            prepare = entry.prepare
+            for ack in prepare.acks:
+                is_there = topic in ("", ack.topic) and number in (None, ack.queue)
+                if ack.group == group and is_there and ack.first < end and first < ack.end:
+                    raise StillUndecided(prepare.tx_id, group, ack.topic, ack.queue)
+
+
+def _check_queues(count: int) -> int:
+    if count > QUEUES_MAX:
+        raise TooMany("queues", count, QUEUES_MAX, "fixed by fmq", "use more topics")
+    return count
+
+
+def _retain_ms(seconds: float | None) -> int:
+    if seconds is None:
+        return 0
+    seconds = check_seconds("retain_seconds", seconds)
+    if not 0.001 <= seconds <= SECONDS_MAX:
+        raise BadOption(
+            f"retain_seconds={seconds:g}: must be a millisecond at least, and at most a hundred "
+            "years. Nothing was changed."
+        )
+    return round(seconds * 1000)
+
+
+def _check_end(queue: Queue, offset: int) -> None:
+    if offset > queue.end:
+        raise OffsetBeyond(queue.topic, queue.number, offset, queue.end)

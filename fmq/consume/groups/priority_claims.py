@@ -1,0 +1,120 @@
+"""Choosing what one poll takes of a topic with priorities: from which queue, and how much.
+
+The queue with the message of the highest priority comes first. Of ten messages of a topic that a
+group is handed, at least one is the oldest of its queue, and the queues take turns in that. So no
+message starves. Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fmq.consume.claims.by_priority import PriorityOrder, Range, SpanWanted
+from fmq.consume.claims.claim import Claim, Trier
+from fmq.consume.claims.holds import QueueHolds
+from fmq.consume.groups.sieve import SIFTED_AT_ONCE
+from fmq.tx.ledger.ledger import Queue
+
+OLDEST_EVERY = 10  # messages
+
+
+class Candidate(NamedTuple):
+    """A queue that has messages to hand out, and the highest priority among them."""
+
+    level: int
+    queue: Queue
+    holds: QueueHolds
+    order: PriorityOrder
+
+
+class ClaimAsked(NamedTuple):
+    """What a poll asks for: up to `limit` messages in up to `pieces_max` ranges."""
+
+    member: Trier
+    filter: str
+    limit: int
+    pieces_max: int
+    now: float
+    now_us: int
+    deadline: float
+
+    def take(
+        self, found: list[Candidate], handed_out: int
+    ) -> tuple[Claim | SpanWanted | None, int]:
+        """Hold messages of one of these queues, which are in the order of turns.
+
+        `handed_out` messages of the topic were handed out since the last one that was the oldest.
+        Also return the new value of that number.
+        """
+        best = max(each.level for each in found)
+        # Else the first one with a message of that priority.
+        chosen = next(
+            each for each in found if handed_out >= OLDEST_EVERY - 1 or each.level == best
+        )
+        least = max((each.level for each in found if each is not chosen), default=0)
+        holds = chosen.holds
+        claim: Claim | None = None
+        choice = _Choice(chosen.order, self.limit, least, handed_out)
+        pieces_max = self.pieces_max
+        for first, end in choice.ranges():
+            if claim is None:
+                what = self.filter, choice.count
+                claim = Claim(self.member, chosen.queue, holds, first, end, *what)
+                if claim.may_have_expired(self.now_us):
+                    claim.now_us = self.now_us
+                    # Pass over many at once. Those that are not wanted are given back then.
+                    pieces_max = choice.left = max(self.limit, SIFTED_AT_ONCE)
+            else:
+                claim.add(first, end)
+            holds.hold(first, end, claim, self.deadline, choice.count)
+            if len(claim.ranges) == pieces_max:
+                break
+        if claim is None:
+            return choice.wanted, handed_out
+        if claim.may_have_expired(self.now_us):
+            claim.now_us = self.now_us
+        return claim, choice.handed_out
+
+
+class _Choice:
+    """What one claim takes of a queue."""
+
+    def __init__(self, order: PriorityOrder, limit: int, least: int, handed_out: int) -> None:
+        """Another queue has a message of the priority `least`, so nothing below it is taken."""
+        self._order = order
+        self.left = limit
+        self._least = least
+        self.handed_out = handed_out
+        self.count = -1  # how often each message was tried before
+        self.wanted: SpanWanted | None = None
+
+    def ranges(self) -> Iterator[Range]:
+        """Yield ranges whose messages were all tried equally often. The caller holds each before it
+        takes the next. Ends early, and sets `wanted`, where priorities must be read.
+        """
+        while self.left > 0:
+            best = self._order.best(self.left)
+            if isinstance(best, SpanWanted):
+                self.wanted = best
+            if best is None or isinstance(best, SpanWanted):
+                return
+            oldest = self._order.oldest()
+            assert oldest is not None, "there is one: the best"
+            first, end, count, handed_out = best.first, best.end, best.tries, 0
+            if first == oldest[0] and best.level >= self._least:
+                pass
+            elif self.handed_out >= OLDEST_EVERY - 1:
+                first, count = oldest
+                end = first + 1
+            elif best.level < self._least:
+                return
+            else:
+                end = min(end, first + OLDEST_EVERY - 1 - self.handed_out)
+                handed_out = self.handed_out + end - first
+            if self.count not in (-1, count):
+                return  # one claim has one count
+            self._order.take(first, end)
+            self.left -= end - first
+            self.handed_out, self.count = handed_out, count
+            yield first, end

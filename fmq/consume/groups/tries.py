@@ -1,0 +1,149 @@
+"""Counting the attempts of one consumer, which is written before its program sees a message.
+
+A TRIED is handed to the kernel, and a later call syncs it. So it survives a kill of the process,
+and a power cut may lose the attempts since the last sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fmq.basics.clock import Clock
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.membership import Member
+from fmq.store.bytes.kinds import Tried, TriedRange
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.ledger import Queue
+
+if TYPE_CHECKING:
+    from fmq.consume.groups.groups import Groups
+
+Range = tuple[int, int]
+UNCOUNTED_AT_ONCE = 1000  # holds, in one record
+
+
+class Tries:
+    """Writes the attempts of one consumer, and what it gives back."""
+
+    def __init__(
+        self, writer: Writer, group: str, clock: Clock, wake: Callable[[Queue], None]
+    ) -> None:
+        """`wake` wakes the polls that wait for a queue. It is called under the lock."""
+        self._writer = writer
+        self._group = group
+        self._clock = clock
+        self._wake = wake
+
+    def count(self, claim: Claim, ranges: list[Range]) -> list[Range]:
+        """Count an attempt of each message of `ranges`, which `claim` held, and return those that
+        it still holds. It is written on return.
+        """
+        queue = self._writer.commit_queue
+        return queue.run(self.plan_count, (claim, ranges), wait=True, ahead=True)
+
+    def plan_count(self, what: tuple[Claim, list[Range]]) -> list[Range]:
+        """Plan the same. Under the lock."""
+        claim, ranges = what
+        self._writer.release_dropped()
+        left = self.still_held(claim, ranges)
+        if left:
+            self.count_held(claim, left)
+        return left
+
+    def count_held(self, claim: Claim, ranges: list[Range]) -> None:
+        """Plan the record of an attempt of `ranges`, which `claim` holds. Under the lock."""
+        self._writer.send(Append([self.attempt(claim, ranges)]))
+        claim.holds.count_tries(ranges)
+
+    def uncount_claim(self, claim: Claim, ranges: list[Range]) -> None:
+        """Give back what was counted, and no program has seen, as if it had not been claimed."""
+        queue = self._writer.commit_queue
+        queue.run(self._plan_uncount_claim, (claim, ranges), wait=True, ahead=True)
+
+    def _plan_uncount_claim(self, what: tuple[Claim, list[Range]]) -> None:
+        claim, ranges = what
+        left, now_us = self.still_held(claim, ranges), self._clock.time_us()
+        if left:
+            tried = [self._range(claim, *each, claim.count, now_us) for each in left]
+            self._writer.send(Append([Tried(tried)]))
+        claim.holds.count_tries(left, -1)
+        for first, end in reversed(left):
+            claim.holds.give_back(first, end)
+        self._wake(claim.queue)
+
+    def attempt(self, claim: Claim, ranges: list[Range]) -> Tried:
+        """Return the record of an attempt."""
+        queue, tries, tried = claim.queue, claim.count + 1, []
+        for first, end in ranges:
+            where = self._group, queue.topic, queue.number, first, end
+            tried.append(TriedRange(*where, tries))
+        return Tried(tried)
+
+    def still_held(self, claim: Claim, ranges: list[Range]) -> list[Range]:
+        """Return those of `ranges` that `claim` holds. Under the lock."""
+        is_held = claim.holds.is_held_by
+        return [each for each in ranges if is_held(*each, claim)]
+
+    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> bool:
+        """Hand the range out again after `delay` seconds; return False if `claim` does not hold
+        all of it. Without `count` the attempt does not count.
+        """
+        queue = self._writer.commit_queue
+        return queue.run(
+            self._plan_give_back, (claim, first, end, delay, count), wait=True, ahead=True
+        )
+
+    def _plan_give_back(self, what: tuple[Claim, int, int, float, bool]) -> bool:
+        claim, first, end, delay, counts = what
+        holds, clock = claim.holds, self._clock
+        self._writer.release_dropped()
+        if not holds.is_held_by(first, end, claim):
+            return False
+        # A client may say it again after a lost answer, or after a power cut that lost the attempt.
+        count = max(0, holds.count_of(first) - (not counts))
+        due_us = clock.time_us() + round(delay * 1_000_000)
+        self._writer.send(Append([Tried([self._range(claim, first, end, count, due_us)])]))
+        holds.give_back(first, end, clock.monotonic() + delay, count)
+        self._wake(claim.queue)
+        return True
+
+    def uncount(self, groups: Groups, member: Member) -> None:
+        """Give back what `member` has in hand, uncounted: its program ends, or was drained."""
+        self._writer.commit_queue.run(self._plan_uncount, (groups, member), wait=True, ahead=True)
+
+    def _plan_uncount(self, what: tuple[Groups, Member]) -> None:
+        now_us = self._clock.time_us()
+        self._writer.release_dropped()
+        tried = [each for each in what[0].in_hand(self._group, what[1]) if each[2].count]
+        for at in range(0, len(tried), UNCOUNTED_AT_ONCE):
+            part = tried[at : at + UNCOUNTED_AT_ONCE]
+            ranges = [
+                TriedRange(
+                    *(self._group, queue.topic, queue.number, hold.first, hold.end),
+                    *(hold.count - 1, now_us),
+                )
+                for queue, _, hold in part
+            ]
+            self._writer.send(Append([Tried(ranges)]))
+            for _, holds, hold in reversed(part):
+                holds.give_back(hold.first, hold.end, count=hold.count - 1)
+
+    def ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:
+        """Return the parts of `ranges`, each with whether its last attempt was given back."""
+        return self._writer.change(partial(self._ends, claim, ranges))
+
+    def _ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:
+        queue = claim.queue
+        tried = self._writer.ledger.tried_of(self._group, queue.topic, queue.number)
+        return [
+            (low, known.end, known.due_us > 0)
+            for first, end in ranges
+            for low, known in tried.within(first, end)
+        ]
+
+    def _range(self, claim: Claim, first: int, end: int, count: int, due_us: int = 0) -> TriedRange:
+        queue = claim.queue
+        return TriedRange(self._group, queue.topic, queue.number, first, end, count, due_us)

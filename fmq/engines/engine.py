@@ -1,0 +1,41 @@
+"""An engine of this process: the calls of `WritingEngine`, through the door of the thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fmq.engines.thread_door import ThreadDoor
+from fmq.faces.blocking.engine_face import WritingEngine
+from fmq.server.doors import Reach
+from fmq.server.server_handle import Serving
+
+
+class Engine(WritingEngine):
+    """A directory opened for writing, made by `fmq.open`. Safe for threads."""
+
+    _door: ThreadDoor
+
+    def __init__(self, door: ThreadDoor) -> None:
+        self._door = door
+
+    def serve(
+        self,
+        *,
+        tcp: str | None = None,
+        token_file: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        sockets: Iterable[Any] = (),
+    ) -> Serving:
+        """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
+        engine, is closed. A thread serves them, through a socket in the directory.
+
+        Other machines may reach it at `tcp`, as HOST:PORT, if they know the token in `token_file`.
+        Beyond loopback that needs TLS: a certificate and its key, files in PEM. `sockets` are
+        others that listen already. While it serves, it is not changed by another call.
+        """
+        return self._door.serve(Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets)))
+
+    def __repr__(self) -> str:
+        return repr(self._door)

@@ -1,0 +1,42 @@
+"""An engine that only reads: the calls of `AnyEngine`; by the names of all others it refuses."""
+
+from __future__ import annotations
+
+from fmq.engines.engine import Engine
+from fmq.engines.read_only_door import ReadOnlyDoor, refuse
+from fmq.errors import Damaged
+from fmq.faces.blocking.engine_face import AnyEngine
+
+WRITING = frozenset(name for name in dir(Engine) if not hasattr(AnyEngine, name))
+"""The calls that only an engine has that writes."""
+
+
+class ReadOnlyEngine(AnyEngine):
+    """A directory opened with read_only=True, made by `fmq.open`. Safe for threads."""
+
+    _door: ReadOnlyDoor
+
+    def __init__(self, door: ReadOnlyDoor) -> None:
+        self._door = door
+
+    def refresh(self) -> None:
+        """Apply what has become durable since. Every call that reads does this by itself."""
+        self._door.refresh()
+
+    @property
+    def damage(self) -> Damaged | None:
+        """Return the damage that stopped following, if any. What comes before it can be read."""
+        return self._door.damage
+
+    @property
+    def visible_to(self) -> int:
+        """Return the position up to which everything is shown."""
+        return self._door.visible_to
+
+    def __getattr__(self, name: str) -> object:
+        if name in WRITING:
+            refuse(self.path, name)
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        return repr(self._door)

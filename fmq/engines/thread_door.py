@@ -1,0 +1,381 @@
+"""The door of an engine of this process: the thread that calls carries the call out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from fmq.allocation import Strategy
+from fmq.arguments.names import check_flag
+from fmq.arguments.options import Options
+from fmq.assembly.background import Background
+from fmq.assembly.parts import Parts
+from fmq.assembly.shutdown import (
+    Closing,
+    LastCheckpoint,
+    forget,
+    free_locks,
+    refusals_of_close,
+    remember,
+    wake_all,
+)
+from fmq.assembly.stats import Stats
+from fmq.basics.clock import Clock
+from fmq.basics.message import Body, Message, Receipt
+from fmq.consume.calls.consumer import Consumer
+from fmq.consume.calls.member import GroupMember
+from fmq.consume.claims.backoff import Retry
+from fmq.consume.claims.membership import (
+    COUNT,
+    RAISE,
+    SKIP,
+    OnChange,
+    check_member,
+    check_membership,
+)
+from fmq.consume.groups.broadcast import check_broadcast
+from fmq.errors import BadOption, Closed, FmqError, Forked, Nested
+from fmq.faces.producers import Producing, ProducingDoor
+from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
+from fmq.feedback.service import Feedback
+from fmq.machine.disk import Directory
+from fmq.recovery.recover import Claimed
+from fmq.server.doors import Reach
+from fmq.server.host import Host
+from fmq.server.server_handle import Serving
+from fmq.store.journal.section import is_mine
+from fmq.store.reading.batch import Batch
+from fmq.tx.commands.due import check_due
+from fmq.tx.commands.sender import first_receipt_of, receipt_of, receipts_of
+from fmq.wire.processes import absolute, new_member
+
+
+class ThreadDoor(ProducingDoor):
+    """An engine of this process. Safe for threads."""
+
+    def __init__(
+        self,
+        path: str,
+        directory: Directory,
+        claim: Claimed,
+        drawn: bytes,
+        options: Options,
+        clock: Clock,
+        *,
+        background: bool,
+    ) -> None:
+        """`claim` is what recovery found in `directory`; `drawn` are random bytes for ids."""
+        self.path = path
+        self.options = options
+        self.background = background
+        self.refusal: FmqError | None = None
+        self.serving: Serving | None = None
+        self._clock = clock
+        self._drawn = drawn
+        self._directory = directory
+        self._unlock = claim.unlock
+        self._report = claim.found.report
+        self._closing = Closing()
+        self._threads: Background | None = None
+        calls = self.check, self.check_open, self.after
+        self.parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
+        self._lock, self._queue = parts.lock, parts.commit_queue
+        self._plan_of = parts.manager.message_ids.planner
+        self._looks = {name: look(parts) for name, look in LOOKS.items()}
+        self._changes: dict[str, Callable[..., Any]] = {
+            **{name: partial(make, parts.group_changes) for name, make in GROUP_CHANGES.items()},
+            **{name: make(parts) for name, make in CHANGES.items()},
+        }
+        what = parts.manager, parts.feedback, parts.questions, options, clock
+        self._producing = Producing(self, *what, background=background)
+        parts.group_changes.grow_topics()
+        if background:
+            self._threads = Background(parts, clock, options)
+            try:
+                self._threads.start()
+            except BaseException as error:
+                self.refusal = Closed(f"{path}: the engine was not opened: {error}")
+                parts.close()
+                raise
+        remember(self)
+
+    # --- what each call begins and ends with ----------------------------------------------------
+
+    def check(self) -> None:
+        """Raise if the engine is closed or has failed."""
+        if self.refusal is not None:
+            # An earlier traceback would keep the objects of its callers alive.
+            raise self.refusal.with_traceback(None)
+        if self._queue.failure is not None:
+            self._queue.check()
+
+    def check_open(self) -> None:
+        """Raise if nothing can be read any more. A failed engine still shows what was visible."""
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
+        if self.parts.commit_queue.failure is not None:
+            self.parts.check_whole()
+
+    def after(self) -> None:
+        """Run chores, if there is no thread for them."""
+        # Not in the child of a fork, where a thread that is missing may hold the lock of chores.
+        if not self.background and self.refusal is None:
+            self.parts.chores.attempt()
+
+    # --- calls by name --------------------------------------------------------------------------
+
+    def look(self, name: str, *args: Any) -> Any:
+        """Return what a call of LOOKS returns. Raise Nested if a signal handler calls while its own
+        thread changes what it would read.
+        """
+        if is_mine(self._lock):
+            raise Nested
+        if self.refusal is not None or self._queue.failure is not None:
+            self.check_open()
+        if self._queue.owes:
+            self._queue.catch_up()
+        try:
+            return self._looks[name](*args)
+        except OSError:
+            self.check_open()  # another thread may have closed it, and its files
+            raise
+
+    def change(self, name: str, *args: Any, **named: Any) -> Any:
+        """Make a change, and return its result."""
+        if self.refusal is not None or self._queue.failure is not None:
+            self.check()
+        found = self._changes[name](*args, **named)
+        if not self.background:
+            self.after()
+        return found
+
+    def run(self, steps: Callable[..., Any], *args: Any) -> Any:
+        """Return what `steps` returns, which makes several looks."""
+        return steps(self, *args)
+
+    # --- sending and reading --------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        key: str | None,
+        tag: str | None,
+        headers: Mapping[str, str] | None,
+        queue: int | None,
+        producer: str | None,
+        message_id: str | None,
+        priority: int | None,
+        expires_at: datetime | None,
+        delay: float | None,
+        deliver_at: datetime | None,
+        sync: bool | None,
+    ) -> Receipt:
+        """Append one message."""
+        if self.refusal is not None:
+            self.check()
+        parts, due = self.parts, None
+        if delay is not None or deliver_at is not None:
+            due = check_due(delay, deliver_at, self._clock.time_us())
+        sent = parts.sender.one(
+            topic, body, key, tag, headers, queue, producer, message_id, priority, expires_at, due
+        )
+        if due is not None:
+            parts.delays.check(sent)
+        plan = parts.writer.send if message_id is None else self._plan_of(sent)
+        self._queue.run(plan, sent, sync)
+        if not self.background:
+            self.after()
+        records = sent.records
+        return receipt_of(records[-1]) if records else first_receipt_of(sent)
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None,
+        producer: str | None,
+        delay: float | None,
+        deliver_at: datetime | None,
+        sync: bool | None,
+    ) -> list[Receipt]:
+        """Append messages, all or none of them."""
+        if self.refusal is not None or self._queue.failure is not None:
+            self.check()
+        timing = check_due(delay, deliver_at, self._clock.time_us())
+        sent = self.parts.sender.many(topic, bodies, queue, producer, timing)
+        if sent is None:
+            self._queue.waits(sync)
+            return []
+        if timing is not None:
+            self.parts.delays.check(sent)
+        self._queue.run(self._plan_of(sent), sent, sync)
+        if not self.background:
+            self.after()
+        return receipts_of((*sent.records, *sent.left_out))
+
+    def read_batch(
+        self, topic: str, queue: int, offset: int, limit: int, timeout: float
+    ) -> Batch | None:
+        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        if is_mine(self._lock):
+            raise Nested
+        if self.refusal is not None or self._queue.failure is not None:
+            self.check_open()
+        if self._queue.owes:
+            self._queue.catch_up()
+        try:
+            messages = self.parts.messages
+            return messages.batch_within(topic, queue, offset, limit, timeout, self.check_open)
+        except OSError:
+            self.check_open()  # another thread may have closed it, and its files
+            raise
+
+    # --- transactions and consumers -------------------------------------------------------------
+
+    @property
+    def feedback(self) -> Feedback:
+        return self.parts.feedback
+
+    def join(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        lease_seconds: float | None,
+        member: str | None,
+        strategy: str | Strategy | None,
+        wanted: str | None,
+        *,
+        ordered: bool,
+        strict: bool,
+        on_change: OnChange | None,
+        is_told: bool = False,
+        broadcast: bool = False,
+        retry: Retry | None = None,
+        expired: str = COUNT,
+        damaged: str = RAISE,
+    ) -> Consumer:
+        """Return a consumer. One that `is_told` without `on_change` serves a client."""
+        self.check()
+        names, group, lease = check_membership(topics, group, lease_seconds, self.options)
+        how: dict[str, Any] = {"ordered": ordered, "strict": strict}
+        how |= {"is_told": is_told or on_change is not None}
+        how |= {"retry": retry, "expired": expired, "damaged": damaged}
+        name = new_member() if member is None else member
+        who = check_member(name, names, strategy, **how)
+        parts = self.parts
+        what = parts.messages, parts.groups, parts.writer, self.check, who
+        skip = parts.group_changes.skip if damaged == SKIP else None
+        rest = lease, self.after, parts.burying, on_change, skip
+        if not check_flag("broadcast", broadcast):
+            parts.group_changes.join(group, names, wanted)
+            return Consumer(GroupMember(*what, group, *rest))
+        check_broadcast(strategy, ordered=ordered, strict=strict)
+        with parts.broadcasts.joining(group, name, names, wanted) as own:
+            joined = GroupMember(*what, own, *rest)
+        joined.named, joined.on_left = group, partial(parts.broadcasts.left, own)
+        return Consumer(joined)
+
+    # --- the engine itself ----------------------------------------------------------------------
+
+    def serve(self, reach: Reach) -> Serving:
+        """Let other processes use the directory."""
+        self.check()
+        if not self.background:
+            raise BadOption(
+                "an engine with background=False has no threads, so it cannot serve. Nothing was "
+                "changed; open it with background=True, as it is by default."
+            )
+        if self.serving is None or self.serving.has_ended:
+            make = partial(Host, self, incarnation=self._drawn)
+            self.serving = Serving(absolute(self.path), make, reach)
+        return self.serving
+
+    def stats(self) -> Stats:
+        """Return a snapshot of the engine, also of one that is closed."""
+        if isinstance(self.refusal, Forked):
+            raise self.refusal.with_traceback(None)
+        parts = self.parts
+        parts.refuse_nested()
+        if self._queue.owes:
+            self._queue.catch_up()
+        ledger = parts.ledger
+        with suppress(FmqError):  # an engine that has failed counts what was on its way, too
+            parts.writer.catch_up(
+                max(ledger.changed_at, ledger.decided_at, ledger.timers.changed_at)
+            )
+        with parts.lock:
+            topics = ledger.own_topics()
+        spans = [queue.next - queue.first for topic in topics for queue in topic.queues]
+        counts = len(spans), sum(spans)
+        with parts.lock:
+            stats = Stats.of(
+                *(self.path, parts.journal, ledger, parts.commit_queue, parts.chores),
+                *(self._report, *counts),
+            )
+        databases = self._producing.databases
+        if databases is None or stats.trouble is not None:
+            return stats
+        return replace(stats, trouble=databases.trouble)
+
+    def close(self) -> None:
+        """Wait for running calls, write a checkpoint, release the directory."""
+        self.parts.refuse_nested()
+        with self.parts.lock:
+            if self.refusal is None:
+                refusal = Closed(
+                    f"{self.path}: the engine is closed; fmq.open() opens the directory again"
+                )
+                self._closing.begin(self._steps_to_close(refusal))
+                self.refusal = refusal
+        with refusals_of_close(self.path):
+            self._closing.go_on()
+
+    def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
+        steps: list[Callable[[], None]] = [] if self.serving is None else [self.serving.close]
+        steps += partial(wake_all, self.parts), self._producing.stop
+        if self._threads is not None:
+            steps += self._threads.stops()
+        steps.append(LastCheckpoint(self.parts, refusal).write)
+        if self._threads is not None:
+            steps.append(self._threads.committer.stop)
+        return [*steps, *self._releases(), partial(forget, self)]
+
+    def _releases(self) -> tuple[Callable[[], None], ...]:
+        return self.parts.close, self._unlock, self._directory.close
+
+    def _release(self) -> None:
+        """Close all files, without a checkpoint."""
+        for release in self._releases():
+            with suppress(Exception):
+                release()
+
+    def process_ends(self) -> None:
+        """Make durable what no call waits for."""
+        with suppress(Closed):  # another thread may have closed it
+            self._queue.process_ends()
+
+    def forked(self) -> None:
+        """End this copy in the child of a fork. The parent's engine is not touched."""
+        self.refusal = self.parts.commit_queue.failure = Forked(self.path)
+        free_locks(self.parts)
+        self._closing = Closing()  # a thread that was closing it is missing here
+        self._threads = None
+        if self.serving is not None:
+            self.serving._forked()
+        self._release()
+
+    def __del__(self) -> None:
+        if getattr(self, "refusal", True) is None and hasattr(self, "_producing"):
+            # Only without threads, which keep a reference. All that was acknowledged is safe.
+            self._release()
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        state = "open" if self.refusal is None else type(self.refusal).__name__.lower()
+        return f"<Engine {self.path} {state}>"

@@ -1,0 +1,49 @@
+"""What a group does, as text for people: who reads what, and why."""
+
+from __future__ import annotations
+
+from fmq.basics.results import GroupInfo, MemberInfo
+
+
+def explained(name: str, infos: list[GroupInfo], members: list[MemberInfo]) -> str:
+    """Return a line for each topic, queue and member of a group."""
+    lines = [f"group {name}"]
+    strategy = members[0].strategy if members else None
+    for topic in sorted({info.topic for info in infos} | {t for m in members for t in m.topics}):
+        readers = [member for member in members if topic in member.topics]
+        if not readers:
+            why = "no member reads it now"
+        elif strategy is None:
+            why = f"{_names(readers)} compete for its messages"
+        else:
+            why = f"its queues are shared among {_names(readers)} by {strategy}"
+        lines.append(f"  {topic}: {why}")
+        for info in infos:
+            if info.topic == topic:
+                owners = [m.name for m in readers if (topic, info.queue) in m.owns]
+                owner = f", {owners[0]}" if owners else ", nobody" if strategy else ""
+                lines.append(f"    queue {info.queue}{owner}: {_progress(info)}")
+    return "\n".join(lines)
+
+
+def _names(members: list[MemberInfo]) -> str:
+    return ", ".join(member.name for member in members)
+
+
+def _progress(info: GroupInfo) -> str:
+    parts = [f"acked below {info.acked_below}", f"{info.unread} unread"]
+    if info.filter:
+        parts[-1] += f", before its filter {info.filter}"
+    if info.replayed:
+        parts.append(f"{info.replayed} of them replayed")
+    if info.behind_seconds:
+        parts.append(f"{info.behind_seconds:.1f} s behind")
+    if info.lost:
+        parts.append(f"{info.lost} lost to retention")
+    if info.skipped:
+        parts.append(f"{info.skipped} skipped")
+    if info.dead_letters:
+        parts.append(f"{info.dead_letters} dead letters")
+    if info.expired:
+        parts.append(f"{info.expired} expired")
+    return ", ".join(parts)

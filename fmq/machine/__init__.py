@@ -1,0 +1,1 @@
+"""What is asked of the machine: its disk, and how that is mounted."""

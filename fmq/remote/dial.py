@@ -1,0 +1,304 @@
+"""`fmq.connect`: a path becomes a client of the process that serves the directory."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fmq.arguments.names import check_seconds
+from fmq.arguments.options import Options
+from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.basics.clock import Clock, SystemClock, sleep
+from fmq.bind.databases import check_resolve
+from fmq.errors import FmqError, Locked
+from fmq.errors.storage_errors import no_directory, no_parent
+from fmq.posix import RealDisk
+from fmq.recovery.layout import LOCK, SERVER_LOG
+from fmq.remote.lazy_door import LazyDoor
+from fmq.remote.link_door import LinkDoor
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.remote.wires import Wire, silence_of
+from fmq.wire.network import client_context, connect_over, parse_address, read_token
+from fmq.wire.processes import (
+    absolute,
+    connect_to,
+    impatient,
+    is_directory,
+    make_directory,
+    owns,
+    python,
+    split,
+    start,
+    starting,
+)
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+UNIX, TCP = "unix:", "tcp://"
+RECEIVE_BYTES = 1 << 16  # of more, each call would map memory and give it back
+START_SECONDS = 10.0  # how long a process may take until it serves
+LOOK_SECONDS = 0.005
+MAY_START = FileNotFoundError, ConnectionRefusedError
+NO_PATH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS}
+logger = logging.getLogger("fmq.remote")
+
+
+class SocketWire:
+    """Implements Wire with a socket."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self._socket = made
+        self._rest = b""  # that `send_now` could not send
+        self.send: Callable[[bytes], None] = made.sendall
+        self.receive = partial(made.recv, RECEIVE_BYTES)
+        self.forget = made.close
+        self.fileno = made.fileno
+
+    def _send_after_rest(self, data: bytes) -> None:
+        data, self._rest = self._rest + data, b""
+        self.send = self._socket.sendall
+        self.send(data)
+
+    def send_now(self, data: bytes) -> bool:
+        """Send what can be sent without waiting, and keep the rest."""
+        if self._rest:
+            self._rest += data
+            return False
+        try:
+            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        self._rest = data[sent:]
+        if self._rest:
+            self.send = self._send_after_rest
+        return not self._rest
+
+    def receive_now(self) -> bytes | None:
+        """Return the next bytes; None if there are none yet."""
+        try:
+            return self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        """End the connection; a thread that receives gets the end of it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class AddressDialer:
+    """Connects to a process that serves a directory at a known address, and starts none."""
+
+    def __init__(self, where: str, context: SSLContext | None, silence: float) -> None:
+        """`where` is "unix:" and a path, or "tcp://" and HOST:PORT. Raises BadOption."""
+        self._context = context
+        self._silence = silence
+        self._unix = self._tcp = None
+        if where.startswith(UNIX):
+            self._unix = split(absolute(where.removeprefix(UNIX)))
+        else:
+            self._tcp = parse_address(where.removeprefix(TCP))
+
+    def dial(self) -> Wire:
+        """Return a connection; raise OSError."""
+        if self._unix is not None:
+            return SocketWire(connect_to(*self._unix, self._silence))
+        assert self._tcp is not None
+        made = connect_over(self._tcp)
+        impatient(made, self._silence)
+        if self._context is None:
+            return SocketWire(made)
+        from fmq.remote.tls_wire import TlsWire  # here: ssl is slow to import
+
+        return TlsWire(made, self._context, self._tcp.host)
+
+
+class Dialer:
+    """Connects to the process that serves a directory, and starts one if there is none."""
+
+    def __init__(
+        self,
+        path: str,
+        options: Options | None,
+        clock: Clock,
+        *,
+        starts: bool,
+        silence: float | None = None,
+    ) -> None:
+        self._path = path
+        self._silence = silence
+        self._options = options
+        self._clock = clock
+        self._starts = starts
+
+    def dial(self) -> SocketWire:
+        """Return a connection; raise OSError, or NotAStore where there can be no directory."""
+        try:
+            return self._connect()
+        except OSError as error:
+            self._refuse_path(error)
+            if not self._starts or not isinstance(error, MAY_START):
+                raise
+        try:
+            make_directory(self._path)
+        except OSError as error:
+            self._refuse_path(error, was_made=True)
+            raise
+        if not owns(self._path):
+            raise PermissionError(f"{self._path} belongs to another user, who has to serve it")
+        deadline = self._clock.monotonic() + START_SECONDS
+
+        def wait(seconds: float) -> None:
+            if self._clock.monotonic() > deadline:
+                raise TimeoutError(f"another process is starting one for {START_SECONDS:g} s")
+            sleep(self._clock, seconds)
+
+        with starting(self._path, wait):
+            with suppress(OSError):
+                return self._connect()
+            locked = self.explain()
+            if locked is not None:
+                raise ConnectionRefusedError(str(locked))  # it may serve soon, or end
+            return self._start(deadline)
+
+    def _refuse_path(self, error: OSError, *, was_made: bool = False) -> None:
+        """Raise NotAStore if no process can serve the path, now or later. `was_made` says that the
+        error is that of making the directory.
+        """
+        if error.errno in NO_PATH:
+            if not is_directory(split(self._path)[0]):
+                raise no_parent(self._path) from error
+            if was_made or not isinstance(error, FileNotFoundError):
+                raise no_directory(self._path, error) from error
+
+    def _connect(self) -> SocketWire:
+        return SocketWire(connect_to(self._path, silence=self._silence))
+
+    def _start(self, deadline: float) -> SocketWire:
+        program = python()
+        if program is None:
+            raise FileNotFoundError("there is no Python here that could start a process")
+        arguments = ["serve", self._path, "--on-demand"]
+        if self._options is not None:
+            arguments += ["--options", json.dumps(_changed(self._options))]
+        exit_code = start(self._path, program, arguments)
+        while True:
+            code = exit_code()
+            try:
+                return self._connect()
+            except OSError as error:
+                if code is not None:
+                    raise ChildProcessError(
+                        f"the process that was started has ended with {code}: see "
+                        f"{self._path}/{SERVER_LOG}"
+                    ) from error
+                if self._clock.monotonic() > deadline:
+                    raise
+            sleep(self._clock, LOOK_SECONDS)
+
+    def explain(self) -> FmqError | None:
+        """Return the error of a directory that another process has open and does not serve."""
+        with suppress(OSError, FmqError):
+            directory = RealDisk().directory(self._path, make=False)
+            try:
+                locked = directory.locked_by(LOCK)
+            finally:
+                directory.close()
+            if locked is not None:
+                return Locked(self._path, locked.holder, served=False)
+        return None
+
+
+def _changed(options: Options) -> dict[str, object]:
+    """Return the options that differ from the defaults."""
+    default = asdict(Options())
+    return {name: value for name, value in asdict(options).items() if value != default[name]}
+
+
+def connect(
+    path: str | PathLike,
+    options: Options | None = None,
+    *,
+    start: bool = True,
+    retry_for: float = 30.0,
+    clock: Clock | None = None,
+    resolve: Mapping[str, object] | None = None,
+    token_file: str | None = None,
+    tls_ca: str | None = None,
+    lazy: bool = False,
+) -> RemoteEngine:
+    """Return a client of the process that serves the directory at `path`.
+
+    Any number of processes may connect. If none serves the directory, and `start` allows it, one
+    is started, with `options`; it ends by itself a minute after the last client. If it dies, the
+    next call of any client starts another one, and nothing is lost or done twice. A call raises
+    NotServed or OutcomeUnknown after `retry_for` seconds without an answer. This process asks the
+    databases of `resolve`, as `fmq.open` does.
+
+    `path` may also be an address: "unix:/run/shop.sock", or "tcp://HOST:PORT" with a `token_file`
+    like the server's, and with `tls_ca`, the certificates that may vouch for it, if it speaks TLS.
+    Then no process is started. With `lazy` the client connects at its first call, so that a module
+    may make it while it is imported.
+    """
+    if resolve is not None:
+        check_resolve(resolve)
+    where = text_of(path)
+    if not where.startswith((UNIX, TCP)):
+        check_local(where)
+    dial = partial(
+        _door, where, options, start, retry_for, clock or SystemClock(), resolve, token_file, tls_ca
+    )
+    return RemoteEngine(LazyDoor(where, dial) if lazy else dial())
+
+
+def _door(
+    where: str,
+    options: Options | None,
+    starts: bool,
+    retry_for: float,
+    clock: Clock,
+    resolve: Mapping[str, object] | None,
+    token_file: str | None,
+    tls_ca: str | None,
+) -> LinkDoor:
+    """Return the door of a connection; connect."""
+    retry_for = check_seconds("retry_for", retry_for)
+    what = RealDisk().random, clock, retry_for
+    if where.startswith((UNIX, TCP)):
+        context = None if tls_ca is None else client_context(tls_ca)
+        token = None if token_file is None else read_token(token_file)
+        dial = AddressDialer(where, context, silence_of(retry_for)).dial
+        door = LinkDoor(where, dial, *what, token=token)
+    else:
+        where = absolute(where)
+        dialer = Dialer(where, options, clock, starts=starts, silence=silence_of(retry_for))
+        door = LinkDoor(where, dialer.dial, *what, dialer.explain)
+    if options is not None:
+        _log_other_options(where, options, door.options)
+    if resolve:
+        try:
+            door.resolve(resolve)
+        except BaseException:
+            door.close()
+            raise
+    return door
+
+
+def _log_other_options(path: str, wanted: Options, found: Options) -> None:
+    names = [each.name for each in fields(Options)]
+    other = {
+        name: getattr(found, name)
+        for name in names
+        if getattr(wanted, name) != getattr(found, name)
+    }
+    if other:
+        logger.warning("%s: is served with other options than those of this call: %r", path, other)

@@ -1,0 +1,168 @@
+"""Polls that wait for the messages of one group: a message wakes those alone that may find it.
+
+If a thousand members wait for a message, one of them gets it. Waking all would cost the sender
+their time. So all polls of a loop that wait for the same group and topics share one listener. Where
+members compete, it wakes the poll that has waited longest. That poll wakes the next one if it finds
+something, as there may be more, or if it ends without looking. The first that finds nothing waits
+again, and so does the listener. Where each member has queues of its own, the listener wakes the
+polls of those members whose queues have something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fmq.store.journal.commit_queue import CommitQueue
+
+if TYPE_CHECKING:
+    from fmq.consume.calls.member import GroupMember
+    from fmq.consume.claims.membership import Member
+    from fmq.server.host import Loop, Timer
+
+T = TypeVar("T")
+DAY = 86400.0  # a longer timer is more than some loops can take
+Notify = Callable[[], None]
+
+
+class GroupWaits:
+    """The polls of one loop that wait for the messages of one group. By the loop's thread."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        commit_queue: CommitQueue,
+        monotonic: Callable[[], float],
+        *,
+        compete: bool,
+    ) -> None:
+        """`compete` says that each message may go to any of the members."""
+        self._loop = loop
+        self._thread = get_ident()
+        self._commit_queue = commit_queue
+        self._monotonic = monotonic
+        self._compete = compete
+        self._waiting: dict[Notify, GroupMember] = {}  # by callback; the first is next
+        self._stirred: set[Member] = set()  # whose polls have something to look for
+        self._listens: GroupMember | None = None  # by which it listens
+        self._timer: Timer | None = None
+
+    def listen(self, member: GroupMember, notify: Notify) -> float:
+        """Have `notify` called when its poll is to look. Return when it looks anyway."""
+        entry = member.entry
+        with self._commit_queue.lock:
+            entry.waiting.add(notify)  # so that the group sees that its member lives
+            if not self._compete:
+                entry.on_stir = self._stirred.add
+        self._waiting[notify] = member
+        if self._listens is None:
+            self._begin(member)
+        return inf if self._compete else member.looks_anyway_at()
+
+    def stop(self, member: GroupMember, notify: Notify) -> None:
+        """Do not call `notify` any more."""
+        with self._commit_queue.lock:
+            member.entry.end_wait(notify, self._monotonic())
+        self._waiting.pop(notify, None)
+        if member is self._listens or not self._waiting:
+            self._end()
+            for other in self._waiting.values():
+                self._begin(other)
+                break
+
+    def looking(
+        self, look: Callable[[], T | None], *, wakes: bool = True
+    ) -> Callable[[], T | None]:
+        """Return `look` with what it does for the polls behind it. If not `wakes`, the caller wakes
+        the next one where something was found.
+        """
+
+        def look_in_turn() -> T | None:
+            found = None
+            try:
+                found = look()
+            except BaseException:
+                self.wake_next()  # the engine is closed, or a thread has to look
+                raise
+            if wakes and found is not None:
+                self.wake_next()  # there may be more
+            return found
+
+        return look_in_turn if self._compete else look
+
+    def wake_next(self) -> None:
+        """Let the poll that has waited longest look: another one, which may have been the next, has
+        found something, or ends without looking.
+        """
+        if self._compete:
+            for notify in self._waiting:
+                del self._waiting[notify]
+                notify()
+                break
+
+    def _wake_owners(self) -> None:
+        """Let those look that may find something."""
+        if not self._waiting:
+            return
+        first = next(iter(self._waiting.values()))
+        self._begin(first)  # before the look, as the next message may come meanwhile
+        woken: list[Any] = [*self._waiting] if first.all_may_find() else []
+        while self._stirred:
+            woken += self._stirred.pop().waiting
+        for notify in woken:
+            if self._waiting.pop(notify, None) is not None:
+                notify()
+        if first is self._listens and not self._waiting:
+            self._end()
+
+    def _begin(self, member: GroupMember) -> None:
+        self._listens = member
+        until = member.listen(self._fired)
+        if self._compete:
+            later = max(until - self._monotonic(), 0.0)
+            self._timer = self._loop.call_later(min(later, DAY), self._wake)
+
+    def _end(self) -> None:
+        member, self._listens = self._listens, None
+        if member is not None:
+            member.stop_listening(self._fired)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fired(self) -> None:
+        """Have the next poll look soon. By any thread, under the engine's lock."""
+        call = self._loop.call_soon
+        if get_ident() != self._thread:
+            call = self._loop.call_soon_threadsafe
+        with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+            call(self._wake)
+
+    def _wake(self) -> None:
+        self._end()
+        if self._compete:
+            self.wake_next()
+        else:
+            self._wake_owners()
+
+
+class Waits:
+    """The polls of one loop that wait for groups."""
+
+    def __init__(
+        self, loop: Loop, commit_queue: CommitQueue, monotonic: Callable[[], float]
+    ) -> None:
+        self._what = loop, commit_queue, monotonic
+        self._of: dict[tuple[str, tuple[str, ...], bool], GroupWaits] = {}
+
+    def of(self, member: GroupMember) -> GroupWaits:
+        """Return the polls that wait for the same messages as `member`."""
+        compete = member.entry.strategy is None
+        key = member.group, member.topics, compete
+        waits = self._of.get(key)
+        if waits is None:
+            waits = self._of[key] = GroupWaits(*self._what, compete=compete)
+        return waits

@@ -1,0 +1,1 @@
+"""A record as bytes: its kinds, its fields, and the messages in it. It knows no file."""

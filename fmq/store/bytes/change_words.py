@@ -1,0 +1,88 @@
+"""The text that tells people what a CHANGE record has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.basics.clock import as_datetime
+from fmq.store.bytes.kinds import Changed, ChangeKind
+
+BECAME = {0: "purged", 1: "replayed", 2: "carried forward"}
+
+
+def change_said(change: Changed) -> str:
+    """Return the text of `change`, without the name of its topic. Other names are as the caller
+    gave them.
+    """
+    return SAYS[change.asked](change)
+
+
+def _make_group(change: Changed) -> str:
+    where = _places(change, "at") or " at the first message"
+    filtered = f", with the filter {change.text}" if change.text else ""
+    return f"group {change.group} begins{where}{filtered}"
+
+
+def _seek(change: Changed) -> str:
+    return f"group {change.group} goes on{_places(change, 'at')}"
+
+
+def _skip(change: Changed) -> str:
+    count = "1 message" if change.value == 1 else f"{change.value:,} messages"
+    return f"group {change.group} passes over {count}{_places(change, 'from')}"
+
+
+def _filter(change: Changed) -> str:
+    has = f"has the filter {change.text}" if change.text else "has no filter any more"
+    return f"group {change.group} {has}"
+
+
+def _retain(change: Changed) -> str:
+    if not change.value:
+        return "the topic keeps messages as the options say"
+    return f"the topic keeps messages for {change.value / 1000:g} s"
+
+
+def _end_dead(change: Changed) -> str:
+    count = sum(place.offset for place in change.places[1::3])
+    count -= sum(place.offset for place in change.places[::3])
+    what = "1 dead letter" if count == 1 else f"{count:,} dead letters"
+    became = BECAME.get(change.value, "ended")
+    because = f": {change.text}" if change.text else ""
+    return f"{what} of group {change.group} {became}{because}"
+
+
+def _recall(change: Changed) -> str:
+    return f"{_timers(change)} recalled, due {as_datetime(change.value):%Y-%m-%d %H:%M:%S}"
+
+
+def _timers(change: Changed) -> str:
+    if len(change.places) == 1:
+        return f"timer {change.places[0].offset}"
+    return f"{len(change.places)} timers"
+
+
+def _places(change: Changed, word: str) -> str:
+    """Return the place, or the number of places if there are several."""
+    if len(change.places) == 1:
+        queue, offset = change.places[0]
+        return f" {word} offset {offset} of queue {queue}"
+    return f" {word} places in {len(change.places)} queues" if change.places else ""
+
+
+SAYS: dict[int, Callable[[Changed], str]] = {
+    ChangeKind.MAKE_GROUP: _make_group,
+    ChangeKind.SEEK: _seek,
+    ChangeKind.SKIP: _skip,
+    ChangeKind.FILTER: _filter,
+    ChangeKind.DELETE_GROUP: lambda change: f"group {change.group} is deleted",
+    ChangeKind.ADD_QUEUES: lambda change: f"the topic has {change.value} queues",
+    ChangeKind.RETAIN: _retain,
+    ChangeKind.TRIM: lambda change: f"the topic begins{_places(change, 'at')}",
+    ChangeKind.DELETE_TOPIC: lambda change: "the topic is deleted",
+    ChangeKind.BEGIN_DEAD: lambda change: f"group {change.group} has dead letters",
+    ChangeKind.END_DEAD: _end_dead,
+    ChangeKind.FIRE: lambda change: f"{_timers(change)} published",
+    ChangeKind.RECALL: _recall,
+}
+"""What each kind says. A kind that is new gets its words here."""

@@ -1,0 +1,296 @@
+"""Encoding what is sent as columns and bodies of a record, before the record has a place.
+
+columns.py describes the columns and reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+from zlib import crc32
+
+from fmq.basics.message import Message
+from fmq.errors import BadName, BadOption, TooLarge
+from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.bytes.compression import RAW_BYTES_MAX, compress
+from fmq.store.bytes.extras import encode_extras
+from fmq.store.bytes.pieces import NONE, U32
+
+TEXT_BYTES_MAX = NONE - 1
+HEADERS_MAX = 1000
+RECORD_MESSAGES_MAX = 1 << 16
+"""How many messages a new record holds at most, so that no reader needs much memory for one.
+
+Records written before there was this limit hold up to COUNT_MAX."""
+
+PLAIN = {bytes}
+
+T = TypeVar("T")
+
+# In the format of a buffer: Python objects, C strings and pointers.
+POINTERS = frozenset("OzZP&")
+FIELD_NAME = re.compile(":[^:]*:")
+
+
+class Content:
+    """The encoded messages of one record that has no place yet."""
+
+    __slots__ = (
+        "bodies",
+        "bodies_crc",
+        "columns",
+        "count",
+        "extension",
+        "flags",
+        "ids",
+        "raw_bytes",
+    )
+
+    def __init__(
+        self,
+        count: int,
+        flags: int,
+        columns: bytes,
+        bodies: bytes,
+        bodies_crc: int,
+        raw_bytes: int,
+        extension: bytes = b"",
+    ) -> None:
+        """`extension` is what the record's extension says of the messages."""
+        self.count = count
+        self.flags = flags
+        self.columns = columns
+        self.bodies = bodies
+        self.bodies_crc = bodies_crc
+        self.raw_bytes = raw_bytes
+        self.extension = extension
+        self.ids: Sequence[str | None] | None = None  # of the messages; None: see the extension
+
+    def columns_crc(self) -> int:
+        """Return the checksum that the seal of a transaction covers."""
+        crc = crc32(self.columns) if self.columns else 0
+        return crc32(self.extension, crc) if self.extension else crc
+
+
+def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Content:
+    """Return the content of one body without key, tag and headers. This is the shortest way."""
+    if type(body) is not bytes:
+        body = as_bytes(body)
+    size = len(body)
+    if compress_bytes_min is not None and size >= compress_bytes_min:
+        return _content(1, 0, b"", body, compress_bytes_min)
+    return Content(1, 0, b"", body, crc32(body), size)
+
+
+def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
+    """Return the content of bodies without keys, tags and headers."""
+    if len(bodies) == 1:
+        return encode_one(bodies[0], compress_bytes_min)
+    sizes = [*map(len, bodies)]
+    joined = b"".join(bodies)
+    count, size, raw_bytes = len(sizes), sizes[0], len(joined)
+    assert count <= COUNT_MAX
+    flags, columns = 0, b""
+    if size * count != raw_bytes or sizes.count(size) != count:
+        flags, columns = LENGTHS, array("I", sizes).tobytes()
+        if sum(sizes) != raw_bytes:
+            # A view of wider items, or a bytearray that another thread fills meanwhile.
+            return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
+    if compress_bytes_min is None:
+        return Content(count, flags, columns, joined, crc32(joined), raw_bytes)
+    return _content(count, flags, columns, joined, compress_bytes_min)
+
+
+def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:
+    """Return the content of messages, with all that they carry."""
+    given, keys, tags, with_headers, _, _, *extras = zip(*messages, strict=True)
+    bodies = encode_bodies([*map(as_bytes, given)], None)
+    flags, parts = bodies.flags, [bodies.columns]
+    try:
+        keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
+    except (
+        ValueError
+    ):  # arrays compare each element; they are refused below, because they are no text
+        keyed = tagged = True
+    if keyed:
+        flags |= KEYS
+        parts.append(_encode_texts("key", keys))
+    if tagged:
+        flags |= TAGS
+        parts.append(_encode_texts("tag", tags))
+    headers = [None if each is None else copied_headers(each) for each in with_headers]
+    if any(headers):
+        flags |= HEADERS
+        parts.append(_encode_headers(headers))
+    columns = b"".join(parts)
+    content = _content(len(messages), flags, columns, bodies.bodies, compress_bytes_min)
+    content.extension, content.ids = encode_extras(*extras), extras[0]
+    return content
+
+
+def add_extras(
+    content: Content, message_id: str | None, priority: int | None, expires_at: datetime | None
+) -> None:
+    """Give the one message of `content` its extras."""
+    content.extension = encode_extras((message_id,), (priority,), (expires_at,))
+    content.ids = (message_id,)
+
+
+def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:
+    """Return the content of bodies and Messages, mixed."""
+    if set(map(type, items)) != PLAIN:
+        messages = [item if isinstance(item, Message) else Message(item) for item in items]
+        return encode_messages(messages, compress_bytes_min)
+    return encode_bodies(items, compress_bytes_min)  # type: ignore[arg-type]
+
+
+def in_records(items: Sequence[T]) -> Sequence[Sequence[T]]:
+    """Yield `items` in their order, in parts that one record each can hold."""
+    count = len(items)
+    if count <= RECORD_MESSAGES_MAX:
+        return (items,)
+    return [items[at : at + RECORD_MESSAGES_MAX] for at in range(0, count, RECORD_MESSAGES_MAX)]
+
+
+def as_bytes(body: object) -> bytes:
+    """Return `body` as bytes; raise TypeError if it is not bytes-like."""
+    if type(body) is bytes:
+        return body
+    try:
+        if isinstance(body, (bytes, bytearray)):
+            return bytes(memoryview(body))  # a subclass may answer differently
+        view = memoryview(body)  # type: ignore[arg-type]
+        # The buffer of numpy's str has four bytes for each character.
+        if isinstance(body, str) or _holds_pointers(view):
+            raise TypeError
+        return bytes(view)
+    except TypeError:
+        raise TypeError(
+            f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
+            "with str.encode() or json.dumps(...).encode(). Nothing was changed."
+        ) from None
+    except (ValueError, BufferError) as error:  # the view was released
+        raise TypeError(
+            f"a body is bytes-like, and this {type(body).__name__} gives no bytes: {error}. "
+            "Nothing was changed; hand in what it held as bytes."
+        ) from None
+
+
+def _holds_pointers(view: memoryview) -> bool:
+    """Return whether the items are addresses, as in an array of objects: they mean nothing
+    later.
+    """
+    kinds = FIELD_NAME.sub("", view.format)
+    return not POINTERS.isdisjoint(kinds)
+
+
+def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
+    """Return the items as a list, and whether all of them are bodies and none is a Message."""
+    bodies = listed(items)
+    if bodies and type(bodies[0]) is Message:
+        return bodies, False  # type: ignore[return-value]
+    kinds = [*map(type, bodies)]
+    if kinds.count(bytes) != len(bodies):  # the fastest way to find out
+        if any(issubclass(kind, Message) for kind in kinds):
+            return bodies, False  # type: ignore[return-value]
+        # len() of bytes and bytearrays is their size in bytes; that of an array is its rows.
+        bodies = [each if type(each) is bytearray else as_bytes(each) for each in bodies]
+    return bodies, True  # type: ignore[return-value]
+
+
+def listed(items: Iterable[object]) -> list[object]:
+    """Return bodies or Messages as a list; raise TypeError if `items` are not several."""
+    if isinstance(items, Message):  # a named tuple: its fields would be taken for bodies
+        raise _not_several(items)
+    try:
+        return list(items)
+    except TypeError:
+        if isinstance(items, Iterable):
+            raise
+        raise _not_several(items) from None
+
+
+def _not_several(items: object) -> TypeError:
+    return TypeError(
+        f"bodies are several, not {type(items).__name__}; a list of them will do. "
+        "Nothing was changed."
+    )
+
+
+def _content(
+    count: int, flags: int, columns: bytes, bodies: bytes, compress_bytes_min: int | None
+) -> Content:
+    raw_bytes = len(bodies)
+    if compress_bytes_min is not None and compress_bytes_min <= raw_bytes <= RAW_BYTES_MAX:
+        packed = compress(bodies)
+        if len(packed) < raw_bytes:
+            bodies, flags = packed, flags | COMPRESSED
+    return Content(count, flags, columns, bodies, crc32(bodies), raw_bytes)
+
+
+def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = False) -> bytes:
+    lengths = array("H")
+    encoded = []
+    for text in texts:
+        if text is None and not all_there:
+            lengths.append(NONE)
+            continue
+        data = text_bytes(what, text)  # type: ignore[arg-type]
+        lengths.append(len(data))
+        encoded.append(data)
+    joined = b"".join(encoded)
+    return U32.pack(len(joined)) + lengths.tobytes() + joined
+
+
+def text_bytes(what: str, text: str, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
+    """Return a key, tag or header as UTF-8; raise TypeError, BadName or TooLarge."""
+    if not isinstance(text, str):
+        raise TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadName(f"a {what} must be text that UTF-8 can write: {error}") from None
+    if len(data) > bytes_max:
+        raise TooLarge(f"a {what} in bytes", len(data), bytes_max, "fixed by the format")
+    return data
+
+
+def copied_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of `headers`; raise TypeError, or BadOption if they change meanwhile.
+
+    Everything is encoded from one copy. A mapping that another thread changes, or whose length does
+    not fit its items, would become a record that cannot be read.
+    """
+    if type(headers) is dict:
+        return headers.copy()
+    if not isinstance(headers, Mapping):
+        raise TypeError(
+            f"headers are a mapping of str to str, not {type(headers).__name__}. "
+            "Nothing was changed."
+        )
+    try:
+        return dict(headers)
+    except (RuntimeError, KeyError) as error:
+        raise BadOption(
+            f"headers changed while they were copied: {error}. Nothing was changed; hand in a dict "
+            "of your own."
+        ) from None
+
+
+def _encode_headers(headers: Sequence[dict[str, str] | None]) -> bytes:
+    counts = [len(header or ()) for header in headers]
+    if max(counts) > HEADERS_MAX:
+        raise TooLarge(
+            *("the headers of a message", max(counts), HEADERS_MAX),
+            *("fixed by the format", "give it fewer, or put them into the body"),
+        )
+    names = [name for header in headers if header for name in header]
+    values = [value for header in headers if header for value in header.values()]
+    columns = (
+        _encode_texts("header name", names, all_there=True),
+        _encode_texts("header", values, all_there=True),
+    )
+    return b"".join((array("H", counts).tobytes(), *columns))

@@ -1,0 +1,443 @@
+"""The records of each kind as plain objects.
+
+`position`, `size` and `flags` are set when a record is placed in the journal, or read from it. This
+module does not know bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from fmq.store.bytes.content import Content
+
+
+class Kind(IntEnum):
+    """The kind of a record. The numbers are on disk: never change or reuse one."""
+
+    MESSAGE = 1
+    PREPARE = 2
+    PRE_MESSAGE = 3
+    REF_MESSAGE = 4
+    TX_MESSAGE = 5
+    COMMIT = 6
+    ROLLBACK = 7
+    ACK = 8
+    STATE = 9
+    TOPIC = 10
+    MARK = 11
+    CHANGE = 12
+    TRIED = 13
+    TIMER = 14
+    IDS = 16
+
+
+# Plain names for code that runs for every record: a member of an enum is found five times slower.
+MESSAGE, PRE_MESSAGE, REF_MESSAGE, TX_MESSAGE = (
+    Kind.MESSAGE, Kind.PRE_MESSAGE, Kind.REF_MESSAGE, Kind.TX_MESSAGE
+)  # fmt: skip
+COMMIT, TIMER = Kind.COMMIT, Kind.TIMER
+
+
+class Run:
+    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: consecutive messages of one queue.
+
+    Or TIMER: messages that wait for their time, and get their offsets when they are published.
+    """
+
+    __slots__ = (
+        "bodies_crc",
+        "body_position",
+        "columns_crc",
+        "content",
+        "count",
+        "extension",
+        "flags",
+        "id_keys",
+        "kind",
+        "offset",
+        "position",
+        "producer",
+        "queue",
+        "raw_bytes",
+        "size",
+        "tail",
+        "target",
+        "time_us",
+        "topic",
+        "tx",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        kind: int,
+        topic: str,
+        queue: int,
+        offset: int,
+        count: int,
+        time_us: int,
+        tx: int = 0,
+        tx_id: str = "",
+        producer: str = "",
+        body_position: int = 0,
+        content: Content | None = None,
+    ) -> None:
+        self.kind = kind
+        self.topic = topic
+        self.queue = queue
+        self.offset = offset
+        self.count = count
+        self.time_us = time_us
+        self.tx = tx
+        self.tx_id = tx_id
+        self.producer = producer
+        self.body_position = (
+            body_position  # of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0
+        )
+        self.content = content
+        if content is None:
+            self.raw_bytes = self.bodies_crc = 0
+            self.extension = b""
+        else:
+            self.raw_bytes, self.bodies_crc = content.raw_bytes, content.bodies_crc
+            self.extension = content.extension
+        self.columns_crc = 0
+        self.tail = b""  # names and columns as they are written; set when the record is measured
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.target: Any = None  # the Queue of the ledger that a plan has found for it
+        # `id_keys` are set when they are asked for first: see id_table.py.
+
+    id_keys: Any
+
+
+class AckRange:
+    """Messages of one queue that a group has acked: from `first` up to, not including, `end`."""
+
+    __slots__ = ("end", "first", "group", "queue", "topic")
+
+    def __init__(self, group: str, topic: str, queue: int, first: int, end: int) -> None:
+        self.group = group
+        self.topic = topic
+        self.queue = queue
+        self.first = first
+        self.end = end
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AckRange) and self.key() == other.key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def joined(self, following: AckRange) -> AckRange | None:
+        """Return both as one range if `following` begins where this one ends, else None."""
+        if following.first != self.end or following.key()[:3] != self.key()[:3]:
+            return None
+        return AckRange(self.group, self.topic, self.queue, self.first, following.end)
+
+    def key(self) -> tuple[str, str, int, int, int]:
+        return self.group, self.topic, self.queue, self.first, self.end
+
+
+class Prepare:
+    """PREPARE: states and seals the PRE_MESSAGEs after it, and its acks.
+
+    In journals of the first fmq, TX_MESSAGEs may follow it, with their COMMIT in the same append.
+    """
+
+    kind = Kind.PREPARE
+    __slots__ = (
+        "acks",
+        "bound",
+        "bytes",
+        "check_after_ms",
+        "extension",
+        "flags",
+        "kept_bytes",
+        "marks",
+        "messages",
+        "position",
+        "prepared_us",
+        "producer",
+        "records",
+        "replaces",
+        "reserved",
+        "seal",
+        "size",
+        "time_us",
+        "tx",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        tx_id: str,
+        producer: str,
+        time_us: int,
+        records: int,
+        messages: int,
+        size_bytes: int,
+        seal: bytes,
+        acks: Sequence[AckRange] = (),
+        *,
+        tx: int = 0,
+        prepared_us: int = 0,
+        replaces: int = 0,
+        check_after_ms: int = -1,
+    ) -> None:
+        self.tx_id = tx_id
+        self.producer = producer
+        self.time_us = time_us
+        self.records = records
+        self.messages = messages
+        self.bytes = size_bytes
+        self.seal = seal
+        self.acks = tuple(acks)
+        self.tx = tx  # the position of its first PREPARE; 0 if this is the first
+        self.prepared_us = prepared_us or time_us
+        self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
+        self.check_after_ms = check_after_ms
+        self.bound = False  # whether a database has a marker if it committed
+        self.marks: tuple[MarkChange, ...] = ()  # of the MARK in the same append
+        self.reserved = 0  # room set aside for what it may still have to write
+        self.kept_bytes = 0  # the size of its messages that stay in memory until it is decided
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class Decided:
+    """COMMIT or ROLLBACK, with all that an outcome says."""
+
+    __slots__ = (
+        "append_start",
+        "asked",
+        "bytes",
+        "decided_by",
+        "extension",
+        "flags",
+        "kind",
+        "messages",
+        "position",
+        "prepared_us",
+        "producer",
+        "reason",
+        "records",
+        "seal",
+        "size",
+        "time_us",
+        "tx",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        tx: int,
+        tx_id: str,
+        producer: str,
+        time_us: int,
+        prepared_us: int,
+        records: int,
+        messages: int,
+        size_bytes: int,
+        seal: bytes,
+        decided_by: str = "",
+        reason: str = "",
+        append_start: int = 0,
+        asked: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.tx = tx
+        self.tx_id = tx_id
+        self.producer = producer
+        self.time_us = time_us
+        self.prepared_us = prepared_us
+        self.records = records
+        self.messages = messages
+        self.bytes = size_bytes
+        self.seal = seal
+        self.decided_by = decided_by
+        self.reason = reason
+        self.append_start = append_start  # where its append begins
+        self.asked = asked  # how many questions about it were answered
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class Acks:
+    """ACK: ranges that groups have acked, alone (tx 0) or as part of a transaction."""
+
+    kind = Kind.ACK
+    __slots__ = ("extension", "flags", "position", "ranges", "size", "tail", "time_us", "tx")
+
+    def __init__(self, ranges: Sequence[AckRange], time_us: int, tx: int = 0) -> None:
+        self.ranges = tuple(ranges)
+        self.time_us = time_us
+        self.tx = tx
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class TriedRange(NamedTuple):
+    """Messages of one queue that a group has tried, from `first` up to, not including, `end`."""
+
+    group: str
+    topic: str
+    queue: int
+    first: int
+    end: int
+    tries: int  # how often each of them was tried, this time included
+    due_us: int = 0  # when they may be tried again, if they were given back until then; else 0
+
+
+class Tried:
+    """TRIED: how often groups have tried messages, as of now."""
+
+    kind = Kind.TRIED
+    __slots__ = ("extension", "flags", "position", "ranges", "size", "tail", "time_us")
+
+    def __init__(self, ranges: Sequence[TriedRange], time_us: int = 0) -> None:
+        self.ranges = tuple(ranges)
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class MarkChange(NamedTuple):
+    """What a transaction makes of one mark; `data` is None if it removes the mark."""
+
+    name: str
+    value: int
+    data: bytes | None
+
+
+class Marks:
+    """MARK: the marks that a transaction sets or removes."""
+
+    kind = Kind.MARK
+    __slots__ = ("changes", "extension", "flags", "position", "size", "tail", "time_us", "tx")
+
+    def __init__(self, changes: Sequence[MarkChange], time_us: int, tx: int = 0) -> None:
+        self.changes = tuple(changes)
+        self.time_us = time_us
+        self.tx = tx
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class ChangeKind(IntEnum):
+    """What a CHANGE changes. The numbers are on disk: never change or reuse one."""
+
+    MAKE_GROUP = 1
+    SEEK = 2
+    SKIP = 3
+    FILTER = 4
+    DELETE_GROUP = 5
+    ADD_QUEUES = 6
+    RETAIN = 7
+    TRIM = 8
+    DELETE_TOPIC = 9
+    BEGIN_DEAD = 10
+    END_DEAD = 11
+    FIRE = 12  # timers end: the MESSAGEs before it in the append publish them
+    RECALL = 13  # a timer ends, and is not published
+
+
+class QueuePlace(NamedTuple):
+    """An offset in a queue of a topic that the record names."""
+
+    queue: int
+    offset: int
+
+
+class Changed:
+    """CHANGE: what somebody has asked of a group or a topic, outside of any transaction."""
+
+    kind = Kind.CHANGE
+    __slots__ = (
+        *("asked", "extension", "flags", "group", "places", "position", "size", "tail", "text"),
+        *("time_us", "topic", "value"),
+    )
+
+    def __init__(
+        self,
+        asked: int,
+        group: str,
+        topic: str,
+        places: Sequence[QueuePlace] = (),
+        value: int = 0,
+        text: str = "",
+        time_us: int = 0,
+    ) -> None:
+        self.asked = asked
+        self.group = group  # "" where the change is about a topic alone
+        self.topic = topic  # "" where it is about all topics of the group
+        self.places = tuple(places)
+        self.value = value
+        self.text = text
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class Carryover:
+    """STATE: what must outlive the segments that retention drops, as JSON."""
+
+    kind = Kind.STATE
+    __slots__ = ("extension", "flags", "json", "position", "size", "tail", "time_us")
+
+    def __init__(self, json: bytes, time_us: int) -> None:
+        self.json = json
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class IdsKept:
+    """IDS: the message ids of segments that retention drops, as id_table.py has them."""
+
+    kind = Kind.IDS
+    __slots__ = ("extension", "flags", "position", "size", "tail", "table", "time_us")
+
+    def __init__(self, table: bytes, time_us: int) -> None:
+        self.table = table
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+class TopicMade:
+    """TOPIC: a topic was made, with its number of queues."""
+
+    kind = Kind.TOPIC
+    __slots__ = ("extension", "flags", "position", "queues", "size", "tail", "time_us", "topic")
+
+    def __init__(self, topic: str, queues: int, time_us: int) -> None:
+        self.topic = topic
+        self.queues = queues
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+Record = Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade

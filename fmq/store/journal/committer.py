@@ -1,0 +1,62 @@
+"""The committer: a thread that writes and syncs while callers wait.
+
+When waiting threads hand the lead to each other, each write waits until the next leader has woken
+up and got its turn with the interpreter, after all threads that were just served. The committer is
+awake when its write is done. While callers wait, it keeps the lead and writes at once what was
+planned meanwhile. It sleeps while no two callers share a sync. After a short pause it also writes
+what was posted, unless another write has taken that along.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from fmq.basics.clock import Clock
+from fmq.store.journal.callers import Waiter
+from fmq.store.journal.commit_queue import CommitQueue
+
+PAUSE_SECONDS = 0.005
+
+
+class Committer:
+    """The thread that leads one commit queue while its callers wait."""
+
+    def __init__(self, commit_queue: CommitQueue, clock: Clock) -> None:
+        self._commit_queue = commit_queue
+        self._clock = clock
+        self._heir = Waiter(0)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. From now on leaders pass the lead to it."""
+        self._thread.start()
+        assert self._thread.ident is not None
+        self._heir.thread = self._thread.ident
+        self._commit_queue.committer = self._heir
+
+    def stop(self) -> None:
+        """End the thread. If it has the lead, it passes that to a waiting thread."""
+        with self._commit_queue.lock:
+            self._commit_queue.committer = None
+        self._stopping = True
+        self._heir.wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        queue, heir = self._commit_queue, self._heir
+        try:
+            stopping = False
+            while not stopping:
+                if queue.watches_posts:
+                    self._clock.wait(heir.lock, PAUSE_SECONDS)
+                else:
+                    heir.lock.acquire()
+                # Read `_stopping` before leading: after it is set, the committer gets the lead at
+                # most once more.
+                stopping = self._stopping
+                queue.lead_for_others(heir.thread)
+        except BaseException as error:
+            # No caller can catch this error here. The waiting callers, and the next call, get it.
+            with queue.lock:
+                queue.fail(error)

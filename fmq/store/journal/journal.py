@@ -1,0 +1,306 @@
+"""The journal: all segments as one address space, planned under the engine's lock, written outside.
+
+An append is planned first: it gets its position and its bytes, and becomes pending. Then one thread
+at a time takes all that is pending and writes it, in order, with one call for each segment. So
+planning never waits for the disk, and one sync serves all appends that were planned before it.
+
+At a roll, the old segment is synced in every mode. Then the spare gets its header, durably, and
+then its name, durably. Only then is anything else written into it. So a sealed segment is always
+durable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import ExitStack
+from operator import attrgetter
+from typing import Any, NoReturn
+from zlib import crc32
+
+from fmq.errors import TooLarge
+from fmq.machine.disk import Buffer, Directory, File, is_full
+from fmq.store.bytes.encoding import SIZES, encode_all
+from fmq.store.bytes.record import ALIGNMENT, FIRST, LAST
+from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, no_page
+from fmq.store.journal.files import Files
+from fmq.store.journal.journal_write import JournalWrite, Roll
+from fmq.store.journal.segment import HEADER_BYTES, Header, Segment, segment_name
+from fmq.store.journal.spares import UNPROVEN, Spares
+
+# Below these limits, joining buffers is cheaper than handing over many.
+JOIN_BYTES_MAX = 64 * 1024
+JOIN_BUFFERS_MIN = 512
+AHEAD_BYTES_MAX = 256 * 1024
+assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
+
+
+class Append:
+    """Records that are applied and written in one piece.
+
+    The running engine makes appends, and a replay decodes them. Both hand them to `tx/apply`.
+    """
+
+    __slots__ = ("left_out", "position", "records", "size")
+    position: int  # set when it is placed
+
+    def __init__(self, records: list[Any]) -> None:
+        """Set the size of each of `records` that has none. This needs no lock."""
+        self.records = records
+        total = 0
+        for record in records:
+            size = record.size
+            if not size:
+                record.size = size = SIZES[record.kind](record) + len(record.extension)
+            total += (size + 7) & ~7
+        self.size = total  # of all, with padding
+        self.left_out: Sequence[Any] = ()  # messages that were sent before, under the same ids
+
+    def replace(self, records: list[Any], left_out: Sequence[Any]) -> None:
+        """Have `records` instead of its own, without those messages that were `left_out`."""
+        self.records, self.size, self.left_out = records, Append(records).size, left_out
+
+
+Encoded = tuple[list[bytes], int]  # the bytes of an append, and the chain after them
+
+
+class Journal:
+    """The segments of a directory. Appends are added at the end, segments dropped at the front.
+
+    Planning (`append`, `take_pending`, and whatever changes `segments`) is done under the engine's
+    lock. `write` is called by one thread at a time, outside of it.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: bytes,
+        segments: list[Segment],
+        spares: Spares,
+        files: Files,
+        capacity: int,
+        epoch: int = 0,
+    ) -> None:
+        """`epoch` marks the segments that this engine makes."""
+        assert segments, "a journal has at least the segment it writes"
+        self._directory = directory
+        self._store = store
+        self.append_bytes_max = capacity - HEADER_BYTES  # the largest that fits an empty segment
+        self.segments = segments
+        self.files = files
+        files.segment_of = self.segment_of
+        self._epoch = epoch
+        self.spares = spares
+        self.seed = crc32(store)
+        self.position = segments[-1].end
+        self.durable_to = self.position
+        self.page = no_page()  # where other processes read durable_to
+        self.written_to = self.position
+        self.pending = JournalWrite(segments[-1], self.position)  # the next write
+        # The open file of the current segment, so that no send can meet too many open files.
+        self._writing: File = directory.open(segments[-1].name, write=True)
+        self._unsynced = False  # whether that file has bytes that are not synced
+
+    # --- planning, under the engine's lock --------------------------------------------------
+
+    @property
+    def current(self) -> Segment:
+        """The segment that appends are planned into."""
+        return self.segments[-1]
+
+    @property
+    def is_pending(self) -> bool:
+        """True if something is planned and not yet taken to be written."""
+        return bool(self.pending.buffers or self.pending.rolls)
+
+    @property
+    def pending_bytes(self) -> int:
+        """The number of bytes that are planned and not yet taken to be written."""
+        pending = self.pending
+        rolled = sum([roll.old.end - roll.start for roll in pending.rolls])
+        return self.position - pending.start + rolled
+
+    def fits(self, size: int) -> bool:
+        """Return whether an append of `size` bytes fits into the current segment."""
+        return self.position + size <= self.segments[-1].limit
+
+    def refuse(self, size: int) -> NoReturn:
+        """Raise TooLarge: an append of `size` bytes fits into no segment."""
+        raise TooLarge("an append in bytes", size, self.append_bytes_max, "segment_bytes")
+
+    def roll(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Segment:
+        """Go on in a new segment, into which `append_bytes` fit; raise StorageFull and change
+        nothing.
+        """
+        spare = self.spares.take(append_bytes, ordinary=ordinary, makes_room=makes_room)
+        old = self.current
+        epoch = self._epoch
+        header = Header(self._store, old.limit, spare.capacity, old.end, old.chain, epoch)
+        new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0, epoch)
+        pending = self.pending
+        start, buffers = pending.start, pending.buffers
+        roll = Roll(old, start, buffers, new, spare, header.encode(), ordinary=ordinary)
+        pending.rolls = (*pending.rolls, roll)
+        pending.segment, pending.buffers, pending.ahead = new, [], 0
+        self.segments.append(new)
+        self.position = pending.start = pending.ahead_to = new.end
+        return new
+
+    def encode(self, append: Append, now: int) -> Encoded:
+        """Place `append` at the end, with the time `now`, and return its bytes. This changes
+        nothing else.
+        """
+        records, append.position = append.records, self.position
+        records[0].flags |= FIRST
+        records[-1].flags |= LAST
+        chain = self.segments[-1].chain
+        return encode_all(records, self.position, now, self.durable_to, self.seed, chain)
+
+    def append(self, append: Append, encoded: Encoded) -> None:
+        """Make `append` pending, of which `encode` has returned the bytes."""
+        segment = self.segments[-1]
+        buffers, segment.chain = encoded
+        self.pending.buffers += buffers
+        self.position = segment.end = append.position + append.size
+        assert self.position <= segment.limit
+
+    def take_pending(self) -> JournalWrite:
+        """Return the next write, and begin another one."""
+        taken, segment = self.pending, self.segments[-1]
+        taken.end = self.position
+        self.pending = JournalWrite(segment, self.position)
+        return taken
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if all that is pending is written."""
+        return not self.pending.rolls and self.pending.ahead == len(self.pending.buffers)
+
+    def look_ahead(self) -> JournalWrite | None:
+        """Return what is pending and not written, to be written ahead of its sync. It stays
+        pending. Return None if a roll is, or if there is so much that it is better synced now.
+        """
+        pending, end = self.pending, self.position
+        if pending.rolls or end - pending.start > AHEAD_BYTES_MAX:
+            return None
+        ahead = JournalWrite(pending.segment, pending.ahead_to)
+        ahead.end, ahead.ahead, ahead.ahead_of_sync = end, len(pending.buffers), True
+        ahead.buffers = pending.buffers[pending.ahead :]
+        return ahead
+
+    def wrote_ahead(self, ahead: JournalWrite) -> None:
+        """Note that `ahead` is written."""
+        pending = self.pending
+        if ahead.segment is pending.segment:  # else a roll was planned, which writes it again
+            pending.ahead, pending.ahead_to = ahead.ahead, ahead.end
+
+    def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:
+        """Note that what was taken is written. What is sealed was synced in every mode."""
+        self.written_to = taken.end
+        end = taken.end if is_durable else max(self.durable_to, taken.segment.base)
+        self.durable_to = self.page[DURABLE_TO] = self.page[AGAIN] = end
+
+    def segment_of(self, position: int) -> Segment | None:
+        """Return the segment that holds `position`; None if it has been dropped."""
+        segments = self.segments
+        last = segments[-1]  # looked up once: another thread may roll meanwhile
+        if position >= last.base:
+            return last
+        i = bisect_right(segments, position, key=base_of) - 1
+        return segments[i] if i >= 0 else None
+
+    def drop_first(self) -> Segment:
+        """Forget the oldest segment. The caller removes its file."""
+        first, *rest = self.segments
+        # A new list: threads that look something up outside of the lock keep the old one.
+        self.segments = rest
+        return first
+
+    # --- writing, outside the lock, one thread at a time --------------------------------------
+
+    def write(self, taken: JournalWrite, *, sync: bool) -> None:
+        """Write what was taken. With `sync` it is durable on return."""
+        for roll in taken.rolls:
+            self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
+            self._open_segment(roll)
+        self._write(taken.segment, taken.start, taken.end, taken.buffers, sync=sync)
+
+    def write_ahead(self, ahead: JournalWrite) -> None:
+        """Write without a sync. What is written is written again with the sync, in one call: a call
+        that writes and syncs makes durable only what it writes.
+        """
+        if ahead.buffers:
+            offset = ahead.start - ahead.segment.base
+            self._writing.write(offset, (b"".join(ahead.buffers),), sync=False)
+
+    def _write(
+        self, segment: Segment, start: int, end: int, buffers: Sequence[Buffer], *, sync: bool
+    ) -> None:
+        if not buffers:
+            return
+        if not sync:
+            self._unsynced = True
+        if end - start <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
+            buffers = (b"".join(buffers),)
+        self._writing.write(start - segment.base, buffers, sync=sync)
+
+    def sync(self) -> None:
+        """Make durable what was written to the current segment without a sync.
+
+        If there is nothing to sync, the disk is not asked: it could only fail.
+        """
+        if self._unsynced:
+            self._writing.sync()
+            self._unsynced = False
+
+    def _open_segment(self, roll: Roll) -> None:
+        old, spare = self._writing, roll.spare
+        self.sync()
+        # Now it is no spare any more: if its header cannot be written, it must not be used.
+        unproven = spare.name + UNPROVEN
+        self._rename(spare.name, unproven, roll)
+        spare.file.write(0, (roll.header,), sync=True)
+        spare.file.sync()
+        self._rename(unproven, roll.new.name, roll)
+        # Until the directory is synced, the segment's name may be lost with the power.
+        self._directory.sync()
+        old.close()
+        self._writing = spare.file
+        self.spares.opened(spare)
+
+    def _rename(self, old: str, new: str, roll: Roll) -> None:
+        """Give the spare its name. A full disk may need room for that, which a spare gives up."""
+        while True:
+            try:
+                return self._directory.rename(old, new)
+            except OSError as error:
+                if not is_full(error) or not self.spares.give_up(ordinary=roll.ordinary):
+                    raise
+
+    def close(self) -> None:
+        """Close all files, also those after one that cannot be closed."""
+        with ExitStack() as stack:
+            for part in (self.files, self.spares, self._writing):
+                stack.callback(part.close)
+
+
+base_of = attrgetter("base")
+
+
+def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:
+    """Create the first segment of a new journal, durably. Its epoch comes from the new UUID."""
+    epoch = crc32(store)
+    temporary = segment_name(0, ".new")
+    if temporary in directory.names():
+        directory.remove(temporary)
+    file = directory.create(temporary)
+    try:
+        file.allocate(capacity)
+        file.write_zeros(capacity)  # appends over zeros sync faster, see spares.py
+        file.write(0, (Header(store, 0, capacity, 0, 0, epoch).encode(),), sync=True)
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(temporary, segment_name(0))
+    directory.sync()
+    return Segment(0, capacity, HEADER_BYTES, 0, epoch)

@@ -1,0 +1,63 @@
+"""One write of the journal: its bytes, its rolls, and the callers that wait for it.
+
+Calls plan into a write under the engine's lock until a thread takes it. That thread alone has it
+from then on, and calls plan into the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fmq.machine.disk import Buffer
+from fmq.store.journal.callers import Callback, Waiter
+from fmq.store.journal.segment import Segment
+from fmq.store.journal.spares import Spare
+
+
+class Roll:
+    """The step from one segment to the next: `buffers` are written to `old`, then `spare` becomes
+    `new`.
+    """
+
+    __slots__ = ("buffers", "header", "new", "old", "ordinary", "spare", "start")
+
+    def __init__(
+        self,
+        old: Segment,
+        start: int,
+        buffers: list[Buffer],
+        new: Segment,
+        spare: Spare,
+        header: bytes,
+        *,
+        ordinary: bool,
+    ) -> None:
+        self.old = old
+        self.start = start
+        self.buffers = buffers
+        self.new = new
+        self.spare = spare
+        self.header = header
+        self.ordinary = ordinary  # whether it may not use the room that is reserved for decisions
+
+
+class JournalWrite:
+    """Rolls, and then bytes of one segment from `start` to `end`. Attributes stay defaults of the
+    class until they differ, because each write makes one object.
+    """
+
+    end = 0  # known once the write is taken
+    rolls: tuple[Roll, ...] = ()
+    # How many of the buffers are written without a sync. They end at `ahead_to`.
+    ahead = 0
+    # Whether this is a write without a sync, of bytes that stay pending.
+    ahead_of_sync = False
+    is_forced = False  # whether a call asked for a sync in a mode without syncs
+    is_noted = False  # whether `CommitQueue.on_pending` was called for it
+    is_hurried = False  # whether it began because of posted appends
+
+    def __init__(self, segment: Segment, start: int) -> None:
+        self.segment = segment
+        self.start = self.ahead_to = start
+        self.buffers: list[Buffer] = []
+        self.waiters: deque[Waiter | Callback] = deque()

@@ -1,0 +1,180 @@
+"""The records that a transaction appends: in one phase, or at each of the two.
+
+An append is made outside of the lock, where its bodies are joined, hashed and compressed. It gets
+its place, offsets and time when it is planned (`writer.py`), and `apply` takes the same records
+once they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.store.bytes.content import Content, encode_bodies, encode_items, in_records
+from fmq.store.bytes.extension import extension_of
+from fmq.store.bytes.extras import ids_only
+from fmq.store.bytes.kinds import (
+    COMMIT,
+    TIMER,
+    TX_MESSAGE,
+    Acks,
+    Decided,
+    Kind,
+    Marks,
+    Prepare,
+    Record,
+    Run,
+)
+from fmq.store.bytes.timing import timing_in, with_timing
+from fmq.store.index.id_table import id_keys_of, keys_of
+from fmq.store.journal.segment import Segment
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.ledger.ledger import Entry
+from fmq.tx.ledger.seal import totals_of
+
+
+def runs_of(
+    kind: Kind, transaction: TransactionBuffer, compress_bytes_min: int | None
+) -> list[Run]:
+    """Return the messages of `transaction`, a run of `kind` for each record."""
+    tx_id, producer = transaction.tx_id, transaction.producer
+    encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
+    runs = []
+    for (topic, number, timing), items in transaction.runs.items():
+        written = TIMER if timing is not None and kind == TX_MESSAGE else kind
+        for part in in_records(items):
+            content = encode(part, compress_bytes_min)
+            if timing is not None:
+                content.extension = with_timing(content.extension, timing)
+            count = content.count
+            run = Run(written, topic, number, 0, count, 0, 0, tx_id, producer, 0, content)
+            if content.columns or content.extension:
+                run.columns_crc = content.columns_crc()
+            if content.ids is not None:
+                run.id_keys = keys_of(topic, content.ids)
+            runs.append(run)
+    return runs
+
+
+def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
+    """Return TX_MESSAGEs, ACK and MARK if needed, and the COMMIT that states and seals them."""
+    tx_id, producer = transaction.tx_id, transaction.producer
+    commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), *totals_of(runs))
+    if transaction.request is not None:
+        commit.extension = extension_of(transaction.request)
+    acks = [Acks(transaction.acks, 0)] if transaction.acks else []
+    marks = [Marks(transaction.marks.changes(), 0)] if transaction.marks else []
+    return [*runs, *acks, *marks, commit]
+
+
+def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
+    """Return PREPARE, which states and seals the PRE_MESSAGEs `runs`, those, and MARK if it sets
+    marks.
+    """
+    prepare = _prepare_of(transaction, runs)
+    marks = [Marks(prepare.marks, 0)] if prepare.marks else []
+    return [prepare, *runs, *marks]
+
+
+def _prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
+    prepare = Prepare(
+        transaction.tx_id,
+        transaction.producer,
+        0,
+        len(runs),
+        *totals_of(runs),
+        transaction.acks,
+        check_after_ms=transaction.check_after_ms,
+    )
+    prepare.bound = transaction.bound
+    prepare.marks = transaction.marks.changes()
+    if transaction.request is not None:
+        prepare.extension = extension_of(transaction.request)
+    return prepare
+
+
+def decision_on(
+    prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "", asked: int = 0
+) -> Decided:
+    """Return the COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
+    commits = kind == COMMIT
+    return Decided(
+        kind,
+        prepare.tx,
+        prepare.tx_id,
+        prepare.producer,
+        0,
+        prepare.prepared_us,
+        prepare.records if commits else 0,
+        prepare.messages if commits else 0,
+        prepare.bytes,
+        prepare.seal,
+        decided_by,
+        reason,
+        asked=asked,
+    )
+
+
+class Ending:
+    """The records that end one prepared transaction: references or copies of what was prepared,
+    acks, and the decision.
+
+    A run is referred to where its PRE_MESSAGE lies in the segment being written and is not small;
+    otherwise it is copied. So a segment holds the bodies of all that is published in it.
+    """
+
+    def __init__(
+        self, entry: Entry, decided: Decided, outcomes: Outcomes, reference_bytes_min: int
+    ) -> None:
+        self._entry = entry
+        self._outcomes = outcomes
+        self._reference_bytes_min = reference_bytes_min
+        self.decided = decided
+        self.runs: list[Run] = []
+        self._contents: dict[int, Content] = {}
+
+    def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
+        """Read what of `runs` will have to be copied, outside the lock: what is small or lies
+        elsewhere, and is not in memory.
+        """
+        if self.decided.kind == Kind.ROLLBACK:
+            return
+        for run in runs:
+            apart = run.position < segment.base or run.raw_bytes < self._reference_bytes_min
+            if run.content is None and apart:
+                self._contents[run.position] = self._outcomes.content(run.position)
+
+    def records(self, segment: Segment) -> list[Record]:
+        """Return the append's records, if it is written into `segment`."""
+        if self.decided.kind == Kind.ROLLBACK:
+            return [self.decided]
+        entry = self._entry
+        self.runs = [self._published(pre, segment.base) for pre in entry.runs]
+        acks = [Acks(entry.prepare.acks, 0, entry.tx)] if entry.prepare.acks else []
+        marks = [Marks(entry.prepare.marks, 0, entry.tx)] if entry.prepare.marks else []
+        return [*self.runs, *acks, *marks, self.decided]
+
+    def _published(self, pre: Run, base: int) -> Run:
+        content = pre.content or self._contents.get(pre.position)
+        small = content is not None and len(content.bodies) < self._reference_bytes_min
+        waits = pre.extension and timing_in(pre.extension) is not None
+        refer = pre.position >= base and not small and not waits
+        if not refer and content is None:
+            # Only if the journal rolled after `read_ahead`: rare enough to read under the lock.
+            content = self._outcomes.content(pre.position)
+        kind = TIMER if waits else TX_MESSAGE
+        run = Run(
+            kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer, 0, content
+        )
+        run.raw_bytes = pre.raw_bytes
+        if refer:
+            run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
+            # So the index of a segment finds the ids without looking for the PRE_MESSAGE.
+            run.extension = ids_only(pre.extension) if pre.extension else b""
+        else:
+            run.extension = pre.extension
+            if pre.tail:  # the same names and columns, in the same place
+                run.tail, run.size = pre.tail, pre.size
+        if pre.extension:
+            run.id_keys = id_keys_of(pre)
+        return run

@@ -1,0 +1,374 @@
+"""What an open transaction holds: messages and acks, in memory and within the limits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from typing import Any, NoReturn, Protocol
+from weakref import finalize
+
+from fmq.basics.message import Body, Message
+from fmq.errors import WrongState
+from fmq.store.bytes.content import as_bytes, copied_headers, split_bodies
+from fmq.store.bytes.extension import Request
+from fmq.store.bytes.extras import EXTRA_BYTES
+from fmq.store.bytes.kinds import AckRange
+from fmq.store.bytes.record import utf8
+from fmq.store.bytes.timing import TIMING_BYTES, Timing
+from fmq.tx.commands.limits import COLUMNS_BYTES, RUN_BYTES, Limits
+from fmq.tx.commands.marks import MarkBuffer
+from fmq.tx.commands.router import Router
+from fmq.tx.commands.sender import LeftOut
+
+NO_EXTRAS = (None, None, None)
+NO_MARKS = MarkBuffer()
+"""Of each transaction that changes no mark. A change is made in a copy."""
+Place = tuple[str, int, Timing | None]
+"""Topic, queue, and when the messages are due."""
+NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
+
+
+class Phase(Enum):
+    """How far a transaction has come for its user."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"  # a step failed, and may have become durable
+
+
+OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
+
+
+class Keeper(Protocol):
+    """Guards what consumers and transactions hold."""
+
+    @property
+    def dropped(self) -> deque[Callable[[], object]]:
+        """Functions that release what a dropped transaction held; the next call calls them."""
+
+    @property
+    def moves(self) -> int:
+        """The number of times that a group was moved or deleted, with what its members hold."""
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Call `change` under the engine's lock."""
+
+
+class Ackable(Protocol):
+    """A delivery, or a batch of deliveries, as a transaction sees it."""
+
+    def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
+        """Hold it for `holder` instead of its consumer, without a lease; return what to ack."""
+
+    def _check_held_for_transaction(self, holder: object) -> None:
+        """Raise LeaseLost if `holder` does not hold it any more. Under the engine's lock."""
+
+    def _end_hold_for_transaction(self, holder: object) -> None:
+        """Give it back to its consumer, if `holder` still holds it. Under the engine's lock."""
+
+
+# A delivery that a transaction acks, and the object in whose name it is held meanwhile. Each has
+# its own, so that giving back one transaction's hold never touches that of another one.
+Held = tuple[Ackable, object]
+
+
+def _release(held: Iterable[Held]) -> None:
+    """Give deliveries back to their consumers. Under the engine's lock."""
+    for ackable, holder in held:
+        ackable._end_hold_for_transaction(holder)
+
+
+class TransactionBuffer:
+    """Messages by topic and queue, and acks: a transaction as the layers below its user see it."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        router: Router,
+        limits: Limits,
+        tx_id: str,
+        producer: str,
+        check_after_ms: int,
+        *,
+        named: bool,
+    ) -> None:
+        """`named` says whether the user gave the id, and so may ask for it again."""
+        self._keeper = keeper
+        self._router = router
+        self._limits = limits
+        self.tx_id = tx_id
+        self.producer = producer
+        self.check_after_ms = check_after_ms
+        self.named = named
+        self.request: Request | None = None  # of a client in another process
+        self.bound = False  # whether a database has a marker if it committed (see fmq.bind)
+        self.left_out: Sequence[LeftOut] = ()  # what a prepare left out, because it was sent before
+        self.number = 0  # the position of its first record, once it is written
+        self.phase = OPEN
+        self.messages = 0
+        self.runs: dict[Place, list[Message | bytes]] = {}
+        self.plain = True  # whether all messages are bodies and carry nothing
+        self.acks: list[AckRange] = []
+        self.marks = NO_MARKS
+        self._held: list[Held] = []
+        self._moves = 0  # those of the keeper when it held its first delivery
+        self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack
+        self._savepoints: list[object] = []  # the oldest first
+        self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
+        self._bytes = 0
+        self._extra_bytes = 0  # of each message, once one has extras
+        self._bytes_max = limits.bytes_max(self._names_bytes)
+
+    @property
+    def size(self) -> int:
+        """The bytes that its append takes at most, without PREPARE or COMMIT."""
+        return self._bytes
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        key: str | None,
+        tag: str | None,
+        headers: Mapping[str, str] | None,
+        queue: int | None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        """Add a message."""
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        if (
+            (key is None and tag is None)
+            and (headers is None or (type(headers) is dict and not headers))
+            and (message_id is None and priority is None and expires_at is None)
+        ):
+            self._add(topic, None, queue, body, len(body), COLUMNS_BYTES, timing)
+        else:
+            extras = message_id, priority, expires_at
+            message = Message(body, key, tag, headers, None, None, *extras)
+            self._add_message(topic, message, queue, timing)
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        """Add several messages: all of them, or none if one is refused."""
+        items, _ = split_bodies(bodies)
+        if not items:
+            self.require(OPEN, "send")
+            self._router.check_target(topic, queue)
+        back = self._mark()
+        try:
+            for item in items:
+                if isinstance(item, Message):
+                    self._add_message(topic, item, queue, timing)
+                else:
+                    body = as_bytes(item)
+                    self._add(topic, None, queue, body, len(body), COLUMNS_BYTES, timing)
+        except BaseException:
+            back()
+            raise
+
+    def _add_message(
+        self, topic: str, message: Message, queue: int | None, timing: Timing | None
+    ) -> None:
+        # A copy: the caller may fill the same buffer and the same dict again.
+        headers = None if message.headers is None else copied_headers(message.headers)
+        body, extras = as_bytes(message.body), message[6:]
+        message = Message(body, message.key, message.tag, headers, None, None, *extras)
+        self.plain = False  # also if it is refused
+        size = self._limits.size_of(message) - len(body)
+        if extras != NO_EXTRAS and not self._extra_bytes:
+            size += self.messages * EXTRA_BYTES
+        back = self._extra_bytes
+        if extras != NO_EXTRAS:
+            self._extra_bytes = EXTRA_BYTES
+        try:
+            self._add(topic, message.key, queue, message, len(body), size, timing)
+        except BaseException:
+            self._extra_bytes = back
+            raise
+
+    def _add(
+        self,
+        topic: str,
+        key: str | None,
+        queue: int | None,
+        item: Message | bytes,
+        body_bytes: int,
+        size: int,
+        timing: Timing | None,
+    ) -> None:
+        """Add a body of `body_bytes`, or a message with it, whose columns take `size` bytes."""
+        if self.phase is not OPEN:
+            self.refuse("send")
+        limits, runs = self._limits, self.runs
+        topic, number = self._router.target(topic, key, queue)
+        place = topic, number, timing
+        if body_bytes > limits.message_bytes_max:
+            limits.refuse_message(body_bytes)
+        run = runs.get(place)
+        if run is None:
+            size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
+            size += 0 if timing is None else TIMING_BYTES
+        size += body_bytes + self._bytes + self._extra_bytes
+        count = self.messages + 1
+        if size > self._bytes_max or count > limits.messages_max:
+            limits.refuse(self.tx_id, size, self._bytes_max, count)
+        if run is None:
+            runs[place] = [item]
+        else:
+            run.append(item)
+        self._bytes, self.messages = size, count
+
+    def _mark(self) -> Callable[[], None]:
+        """Return a function that drops all messages that are added from now on."""
+        lengths = {place: len(run) for place, run in self.runs.items()}
+        size, extra, count = self._bytes, self._extra_bytes, self.messages
+
+        def back() -> None:
+            self.runs = {place: self.runs[place][:length] for place, length in lengths.items()}
+            self._bytes, self._extra_bytes, self.messages = size, extra, count
+
+        return back
+
+    # --- acks ---------------------------------------------------------------------------------
+
+    def ack(self, delivery: Ackable) -> None:
+        """Add the ack of `delivery`, and hold it until the transaction has ended."""
+        self.require(OPEN, "ack")
+        if not hasattr(delivery, "_hold_for_transaction"):
+            raise TypeError(
+                f"tx.ack takes a delivery or a batch of them, not {type(delivery).__name__}"
+            )
+        held = delivery, object()
+        if not self._held:
+            self._moves = self._keeper.moves
+        self._held.append(held)
+        self._watch_over_acks()
+        try:
+            size = self._add_ack(delivery._hold_for_transaction(self._keeper, held[1]))
+        except BaseException:
+            self.give_back(len(self._held) - 1)
+            raise
+        if size > self._bytes_max:
+            self.give_back(len(self._held) - 1)
+            self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
+
+    def _add_ack(self, ack: AckRange) -> int:
+        """Add `ack` unless that makes the transaction too large; return how large it is with it."""
+        joined = self.acks[-1].joined(ack) if self.acks else None
+        if joined is not None:
+            self.acks[-1] = joined
+            return self._bytes
+        size = self._bytes + self._limits.size_of_ack(ack)
+        if size <= self._bytes_max:
+            self._bytes = size
+            self.acks.append(ack)
+        return size
+
+    def give_back(self, keep: int = 0) -> None:
+        """Give all held deliveries back to their consumers, except the first `keep`."""
+        held = self._held[keep:]
+        if held:
+            self._keeper.change(partial(_release, held))
+            del self._held[keep:]
+
+    def check_held(self) -> None:
+        """Raise LeaseLost if a group was moved and a delivery is held no more. Under the lock."""
+        if self._held and self._keeper.moves != self._moves:
+            for ackable, holder in self._held:
+                ackable._check_held_for_transaction(holder)
+
+    def held(self) -> list[Ackable]:
+        """Return the deliveries that it acks."""
+        return [ackable for ackable, _ in self._held]
+
+    def leave_acks_to_the_journal(self) -> None:
+        """Hold no delivery any more: a ROLLBACK gives them back when it is applied."""
+        self._held.clear()
+
+    def _watch_over_acks(self) -> None:
+        """See that the deliveries are given back if the transaction is dropped without an end."""
+        if self._if_dropped is None and self._held:
+            release = partial(_release, self._held)
+            self._if_dropped = finalize(self, self._keeper.dropped.append, release)
+            self._if_dropped.atexit = False
+
+    # --- marks ----------------------------------------------------------------------------------
+
+    def change_mark(self, step: str, change: Callable[[MarkBuffer], int]) -> None:
+        """Let `change` set or remove a mark, if that fits into the transaction."""
+        self.require(OPEN, step)
+        marks = self.marks.copy()
+        size = self._bytes + change(marks)
+        if size > self._bytes_max:
+            self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
+        self.marks, self._bytes = marks, size
+
+    # --- savepoints -----------------------------------------------------------------------------
+
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that drops all that is added from now on, and later savepoints."""
+        drop_messages, acks, held = self._mark(), [*self.acks], len(self._held)
+        marks = self.marks
+        savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
+        savepoints.append(mine)
+
+        def back() -> None:
+            self.require(OPEN, "rolling back to a savepoint")
+            if savepoints[number : number + 1] != [mine]:
+                raise WrongState(
+                    f"transaction {self.tx_id!r} was rolled back to an earlier savepoint, and this "
+                    "one with it. Nothing was changed; make another one."
+                )
+            del savepoints[number + 1 :]
+            drop_messages()
+            self.acks[:] = acks
+            self.marks = marks
+            self.give_back(held)
+
+        return back
+
+    # --- phases -----------------------------------------------------------------------------------
+
+    def planned(self) -> None:
+        """Note that its append is pending: what becomes of that decides about the acks."""
+        self.phase = IN_DOUBT
+        if self._if_dropped is not None:
+            self._if_dropped.detach()
+            self._if_dropped = None
+
+    def refused(self, phase: Phase) -> None:
+        """Note that a step was refused: everything is as it was in `phase`."""
+        self.phase = phase
+        if phase is OPEN:
+            self._watch_over_acks()
+
+    def require(self, phase: Phase, step: str) -> None:
+        """Raise WrongState unless the transaction is in `phase`, in which `step` is possible."""
+        if self.phase is not phase:
+            self.refuse(step)
+
+    def refuse(self, step: str) -> NoReturn:
+        """Raise WrongState: `step` is not possible now."""
+        advice = "begin another transaction for what is still to be sent"
+        if self.phase is IN_DOUBT:
+            advice = f"engine.outcome({self.tx_id!r}) tells, if need be after opening again"
+        raise WrongState(
+            f"transaction {self.tx_id!r} is {self.phase.value}, so {step} cannot follow. Nothing "
+            f"was changed; {advice}."
+        )

@@ -1,0 +1,336 @@
+"""Decisions: committing or rolling back what was prepared, once, and asking for the outcome.
+
+The first durable decision wins. A call that decides or asks while a decision is planned waits until
+that one is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import get_ident
+from typing import Protocol
+
+from fmq.arguments.names import check_name, check_text, check_tx_id
+from fmq.basics.message import Decision, Message
+from fmq.basics.results import Outcome
+from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
+from fmq.store.bytes.content import text_bytes
+from fmq.store.bytes.kinds import COMMIT, Decided, Kind
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.appends import Ending, decision_on
+from fmq.tx.commands.ids import IdsInUse
+from fmq.tx.commands.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
+from fmq.tx.commands.outcomes import Outcomes, outcome_of, undecided_outcome
+from fmq.tx.commands.prepared_bytes import PreparedBytes
+from fmq.tx.commands.reserve import Reserve, size_of_all
+from fmq.tx.commands.sender import LeftOut, receipts_of, with_left_out
+from fmq.tx.commands.transaction import Receipts
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.ledger import Entry, seal_text
+
+Planner = tuple[Ending, Callable[[Ending], bool]]
+"""The records that end a transaction, and what plans them, under the lock. That returns whether it
+did: another call may have been faster.
+"""
+
+
+class Numbered(Protocol):
+    """A prepared transaction, named so that no other one can be meant."""
+
+    @property
+    def tx_id(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]: ...
+
+
+class Decisions:
+    """The decisions of one engine."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        outcomes: Outcomes,
+        in_use: IdsInUse,
+        reserve: Reserve,
+        kept: PreparedBytes,
+    ) -> None:
+        self._writer = writer
+        self._commit_queue = writer.commit_queue
+        self.changing = writer.commit_queue.changing
+        self._ledger = writer.ledger
+        self._outcomes = outcomes
+        self._in_use = in_use
+        self._reserve = reserve
+        self._kept = kept
+
+    def commit_prepared(
+        self, transaction: Numbered, sync: bool | None = None, *, posted: bool = False
+    ) -> Receipts:
+        """Commit a prepared transaction, for its own handle; return how to get its receipts.
+
+        If `posted`, nobody waits until that is durable: a crash leaves it undecided, and another
+        one knows what to decide.
+        """
+        sync = False if posted else sync
+        decided = self._decide(
+            transaction.tx_id, COMMIT, sync, number=transaction.number, posted=posted
+        )
+        found = decided.runs if isinstance(decided, Ending) else decided.receipts
+        if not transaction.left_out:
+            return partial(receipts_of, found)
+        return lambda: with_left_out(receipts_of(found), transaction.left_out)
+
+    def roll_back_prepared(self, transaction: Numbered) -> None:
+        """Roll back a prepared transaction, for its own handle."""
+        self._decide(transaction.tx_id, Kind.ROLLBACK, number=transaction.number)
+
+    def decide(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+    ) -> Outcome:
+        """Commit or roll back a transaction, or find that it was decided so; return its outcome."""
+        check_tx_id(tx_id)
+        said: object = decision  # only its annotation says that it is a Decision
+        if not isinstance(said, str) or said not in ("commit", "rollback"):
+            raise BadOption(
+                f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
+            )
+        check_reason(reason)
+        if check_text("decided_by", decided_by):
+            check_name("decided_by", decided_by)
+        if seal is not None:
+            check_text("seal", seal)
+        kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
+        decided = self._decide(tx_id, kind, None, reason, decided_by, seal)
+        if isinstance(decided, Ending):
+            return outcome_of(decided.decided, receipts_of(decided.runs))
+        return decided
+
+    def _decide(
+        self,
+        tx_id: str,
+        kind: Kind,
+        sync: bool | None = None,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+        number: int = 0,
+        *,
+        posted: bool = False,
+    ) -> Ending | Outcome:
+        """Write a decision, or return the outcome if the same decision was made before.
+
+        With `number`, decide the transaction of that number only: another transaction may have
+        taken the id since.
+        """
+        self.refuse_nested()
+        while True:
+            with self._commit_queue.lock:
+                self._commit_queue.check()
+                entry = self._ledger.by_tx_id.get(tx_id)
+                prepared_at = -1 if entry is None else entry.prepare.position
+            self._writer.catch_up(prepared_at)  # its own call makes a PREPARE durable first
+            if entry is None:
+                before = self._decided_before(tx_id, kind, seal, number)
+                if before is None:
+                    continue  # it was prepared meanwhile
+                self.make_durable(sync)  # the call that made it may not have waited for that
+                return before
+            _check_number(tx_id, number, entry.tx)
+            if seal is not None and seal != seal_text(entry.prepare.seal):
+                raise UnknownTransaction(
+                    f"transaction {tx_id!r} has the seal {seal_text(entry.prepare.seal)}, not "
+                    f"{seal}: the decision is for another one, and nothing was changed"
+                )
+            decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
+            ending = self._end(entry, decided, sync, posted=posted)
+            if ending is not None:
+                return ending
+            # Another call has ended or relocated it. Look again.
+
+    def is_deciding(self, entry: Entry) -> bool:
+        """Return whether a decision of `entry`, which is shown as undecided, is on its way."""
+        return self._ledger.undecided.get(entry.tx) is not entry
+
+    def planner(self, tx_id: str, kind: Kind, number: int) -> Planner | None:
+        """Return how a decision of a transaction's own handle is planned, for a caller that does
+        not wait here; None if it is not undecided and durable: then the calls that wait answer.
+        """
+        with self._commit_queue.lock:
+            self._commit_queue.check()
+            entry = self._ledger.by_tx_id.get(tx_id)
+            if (
+                entry is None
+                or entry.prepare.position >= self._ledger.applied_upto
+                or entry.tx != number
+                or self.is_deciding(entry)
+            ):
+                return None
+        return self._planner(entry, decision_on(entry.prepare, kind, asked=entry.asked))
+
+    def _end(
+        self, entry: Entry, decided: Decided, sync: bool | None, *, posted: bool
+    ) -> Ending | None:
+        """Append the records that end `entry`; return None if another call was faster."""
+        planner = self._planner(entry, decided)
+        if planner is None:
+            return None
+        ending, plan = planner
+        if posted:
+            done = self._commit_queue.post(plan, ending, partial(self._is_awaited, entry))
+        else:
+            done = self._commit_queue.run(plan, ending, sync)
+        return ending if done else None
+
+    def _planner(self, entry: Entry, decided: Decided) -> Planner | None:
+        """Read what the records that end `entry` need; return None if another call was faster."""
+        writer, journal = self._writer, self._writer.journal
+        ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
+        with self._commit_queue.lock:
+            prepare, runs = entry.prepare, [*entry.runs]
+        try:
+            ending.read_ahead(journal.current, runs)
+        except (OSError, Damaged):
+            with self._commit_queue.lock:
+                self._commit_queue.check()  # the engine may have been closed meanwhile
+                if entry.prepare is not prepare or self.is_deciding(entry):
+                    return None  # it was relocated, and retention has dropped the old place
+            raise
+
+        def plan(ending: Ending) -> bool:
+            if entry.prepare is not prepare or self.is_deciding(entry):
+                return False
+            append = Append(ending.records(journal.current))
+            if not journal.fits(append.size):
+                # After the roll the prepared bodies lie in another segment: copy them.
+                at_most = DECISION_BYTES_MAX + decided.size
+                if decided.kind == COMMIT:
+                    at_most += size_of_all([entry.prepare, *entry.runs])
+                append = Append(ending.records(journal.roll(at_most, ordinary=False)))
+            writer.send(append, ordinary=False, stated=decided)
+            self._reserve.give_back(entry.prepare.reserved)
+            self._kept.drop(entry.prepare)
+            return True
+
+        return ending, plan
+
+    def _is_awaited(self, entry: Entry) -> bool:
+        """Return whether a caller waits for what `entry` publishes. Under the lock."""
+        return any(self._ledger.is_awaited(run.topic) for run in entry.runs)
+
+    def _decided_before(
+        self, tx_id: str, kind: Kind, seal: str | None, number: int
+    ) -> Outcome | None:
+        """Return the outcome if the same decision was made before; None if it is undecided.
+
+        Raises AlreadyDecided if the opposite decision was made.
+        """
+        outcome = self.outcome(tx_id, number)
+        if outcome.state == "undecided":
+            return None
+        if seal is not None and seal != outcome.seal:
+            raise UnknownTransaction(
+                f"transaction {tx_id!r} had the seal {outcome.seal}, not {seal}: the decision is "
+                "for another one, and nothing was changed"
+            )
+        if outcome.state == ("committed" if kind == Kind.COMMIT else "rolled back"):
+            return outcome
+        raise AlreadyDecided(outcome)
+
+    def refuse_nested(self) -> None:
+        """Raise Nested if a signal handler makes this call inside of another call."""
+        self._commit_queue.refuse_nested(get_ident())
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """Return what became of the transaction; raise UnknownTransaction if it is not known.
+
+        With `number`, also raise UnknownTransaction if another transaction has taken the id since.
+        After a failed write, only decisions that were durable before it count. The next engine
+        finds out which of the others reached the disk; until then they raise EngineFailed.
+        """
+        check_tx_id(tx_id)
+        outcome = self._known_outcome(tx_id, number)
+        if outcome is not None:
+            return outcome
+        with self._commit_queue.lock:
+            self._refuse_to_guess()
+        if self._in_use.is_open(tx_id):
+            raise UnknownTransaction(
+                f"transaction {tx_id!r} is open and has not been prepared: nothing of it is "
+                "in the journal yet"
+            )
+        raise self._outcomes.unknown(tx_id)
+
+    def prepared(self, tx_id: str, number: int) -> list[Message]:
+        """Return the messages of an undecided transaction; raise UnknownTransaction."""
+        with self._commit_queue.lock:
+            entry = self._ledger.undecided.get(number)
+            runs = [] if entry is None else [*entry.runs]
+        if entry is None:
+            raise self._outcomes.unknown(tx_id)
+        return [message for run in runs for message in self._outcomes.messages_of(run)]
+
+    def check_undecided(self) -> None:
+        """Wait until planned decisions are durable, so that no decided transaction is shown as
+        undecided. Raise EngineFailed if they could not be written.
+        """
+        self._writer.catch_up(self._ledger.decided_at)
+
+    def _refuse_to_guess(self) -> None:
+        """Raise EngineFailed if the engine has failed. Under the lock."""
+        if self._commit_queue.broken():
+            raise self._commit_queue.failed_error() from self._commit_queue.failure
+
+    def flush(self) -> None:
+        """Make durable all that is planned."""
+        self._commit_queue.flush()
+
+    def make_durable(self, sync: bool | None) -> None:
+        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+        if self._commit_queue.waits(sync):
+            self._commit_queue.flush(force=sync is True)
+
+    def outcome_at(self, position: int, tx_id: str) -> Outcome:
+        """Return the outcome that the decision at `position` tells, also beyond the window."""
+        return self._outcomes.at(position, tx_id)
+
+    def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
+        with self._commit_queue.lock:
+            entry = self._ledger.by_tx_id.get(tx_id)
+            if entry is not None:
+                _check_number(tx_id, number, entry.tx)
+        if entry is not None:
+            self._writer.catch_up(entry.tx)  # not of its relocation, which changes nothing
+            return undecided_outcome(entry)
+        decided = self._outcomes.find(tx_id)
+        if decided is None:
+            return None
+        _check_number(tx_id, number, decided.tx)
+        return self._outcomes.outcome(decided)
+
+
+def _check_number(tx_id: str, number: int, found: int) -> None:
+    """Raise UnknownTransaction if the transaction that was found has another number; 0 fits all."""
+    if number not in (0, found):
+        raise UnknownTransaction(
+            f"transaction {tx_id!r} ended so long ago that its id is another one's by now, and the "
+            "journal tells of that one alone. Nothing was changed; with a longer "
+            "outcome_window_seconds an id is kept for longer."
+        )
+
+
+def check_reason(reason: str) -> None:
+    """Raise TypeError, BadName or TooLarge if a decision cannot hold `reason`."""
+    text_bytes("reason", reason, REASON_BYTES_MAX)

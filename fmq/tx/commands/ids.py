@@ -1,0 +1,110 @@
+"""The ids of transactions: making new ones, and knowing which are in use."""
+
+from __future__ import annotations
+
+from itertools import count
+from weakref import WeakValueDictionary
+
+from fmq.basics.clock import as_datetime, as_text
+from fmq.errors import Damaged, TxIdInUse
+from fmq.store.bytes.kinds import Kind
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.ledger.ledger import Ledger
+
+DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
+COUNTER = (1 << 48) - 1
+ID_BYTES = 36
+MIDDLE = slice(14, 23)  # of an id: the part that each engine draws
+
+
+class TxIds:
+    """Makes ids that are unique over machines, processes and time: UUIDs of version 7 (RFC 9562).
+
+    Behind the time stand 26 random bits and a counter that begins at a random number of 48,
+    drawn by each engine for itself; drawing them for each id would cost more than all else about
+    it. So would writing the time anew: within a millisecond only the counter differs.
+    """
+
+    def __init__(self, drawn: bytes) -> None:
+        random = int.from_bytes(drawn, "little")
+        self._first = random & COUNTER
+        self._numbers = count(self._first)
+        middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
+        self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
+        self._written = -1, ""  # a millisecond, and the part that its ids have in common
+
+    def make(self, time_us: int) -> str:
+        at, common = self._written
+        if at != time_us // 1000:
+            at = time_us // 1000
+            common = f"{at >> 16 & 0xFFFF_FFFF:08x}-{at & 0xFFFF:04x}-{self._middle}-"
+            self._written = at, common
+        return f"{common}{next(self._numbers) & COUNTER:012x}"
+
+    def has_made(self, tx_id: str) -> bool:
+        """Return whether this engine has made the id. Of another engine's id it is False.
+
+        So a name that is given need not be looked for among the open transactions that have none,
+        and those need not be noted anywhere, which is most of them.
+        """
+        if len(tx_id) != ID_BYTES or tx_id[MIDDLE] != self._middle:
+            return False
+        try:
+            number = int(tx_id[MIDDLE.stop + 1 :], 16)
+        except ValueError:
+            return False
+        return (number - self._first) & COUNTER < next(self._numbers) - self._first
+
+
+class IdsInUse:
+    """The ids that a new transaction must not have: those of transactions that are open, planned,
+    undecided, or were decided within the window.
+    """
+
+    def __init__(self, ledger: Ledger, outcomes: Outcomes) -> None:
+        self._ledger = ledger
+        self._outcomes = outcomes
+        self._open: WeakValueDictionary[str, TransactionBuffer] = WeakValueDictionary()
+
+    def hold(self, transaction: TransactionBuffer) -> None:
+        """Hold the id that a user gave; raise TxIdInUse if it is in use. Under the lock."""
+        tx_id = transaction.tx_id
+        self.check_unused(tx_id)
+        if tx_id in self._open:
+            raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
+        self._open[tx_id] = transaction
+
+    def release(self, transaction: TransactionBuffer) -> None:
+        """Release the id: the transaction has ended, or the journal has it."""
+        if transaction.named:
+            self._open.pop(transaction.tx_id, None)
+
+    def is_open(self, tx_id: str) -> bool:
+        """Return whether an open transaction was given this id."""
+        return tx_id in self._open
+
+    def check_unused(self, tx_id: str) -> None:
+        """Raise TxIdInUse if a transaction with this id is undecided. Under the lock."""
+        if tx_id in self._ledger.by_tx_id:
+            raise TxIdInUse(
+                f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
+            )
+
+    def refuse_decided(self, tx_id: str) -> None:
+        """Raise TxIdInUse if a transaction with this id was decided within the window."""
+        try:
+            decided = self._outcomes.find(tx_id)
+        except Damaged as error:
+            reason = (
+                f"{error.reason}; so it is not known whether transaction {tx_id!r} was decided "
+                "there, and no id is used twice. Leave tx_id= out: the engine then makes a new id"
+            )
+            raise Damaged(error.file, error.position, reason) from None
+        if decided is not None:
+            word = "committed" if decided.kind == Kind.COMMIT else "rolled back"
+            when = as_text(as_datetime(decided.time_us))
+            raise TxIdInUse(
+                f"transaction {tx_id!r} was {word} at {when}, within the window; an id is not used "
+                "twice. engine.outcome() tells all about it."
+            )

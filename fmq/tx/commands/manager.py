@@ -1,0 +1,241 @@
+"""The transaction manager: begins transactions, commits them at once, or prepares them.
+
+A commit is one append. Its last record, COMMIT, publishes the records before it. Decisions on what
+was prepared are in decisions.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from fmq.arguments.names import check_name, check_seconds, check_tx_id
+from fmq.errors import BadOption, FmqError, TxIdInUse
+from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind, Record, Run
+from fmq.store.index.catalog import Catalog
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.appends import one_phase, runs_of, two_phases
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.command import Command
+from fmq.tx.commands.decisions import Decisions
+from fmq.tx.commands.ids import IdsInUse, TxIds
+from fmq.tx.commands.limits import Limits
+from fmq.tx.commands.marks import check_marks
+from fmq.tx.commands.message_ids import MessageIds, in_prepared
+from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.commands.prepared_bytes import PreparedBytes
+from fmq.tx.commands.relocation import relocate_oldest
+from fmq.tx.commands.reserve import Reserve, size_of_all
+from fmq.tx.commands.router import Router
+from fmq.tx.commands.sender import receipts_of
+from fmq.tx.commands.transaction import Receipts, Transaction
+from fmq.tx.commands.writer import Writer
+
+T = TypeVar("T", bound=Transaction)
+CHECK_AFTER_MAX = 1_000_000_000  # seconds: some thirty years
+
+
+def in_ms(check_after: float | None) -> int:
+    """Return `check_after` in milliseconds, -1 for None; raise TypeError or BadOption."""
+    if check_after is None:
+        return -1
+    after = check_seconds("check_after", check_after)
+    if not 0 <= after <= CHECK_AFTER_MAX:
+        raise BadOption(
+            f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,} seconds. "
+            "Nothing was changed."
+        )
+    return round(after * 1000)
+
+
+class TransactionManager:
+    """The transactions of one engine."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        router: Router,
+        outcomes: Outcomes,
+        catalog: Catalog,
+        store: str,
+        drawn: bytes,
+        check_open: Callable[[], None],
+        after: Callable[[], None],
+    ) -> None:
+        """`store` is the id of the directory, and `drawn` are random bytes for ids. `check_open`
+        raises if the engine answers no questions any more. `after` is called at the end of each
+        call of a transaction that has written.
+        """
+        self.store = store
+        self.writer = writer
+        self._router = router
+        self.check_open = check_open
+        self.after = after
+        self._outcomes = outcomes
+        self.time_us = writer.clock.time_us
+        self._ledger = writer.ledger
+        self.commit_queue = self._commit_queue = writer.commit_queue
+        options, journal = writer.options, writer.journal
+        self._compress_bytes_min = options.compress_bytes_min
+        self.limits = Limits(options, journal.append_bytes_max)
+        self._ids = TxIds(drawn)
+        self.message_ids = MessageIds(writer, catalog)
+        self.in_use = IdsInUse(self._ledger, outcomes)
+        self._reserve = Reserve(journal.spares, journal.append_bytes_max)
+        self._kept = PreparedBytes(options.reference_bytes_min)
+        self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
+        self.commit_prepared = self.decisions.commit_prepared
+        self.confirm_prepared = partial(self.decisions.commit_prepared, posted=True)
+        self.roll_back_prepared = self.decisions.roll_back_prepared
+        self.outcome, self.make_durable = self.decisions.outcome, self.decisions.make_durable
+        self.waits, self.makes_durable = self._commit_queue.waits, writer.makes_durable
+        self.release = self.in_use.release
+        for entry in self._ledger.undecided.values():
+            entry.prepare.reserved = Reserve.needed_for(size_of_all([entry.prepare, *entry.runs]))
+            self._reserve.remember(entry.prepare.reserved)
+        self._reserve.make_up()
+
+    # --- begin --------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        make: type[T] = Transaction,  # type: ignore[assignment]
+        *,
+        takes_id: bool = True,
+    ) -> T:
+        """Return a new transaction; raise TxIdInUse if its id is in use.
+
+        Without `takes_id` that is not looked for: `take_id` does it before the first step.
+        """
+        return make(self, self.buffer_for(tx_id, producer, check_after, takes_id=takes_id))
+
+    def buffer_for(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        *,
+        named: bool = True,
+        takes_id: bool = True,
+    ) -> TransactionBuffer:
+        """Return the empty buffer of a new transaction; raise TxIdInUse if its id is in use.
+
+        Not `named` is an id that a client has drawn, so that no other transaction has it.
+        """
+        if producer is not None:
+            producer = check_name("producer", producer)
+        check_after_ms = in_ms(check_after)
+        if tx_id is None:
+            tx_id, named = self._ids.make(self.time_us()), False
+        else:
+            tx_id = check_tx_id(tx_id)
+        writer, router, limits = self.writer, self._router, self.limits
+        buffer = TransactionBuffer(
+            writer, router, limits, tx_id, producer or "", check_after_ms, named=named
+        )
+        if named and takes_id:
+            self.take_id(buffer)
+        return buffer
+
+    def take_id(self, buffer: TransactionBuffer) -> None:
+        """Hold the id that the user gave a transaction; raise TxIdInUse if it is in use."""
+        tx_id = buffer.tx_id
+        if self._ids.has_made(tx_id):
+            raise TxIdInUse(
+                f"transaction {tx_id!r} is one that this engine has named itself; give another one "
+                "a name of its own"
+            )
+        with self._commit_queue.lock:
+            self._commit_queue.check()
+            self.in_use.hold(buffer)
+        try:
+            self.in_use.refuse_decided(tx_id)
+        except BaseException:
+            self.in_use.release(buffer)
+            raise
+
+    # --- one phase ------------------------------------------------------------------------------
+
+    def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Write TX_MESSAGEs, ACK and COMMIT in one append; return how to get the receipts."""
+        append = self._append_of(transaction, TX_MESSAGE, one_phase)
+        self._commit_queue.run(self.plan_commit, (transaction, append), sync)
+        return self._committed(transaction, append)
+
+    def committing(self, transaction: TransactionBuffer) -> Command[Receipts]:
+        """Return the command that commits an open transaction."""
+        append = self._append_of(transaction, TX_MESSAGE, one_phase)
+        done = partial(self._committed, transaction, append)
+        return Command(self.plan_commit, (transaction, append), done, append.size)
+
+    def _append_of(
+        self,
+        transaction: TransactionBuffer,
+        kind: Kind,
+        make: Callable[[TransactionBuffer, list[Run]], list[Record]],
+    ) -> Append:
+        """Return the append of an open transaction: what `make` makes of its runs of `kind`."""
+        runs = runs_of(kind, transaction, self._compress_bytes_min)
+        self.message_ids.has_ids(runs)
+        return Append(make(transaction, runs))
+
+    def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:
+        if transaction.named:
+            self.in_use.release(transaction)
+        return partial(receipts_of, [*append.records, *append.left_out])
+
+    def plan_commit(self, what: tuple[TransactionBuffer, Append]) -> None:
+        """Plan the append that commits a transaction at once. Under the lock."""
+        transaction, append = what
+        self.in_use.check_unused(transaction.tx_id)
+        transaction.check_held()
+        if transaction.marks:
+            check_marks(self._ledger, transaction.marks)
+        self.message_ids.leave_out(append, one_phase, transaction)
+        transaction.number = self.writer.send(append, stated=append.records[-1])
+        transaction.planned()
+
+    # --- two phases -----------------------------------------------------------------------------
+
+    def prepare(self, transaction: TransactionBuffer) -> None:
+        """Write PREPARE and PRE_MESSAGEs in one append, durable in every mode."""
+        append = self._append_of(transaction, PRE_MESSAGE, two_phases)
+        self._commit_queue.run(self.plan_prepare, (transaction, append), True)
+        self.in_use.release(transaction)
+
+    def preparing(self, transaction: TransactionBuffer) -> Command[None]:
+        """Return the command that prepares an open transaction."""
+        append = self._append_of(transaction, PRE_MESSAGE, two_phases)
+        done = partial(self.in_use.release, transaction)
+        return Command(self.plan_prepare, (transaction, append), done, append.size)
+
+    def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
+        """Plan the append that prepares a transaction. Under the lock."""
+        transaction, append = what
+        self.in_use.check_unused(transaction.tx_id)
+        transaction.check_held()
+        if transaction.marks:
+            check_marks(self._ledger, transaction.marks)
+        self.message_ids.leave_out(append, two_phases, transaction)
+        prepare, *rest = append.records
+        self.limits.check_open(self._ledger, prepare)
+        prepare.reserved = Reserve.needed_for(append.size)
+        self._reserve.take(prepare.reserved)
+        try:
+            transaction.number = self.writer.send(append, stated=prepare)
+        except FmqError:
+            self._reserve.give_back(prepare.reserved)
+            raise
+        transaction.planned()
+        runs = [record for record in rest if type(record) is Run]
+        if append.left_out:
+            transaction.left_out = in_prepared(append.left_out, runs)
+        self._kept.keep(prepare, runs, append.size)
+
+    def relocate_oldest(self) -> bool:
+        """Relocate the oldest undecided transaction if it is too old; return whether it was."""
+        return relocate_oldest(self.writer, self._outcomes, self._reserve.bytes)

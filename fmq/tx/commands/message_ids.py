@@ -1,0 +1,279 @@
+"""Sending once: a message whose id is taken is left out, and has the place of the first one.
+
+An id is taken by the message that is published with it, once for a topic, as long as the window has
+it (id_window.py). An undecided transaction holds the ids of its messages: it takes them when it is
+committed, and frees them when it is rolled back.
+
+A look-up finds the sends that were planned before. The journal is written in the order of the
+plans, so the first message is durable no later than the call that finds it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from fmq.basics.message import DelayedReceipt, Origin, Receipt
+from fmq.errors import MessageIdUndecided
+from fmq.store.bytes.columns import Columns
+from fmq.store.bytes.content import Content, encode_messages
+from fmq.store.bytes.extension import extension_of, request_in
+from fmq.store.bytes.extras import Extras
+from fmq.store.bytes.kinds import Record, Run
+from fmq.store.bytes.timing import timing_in, with_timing
+from fmq.store.index.catalog import Catalog
+from fmq.store.index.id_table import WAITS, IdTable, Key, TakenId, id_keys_of, keys_of
+from fmq.store.journal.journal import Append
+from fmq.store.reading.batch import messages_of
+from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.sender import FirstSent, LeftOut
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.id_window import IdWindow
+
+
+class Admitted(NamedTuple):
+    """The runs that remain to be written, and which messages were sent before."""
+
+    runs: list[Run]
+    left_out: list[FirstSent | Receipt]
+
+
+class MessageIds:
+    """Checks the ids of the messages that one engine sends."""
+
+    def __init__(self, writer: Writer, catalog: Catalog) -> None:
+        self._writer = writer
+        self._ledger = writer.ledger
+        self._catalog = catalog
+        self._loading = threading.Lock()
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def planner(self, append: Append) -> Callable[[Append], object]:
+        """Return the function that plans an append of MESSAGEs. It looks up their ids, if any."""
+        if self.has_ids(append.records):
+            return self._send
+        return self._writer.send
+
+    def has_ids(self, records: Iterable[Record]) -> bool:
+        """Return whether a message of `records` has an id. If so, load the window. Without the
+        lock.
+        """
+        if _have_ids(records):
+            self.load()
+            return True
+        return False
+
+    def _send(self, append: Append) -> None:
+        """Plan an append that belongs to no transaction. Under the lock."""
+        runs, left_out = self.admit(append.records)
+        if left_out:
+            append.replace(runs, left_out)
+        if runs:
+            self._writer.send(append)
+
+    def leave_out(
+        self,
+        append: Append,
+        make: Callable[[TransactionBuffer, list[Run]], list[Record]],
+        transaction: TransactionBuffer,
+    ) -> None:
+        """Leave out the messages of a transaction that were sent before. `make` makes its records
+        of other runs. Under the lock, before the append is placed.
+        """
+        if self._ledger.id_window is None or not _have_ids(append.records):
+            return  # whoever has an id has loaded the window
+        runs = [each for each in append.records if type(each) is Run]
+        left, left_out = self.admit(runs)
+        if left_out:
+            append.replace(make(transaction, left), left_out)
+
+    def admit(self, runs: Sequence[Run]) -> Admitted:
+        """Return `runs` without the messages whose ids are taken. Under the lock, before a plan.
+
+        Raises MessageIdUndecided if an undecided transaction holds an id.
+        """
+        admitted: list[Run] = []
+        left_out: list[FirstSent | Receipt] = []
+        mine: dict[Key, Run] = {}
+        for run in runs:
+            keys = id_keys_of(run).keys
+            if self._are_free(keys, mine):
+                mine.update(dict.fromkeys(keys, run))
+                admitted.append(run)
+            else:
+                left, repeats = self._admit_some(run, mine)
+                left_out += repeats
+                if left.count:
+                    admitted.append(left)
+        return Admitted(admitted, left_out)
+
+    def _are_free(self, keys: list[Key], mine: dict[Key, Run]) -> bool:
+        """Return whether no id is taken or held, by one look-up of all of them."""
+        window = self._ledger.id_window
+        assert window is not None, "loaded before the plan"
+        known = self._ledger.held_ids, window.known
+        if len(keys) > 1 and len(set(keys)) != len(keys):
+            return False
+        return all(each.keys().isdisjoint(keys) for each in (mine, *known))
+
+    def _admit_some(self, run: Run, mine: dict[Key, Run]) -> tuple[Run, list[FirstSent | Receipt]]:
+        """Return `run` without the messages whose ids are taken, and where the first ones are."""
+        repeats: list[FirstSent | Receipt] = []
+        fresh: list[Key] = []
+        out: set[int] = set()
+        for key, number in zip(*id_keys_of(run), strict=True):
+            first: FirstSent | Receipt | None
+            if key in mine:
+                first = FirstSent(mine[key], key)
+            else:
+                first = self._first_sent(run, number, key)
+            if first is None:
+                mine[key] = run
+                fresh.append(key)
+            else:
+                repeats.append(first)
+                out.add(number)
+        if not out:
+            return run, repeats
+        left = self._without(run, out)
+        mine.update(dict.fromkeys(fresh, left))
+        for each in repeats:
+            if isinstance(each, FirstSent) and each.run is run:
+                each.run = left
+        return left, repeats
+
+    def _first_sent(self, run: Run, number: int, key: Key) -> FirstSent | Receipt | None:
+        """Return the place of the message that has taken the id. Return None if none has."""
+        holder = self._ledger.held_ids.get(key)
+        if holder is not None:
+            (message_id,) = Extras(run.extension, run.count).ids(number, number + 1) or ("",)
+            tx_id = self._ledger.undecided[holder].prepare.tx_id
+            raise MessageIdUndecided(message_id or "", run.topic, tx_id)
+        found = self._find(run.topic, key)
+        if found is None:
+            return None
+        return _receipt(found)
+
+    def _find(self, topic: str, key: Key) -> TakenId | None:
+        window = self._ledger.id_window
+        assert window is not None, "loaded before the plan"
+        deleted = self._ledger.deleted.get(topic, 0)
+        return window.find(key, deleted, self._writer.now_us())
+
+    def _without(self, run: Run, out: set[int]) -> Run:
+        """Return `run` without the messages of these numbers."""
+        assert run.content is not None
+        content = run.content
+        if len(out) == run.count:
+            content = Content(0, 0, b"", b"", 0, 0)
+        else:
+            stored = content.columns, content.bodies, content.raw_bytes, content.extension
+            columns = Columns(content.count, content.flags, *stored)
+            messages = messages_of(columns, columns.bodies(), NOWHERE, 0, 0)
+            left = [each for number, each in enumerate(messages) if number not in out]
+            content = encode_messages(left, self._writer.options.compress_bytes_min)
+        if (timing := timing_in(run.extension)) is not None:
+            content.extension = with_timing(content.extension, timing)
+        names = run.tx_id, run.producer
+        new = Run(run.kind, run.topic, run.queue, 0, content.count, 0, run.tx, *names, 0, content)
+        if content.ids is not None:
+            new.id_keys = keys_of(run.topic, content.ids)
+        new.columns_crc = content.columns_crc()
+        if (request := request_in(run.extension)) is not None:
+            new.extension = extension_of(request, content.extension)
+        return new
+
+    def sent_before(self, runs: Iterable[Run], positions: set[int]) -> list[Receipt]:
+        """Return the receipts of the messages that a call has left out, when a client repeats the
+        call, which published the records at `positions`.
+        """
+        found: list[Receipt] = []
+        runs = [each for each in runs if id_keys_of(each).keys]
+        if not self.has_ids(runs):
+            return found
+        with self._writer.commit_queue.lock:
+            met: set[Key] = set()
+            for run in runs:
+                for key in id_keys_of(run).keys:
+                    first = self._find(run.topic, key)
+                    if first is not None and (key in met or first.position not in positions):
+                        found.append(_receipt(first))
+                    met.add(key)
+        return found
+
+    # --- loading the window ---------------------------------------------------------------------
+
+    def load(self) -> IdWindow:
+        """Return the window. The first call makes it from the indexes. Without the lock.
+
+        Raises Damaged or Unreadable if a segment cannot be read that may hold ids of the window.
+        """
+        window = self._ledger.id_window
+        if window is not None:
+            return window
+        with self._loading:
+            while (window := self._ledger.id_window) is None:
+                self._load()
+            return window
+
+    def _load(self) -> None:
+        """Make the window, unless segments were sealed or dropped meanwhile."""
+        ledger, options = self._ledger, self._writer.options
+        lock = self._writer.commit_queue.lock
+        with lock:
+            bases = self._catalog.bases()
+            own = sum(index.ids.own for index in (*ledger.sealed, ledger.index))
+        seconds = options.message_id_seconds
+        older: list[IdTable] = []
+        for base in reversed(bases):
+            if own >= options.message_ids_kept:
+                break
+            try:
+                table = self._catalog.ids(base)
+            except FileNotFoundError:
+                break  # retention has dropped it
+            own += table.own
+            older.append(table)
+            age_us = self._writer.clock.time_us() - table.newest_us
+            if len(table) and age_us > seconds * 1_000_000:
+                break  # those in older segments are older
+        with lock:
+            if self._catalog.bases() == bases:
+                newer = [index.ids for index in (*ledger.sealed, ledger.index)]
+                tables = [*reversed(older), *newer]
+                ledger.id_window = IdWindow(tables, options.message_ids_kept, seconds)
+
+
+def _have_ids(records: Iterable[Record]) -> bool:
+    for record in records:
+        if record.extension and type(record) is Run and id_keys_of(record).keys:
+            return True
+    return False
+
+
+def _receipt(taken: TakenId) -> Receipt:
+    """Return the receipt of a message by the row of its id."""
+    if taken.offset < WAITS:
+        return Receipt(taken.topic, taken.queue, taken.offset, taken.position)
+    due_us = taken.offset ^ WAITS
+    return DelayedReceipt(taken.topic, taken.queue, None, taken.position, 1, due_us)
+
+
+def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[LeftOut]:
+    """Return the receipts of the messages that a prepare has left out. One that repeats another
+    message of the same transaction has no receipt before the commit. For it, return the record of
+    that message and its number there.
+    """
+    found: list[LeftOut] = []
+    for each in left_out:
+        if isinstance(each, FirstSent):
+            mine = [number for number, run in enumerate(runs) if run is each.run]
+            found.append((mine[0], each.number) if mine else each.receipt())
+        else:
+            found.append(each)
+    return found
+
+
+NOWHERE = Origin("", 0, 0, 0, None, None)

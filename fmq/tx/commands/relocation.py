@@ -1,0 +1,90 @@
+"""Relocation: writing an undecided transaction again at the end of the journal.
+
+Without it, a transaction that is never decided would keep every segment since its PREPARE. The new
+append names the PREPARE that it replaces. If a crash leaves it unfinished, recovery cuts it and the
+old PREPARE counts.
+"""
+
+from __future__ import annotations
+
+from fmq.store.bytes.content import Content
+from fmq.store.bytes.kinds import Kind, Marks, Prepare, Run
+from fmq.store.journal.journal import Append
+from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.ledger import Entry
+
+
+def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
+    """Relocate the oldest undecided transaction if it is too far back; return whether it was.
+
+    `room` is twice what all undecided transactions together may take. It is added to the allowed
+    distance: else each relocation could push the next transaction too far back, for ever.
+    """
+    journal, ledger = writer.journal, writer.ledger
+    with writer.commit_queue.lock:
+        entry = next(iter(ledger.undecided.values()), None)
+        if entry is None:
+            return False
+        prepare, runs = entry.prepare, entry.runs
+        behind = journal.position - prepare.position
+    # One in the segment being written keeps no other segment.
+    far = behind > writer.options.relocate_bytes + room
+    if not far or prepare.position >= journal.current.base:
+        return False
+    writer.catch_up(prepare.position)
+    contents = [outcomes.content(run.position) for run in runs]
+
+    def plan(entry: Entry) -> bool:
+        if entry.prepare is not prepare or ledger.undecided.get(entry.tx) is not entry:
+            return False
+        again = _again(prepare)
+        copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
+        marks = [Marks(again.marks, 0, again.tx)] if again.marks else []
+        append = Append([again, *copies, *marks])
+        writer.send(append, ordinary=False)
+        for run, old in zip(copies, runs, strict=True):
+            run.content = old.content  # in memory or not, as before
+        return True
+
+    return writer.commit_queue.run(plan, entry, True)
+
+
+def _again(old: Prepare) -> Prepare:
+    new = Prepare(
+        old.tx_id,
+        old.producer,
+        0,
+        old.records,
+        old.messages,
+        old.bytes,
+        old.seal,
+        old.acks,
+        tx=old.tx,
+        prepared_us=old.prepared_us,
+        replaces=old.position,
+        check_after_ms=old.check_after_ms,
+    )
+    new.reserved, new.kept_bytes = old.reserved, old.kept_bytes
+    new.bound, new.marks = old.bound, old.marks
+    return new
+
+
+def _copy(run: Run, content: Content) -> Run:
+    """Return a copy of a PRE_MESSAGE, to be written a second time."""
+    new = Run(
+        Kind.PRE_MESSAGE,
+        run.topic,
+        run.queue,
+        0,
+        run.count,
+        0,
+        run.tx,
+        run.tx_id,
+        run.producer,
+        0,
+        content,
+    )
+    new.columns_crc = run.columns_crc
+    new.extension = run.extension
+    return new

@@ -1,0 +1,71 @@
+"""Room that is set aside, so that a full disk can refuse a message but never a decision.
+
+A prepare reserves what its transaction may still write: its commit, with copies of its bodies, or
+its roll back, and one relocation. The room is in spare segments, which ordinary appends may not
+take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from fmq.errors import StorageError
+from fmq.store.bytes.encoding import size_of
+from fmq.store.bytes.kinds import Record
+from fmq.store.bytes.record import aligned
+from fmq.store.journal.spares import Spares
+from fmq.tx.commands.limits import FRAME_BYTES, REASON_BYTES_MAX
+
+
+def size_of_all(records: Iterable[Record]) -> int:
+    """Return how many bytes `records` take in the journal."""
+    return sum(aligned(record.size or size_of(record)) for record in records)
+
+
+class Reserve:
+    """The bytes that undecided transactions may still need. Under the engine's lock."""
+
+    def __init__(self, spares: Spares, append_bytes_max: int) -> None:
+        self._spares = spares
+        self._append_bytes_max = append_bytes_max
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """The bytes set aside: more than twice what undecided transactions take on disk."""
+        return self._bytes
+
+    @staticmethod
+    def needed_for(size: int) -> int:
+        """Return what a transaction may still write if its prepared records take `size` bytes."""
+        return 2 * size + FRAME_BYTES + 2 * REASON_BYTES_MAX
+
+    def take(self, size: int) -> None:
+        """Set `size` bytes aside; raise StorageFull, and change nothing, if there is no room."""
+        self._spares.reserve(self._segments(self._bytes + size))
+        self._bytes += size
+
+    def remember(self, size: int) -> None:
+        """Count `size` bytes that an earlier engine has set aside."""
+        self._bytes += size
+        self._spares.needed = self._segments(self._bytes)
+
+    def make_up(self) -> None:
+        """Set aside again what earlier engines had set aside, as far as there is room. A kill may
+        have taken some of it. The chores go on trying.
+        """
+        with contextlib.suppress(StorageError, OSError):
+            self._spares.reserve(self._spares.needed)
+
+    def give_back(self, size: int) -> None:
+        """Release `size` bytes."""
+        self._bytes -= size
+        assert self._bytes >= 0
+        self._spares.needed = self._segments(self._bytes)
+
+    def _segments(self, size: int) -> int:
+        """Return how many empty segments surely hold appends of `size` bytes in total."""
+        # An append is not split, so the end of a segment may stay empty. But two segments in a row
+        # hold more than the bytes of one.
+        return -(-2 * size // self._append_bytes_max)

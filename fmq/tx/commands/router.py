@@ -1,0 +1,96 @@
+"""Which queue a message goes to: the one its caller names, that of its key, or the next in turn."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sized
+from typing import Protocol
+
+from fmq.arguments.names import as_index, check_name, no_queue, no_text
+from fmq.store.bytes.content import text_bytes
+from fmq.store.bytes.internal import INTERNAL
+
+
+class KnownTopic(Protocol):
+    """A topic as a sender sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def queues(self) -> Sized: ...
+
+
+class KnownTopics(Protocol):
+    """The topics that a sender knows."""
+
+    def get(self, name: str, /) -> KnownTopic | None:
+        """Return the topic if it is known."""
+
+
+class Router:
+    """Chooses queues. Safe for threads."""
+
+    def __init__(
+        self,
+        topics: KnownTopics,
+        count_of: Callable[[str], int],
+        is_begun: Callable[[str], bool],
+    ) -> None:
+        """`count_of` says how many queues a topic gets that `topics` lacks, and `is_begun` whether
+        messages are already on their way to it.
+        """
+        self.topics = topics
+        self._count_of = count_of
+        self._is_begun = is_begun
+        self._turns: dict[str, int] = {}  # the queue that a topic's last message went to
+
+    def find(self, topic: str) -> KnownTopic | None:
+        """Return the topic if it is known; raise TypeError if its name is no text."""
+        try:
+            known = self.topics.get(topic)
+        except TypeError:
+            raise no_text("topic", topic) from None
+        # The name of an internal topic is one that nothing can have, and is refused as such.
+        return None if known is not None and known.name[0] == INTERNAL else known
+
+    def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
+        """Return the name of the topic and the queue for a message, as `choose_queue` does."""
+        known = self.topics.get(topic) if type(topic) is str else self.find(topic)
+        if known is None or topic[0] == INTERNAL:
+            return check_name("topic", topic), self.choose_queue(topic, key, queue)
+        if queue is None and len(known.queues) == 1:
+            return known.name, 0
+        return known.name, self.choose_queue(topic, key, queue)
+
+    def name_of(self, topic: str) -> str:
+        """Return the name of a topic, which may be new; raise TypeError or BadName."""
+        known = self.find(topic)
+        return check_name("topic", topic) if known is None else known.name
+
+    def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
+        """Return the queue for a message: the given one, that of its key, or the next in turn."""
+        known = self.find(topic)
+        if known is None:
+            check_name("topic", topic)
+        count = self._count_of(topic) if known is None else len(known.queues)
+        if queue is not None:
+            queue = as_index("queue", queue)
+            if not 0 <= queue < count:
+                raise no_queue(topic, queue, count)
+            return queue
+        if count == 1:
+            return 0
+        if key is not None:
+            return zlib.crc32(text_bytes("key", key)) % count
+        if known is None and not self._is_begun(topic):
+            return 0
+        self._turns[topic] = turn = (self._turns.get(topic, 0) + 1) % count
+        return turn
+
+    def check_target(self, topic: str, queue: int | None) -> None:
+        """Raise what `choose_queue` would raise, for a call that sends no message."""
+        if queue is not None:
+            self.choose_queue(topic, None, queue)
+        else:
+            check_name("topic", topic)

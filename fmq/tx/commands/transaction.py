@@ -1,0 +1,402 @@
+"""A transaction as its user sees it: its steps, and what happens at the end of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import NoReturn, Protocol, TypeVar
+
+from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.results import Outcome
+from fmq.errors import (
+    AlreadyDecided,
+    EngineFailed,
+    OutcomeUnknown,
+    TransactionError,
+    UnknownTransaction,
+)
+from fmq.errors.notes import add_note
+from fmq.store.bytes.timing import Timing
+from fmq.store.journal.commit_queue import CommitQueue
+from fmq.store.journal.section import is_refusal
+from fmq.tx.commands.blocks import enter, leave
+from fmq.tx.commands.buffer import IN_DOUBT, OPEN, Ackable, Phase, TransactionBuffer
+from fmq.tx.commands.due import check_due
+
+T = TypeVar("T")
+
+PREPARED, COMMITTED, ROLLED_BACK = Phase.PREPARED, Phase.COMMITTED, Phase.ROLLED_BACK
+Receipts = Callable[[], list[Receipt]]
+
+
+class Coordinator(Protocol):
+    """What takes the steps of transactions: a TransactionManager, here or in another process."""
+
+    @property
+    def store(self) -> str:
+        """The id of the directory, in hex."""
+
+    @property
+    def commit_queue(self) -> CommitQueue | None:
+        """The queue that its steps wait for; None if that is in another process."""
+
+    @property
+    def time_us(self) -> Callable[[], int]:
+        """A function that returns the time by the clock on the wall, in microseconds."""
+
+    def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Commit an open transaction in one append; return how to get its receipts."""
+
+    def prepare(self, transaction: TransactionBuffer) -> None:
+        """Make an open transaction durable and undecided."""
+
+    def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Commit a prepared transaction; return how to get its receipts."""
+
+    def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
+        """Commit a prepared transaction without waiting; return how to get its receipts."""
+
+    def roll_back_prepared(self, transaction: TransactionBuffer) -> None:
+        """Roll back a prepared transaction."""
+
+    def release(self, transaction: TransactionBuffer) -> None:
+        """Let the id of an open transaction be used again."""
+
+    def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """Return what became of a transaction."""
+
+    def waits(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` waits for it; raise TypeError."""
+
+    def makes_durable(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` is durable on its return."""
+
+    def make_durable(self, sync: bool | None) -> None:
+        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+
+    def check_open(self) -> None:
+        """Raise if no question is answered any more."""
+
+    def after(self) -> None:
+        """Note the end of a call that has written."""
+
+
+class Transaction:
+    """Many messages, topics and queues: all or nothing. One thread at a time uses it.
+
+    As a context manager it commits at the end of the block. A block that raises rolls back,
+    unless it has prepared: then the transaction stays undecided, because the exception says
+    nothing about the user's database.
+    """
+
+    def __init__(self, manager: Coordinator, buffer: TransactionBuffer) -> None:
+        self._manager = manager
+        self._buffer = buffer
+        self._was_prepared = False
+        self._sync: bool | None = None  # the argument of its commit
+        self._receipts: Receipts = list
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # Each of two copies would commit, under one id.
+        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
+
+    @property
+    def tx_id(self) -> str:
+        """The id by which the transaction can be asked about."""
+        return self._buffer.tx_id
+
+    @property
+    def producer(self) -> str:
+        """The name whose checkers are asked about it; empty if it has none."""
+        return self._buffer.producer
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that were added."""
+        return self._buffer.messages
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it has reached."""
+        return self._buffer.phase
+
+    # --- what it is given -----------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        """Add a message; no reader sees it before commit.
+
+        With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
+        """
+        timing = None
+        if delay is not None or deliver_at is not None:
+            timing = self._due(delay, deliver_at)
+        self._buffer.send(
+            topic, body, key, tag, headers, queue, message_id, priority, expires_at, timing
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        *,
+        queue: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        self._buffer.send_many(topic, bodies, queue, self._due(delay, deliver_at))
+
+    def _due(self, delay: float | None, deliver_at: datetime | None) -> Timing | None:
+        if delay is None and deliver_at is None:
+            return None
+        return check_due(delay, deliver_at, self._manager.time_us())
+
+    def ack(self, delivery: Ackable) -> None:
+        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        self._buffer.ack(delivery)
+
+    def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
+        """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
+
+        With `expect`, the step that writes raises MarkMoved unless the mark has that value then;
+        -1 stands for no mark. It also does if another undecided transaction changes the mark.
+        """
+        self._buffer.change_mark("mark", lambda marks: marks.set(name, value, data, expect))
+
+    def unmark(self, name: str, expect: int | None = None) -> None:
+        """Let the commit also remove the mark `name`. `expect` is as in `mark`."""
+        self._buffer.change_mark("unmark", lambda marks: marks.remove(name, expect))
+
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that drops all that was added since, as often as it is called.
+
+        It drops later savepoints, too: calling one of those raises WrongState.
+        """
+        return self._buffer.savepoint()
+
+    # --- its steps --------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make it durable and sealed: invisible, undecided, and never ended silently."""
+        self._buffer.require(OPEN, "prepare")
+        self._step(PREPARED, self._manager.prepare)
+        self._manager.after()
+
+    def commit(self, *, sync: bool | None = None) -> list[Receipt]:
+        """Show all messages at once; if called again, return the same receipts.
+
+        With `sync=False` it becomes durable, and the messages visible, with the next sync of any
+        call; with `sync=True` it is durable on return whatever the options say.
+        """
+        self._commit(sync)
+        return self._receipts()
+
+    def _commit(self, sync: bool | None = None) -> None:
+        manager = self._manager
+        if self.phase is OPEN:
+            take = manager.commit_at_once
+        elif self._is_undecided():
+            take = manager.commit_prepared
+        elif self.phase is COMMITTED:
+            self._wait_until_durable(sync)
+            return
+        else:
+            self._refuse_decision("commit")
+        self._sync = sync
+        self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
+        manager.after()
+
+    def _commit_posted(self) -> None:
+        """Commit what is prepared, and do not wait: whatever crashes, another one decides so."""
+        if not self._is_undecided():
+            self._commit()
+            return
+        self._sync = False  # so that a later call waits until it is durable
+        self._receipts = self._step(COMMITTED, self._manager.confirm_prepared)
+        self._manager.after()
+
+    def rollback(self) -> None:
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
+        manager, buffer = self._manager, self._buffer
+        if self._is_undecided():
+            self._step(ROLLED_BACK, manager.roll_back_prepared)
+            buffer.leave_acks_to_the_journal()
+        elif self.phase is OPEN:
+            manager.release(buffer)
+            buffer.phase = ROLLED_BACK
+        elif self.phase is not ROLLED_BACK:
+            self._refuse_decision("rollback")
+        buffer.give_back()
+        manager.after()
+
+    def _refuse_decision(self, step: str) -> NoReturn:
+        """Raise AlreadyDecided if the opposite decision is in the journal, else WrongState."""
+        if self.phase is COMMITTED or (self.phase is ROLLED_BACK and self._was_prepared):
+            raise AlreadyDecided(self.outcome())
+        self._buffer.refuse(step)
+
+    def _wait_until_durable(self, sync: bool | None) -> None:
+        """Make durable what an earlier call has decided without waiting, if this call waits."""
+        manager = self._manager
+        manager.waits(sync)  # or a TypeError
+        if not manager.makes_durable(self._sync):
+            manager.make_durable(sync)
+            self._sync = sync
+
+    def _step(self, after: Phase, take: Callable[[TransactionBuffer], T]) -> T:
+        """Take a step to the phase `after`. A typed refusal leaves everything as it was; any other
+        exception may have come before or after the bytes were durable.
+        """
+        stepping = Stepping(self, after)
+        try:
+            taken = take(self._buffer)
+        except BaseException as error:
+            stepping.failed(error)
+            raise
+        stepping.done()
+        return taken
+
+    def _is_undecided(self) -> bool:
+        """Return whether it waits for a decision; one that did not return may be made again."""
+        return self.phase is PREPARED or (self.phase is IN_DOUBT and self._was_prepared)
+
+    def outcome(self) -> Outcome:
+        """Return what became of it, as `engine.outcome` does; once it is prepared or committed."""
+        manager = self._manager
+        manager.check_open()
+        if self.phase is ROLLED_BACK and not self._was_prepared:
+            raise UnknownTransaction(  # another transaction may have taken its id since
+                f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
+                "it is in the journal"
+            )
+        try:
+            return manager.outcome(self.tx_id, self._buffer.number)
+        except OSError:
+            manager.check_open()  # it may have been closed meanwhile, and its files with it
+            raise
+
+    # --- as a block -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Transaction:
+        enter(self)
+        return self
+
+    def _taking(self, store: str | None) -> Transaction | None:
+        """Return this transaction while its block runs, if it is of `store`: see blocks.py.
+
+        One that was prepared in its block refuses what is sent: going on without it would break
+        the promise that both happen.
+        """
+        if self.phase is COMMITTED or self.phase is ROLLED_BACK:
+            return None
+        return self if store is None or store == self._manager.store else None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        leave(self)
+        if error is None:
+            if self.phase is OPEN or self.phase is PREPARED:
+                self._commit_at_end()
+            elif self.phase is IN_DOUBT:
+                # The block has swallowed the error of a step. The code after it would take the
+                # transaction for committed.
+                self._buffer.refuse("the end of its block")
+        elif self.phase is OPEN:
+            self.rollback()
+        else:
+            self._note_what_becomes_of_it(error)
+
+    def _commit_at_end(self) -> None:
+        try:
+            self._commit()
+        except BaseException as error:
+            if self.phase is OPEN:
+                self.rollback()  # it was refused, and no code is left that could try again
+            elif not isinstance(error, TransactionError):  # which says itself what became of it
+                self._note_what_becomes_of_it(error)
+            raise
+
+    def _note_what_becomes_of_it(self, error: BaseException) -> None:
+        """Add a note to `error`, which leaves the block, unless the transaction has ended."""
+        if self.phase is PREPARED:
+            add_note(
+                error,
+                f"transaction {self.tx_id!r} was prepared before this exception and stays "
+                "undecided, because the exception says nothing about your database. Decide it "
+                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker has "
+                f"done so already: engine.outcome({self.tx_id!r}) tells.",
+            )
+        elif self.phase is IN_DOUBT:
+            add_note(
+                error,
+                f"what became of transaction {self.tx_id!r} is not known here; "
+                f"engine.outcome({self.tx_id!r}) tells, if need be after opening again.",
+            )
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"
+
+
+class Stepping:
+    """One step of a transaction, from its begin on. It keeps the phase."""
+
+    __slots__ = ("_after", "_before", "_transaction")
+
+    def __init__(self, transaction: Transaction, after: Phase) -> None:
+        self._transaction = transaction
+        self._after = after
+        self._before = before = transaction._buffer.phase
+        if before is not OPEN:
+            transaction._buffer.phase = IN_DOUBT  # an open one: once its append is planned
+
+    def refused(self) -> None:
+        """Note that everything is as it was before the step."""
+        self._transaction._buffer.refused(self._before)
+
+    def done(self) -> None:
+        """Note that the step was taken."""
+        transaction = self._transaction
+        transaction._buffer.phase = self._after
+        if self._after is PREPARED:
+            transaction._was_prepared = True
+
+    def failed(self, error: BaseException) -> None:
+        """Note that the step has raised `error`."""
+        if is_refusal(error) and not isinstance(error, (EngineFailed, OutcomeUnknown)):
+            self.refused()
+
+
+B = TypeVar("B", bound=Transaction)
+
+
+class Beginner(Coordinator, Protocol):
+    """What begins transactions, besides taking their steps."""
+
+    def begin(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        make: type[B] = ...,
+    ) -> B:
+        """Return a new transaction; raise TxIdInUse if its id is in use."""

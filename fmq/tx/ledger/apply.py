@@ -1,0 +1,243 @@
+"""How an append changes the ledger, in a replay and in the running engine.
+
+`apply` takes a whole append. Of a transaction, only COMMIT publishes anything: the runs and acks
+before it in the same append take effect when COMMIT is reached, and never without it. What one
+record changes is in transitions.py.
+
+A sound record can still break a rule, and each rule is checked by raising IllegalStep. In a replay
+it means that the directory was damaged or mixed up, and recovery stops there. The running engine
+applies each append when it plans it, before a byte is written. So it never writes what recovery
+would refuse. What is applied becomes visible by `show` (transitions.py), once it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fmq.store.bytes.extension import request_in
+from fmq.store.bytes.kinds import (
+    COMMIT,
+    PRE_MESSAGE,
+    TIMER,
+    AckRange,
+    Acks,
+    Decided,
+    Kind,
+    MarkChange,
+    Marks,
+    Prepare,
+    Record,
+    Run,
+)
+from fmq.store.bytes.record import BadRecord
+from fmq.tx.ledger.done_requests import STEP_US_MAX, check_request
+from fmq.tx.ledger.ledger import Entry, Ledger
+from fmq.tx.ledger.seal import seal_of
+from fmq.tx.ledger.state import NEXT, IllegalStep, after
+from fmq.tx.ledger.state import State as TxState
+from fmq.tx.ledger.transitions import (
+    EITHER,
+    OUTSIDE,
+    ack_applied,
+    check_acks,
+    forget,
+    mark_applied,
+    prepare_applied,
+    publish_run,
+    timer_waits,
+)
+
+ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
+
+
+def apply(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Change `ledger` as `append` says, and note what is to be shown of it.
+
+    Raises IllegalStep if the append must not follow.
+    """
+    step = carried_out = None
+    changed = False  # whether a record has changed anything
+    try:
+        for record in append:
+            if record.extension and (request := request_in(record.extension)) is not None:
+                check_request(request, record)
+                carried_out = [*(carried_out or ()), (request, record)]
+            change = OUTSIDE.get(record.kind)
+            if change is not None:
+                change(ledger, record)
+                changed = True
+            elif step is None:
+                step = Step(ledger, append)
+        if step is not None:
+            changed = True
+            step.change(ledger, append[0].position)
+    except (IllegalStep, BadRecord) as error:
+        raise IllegalStep(str(error), is_first=not changed) from error
+    step_us = record.time_us - ledger.last_us
+    if step_us > 0:
+        if step_us > STEP_US_MAX:
+            ledger.requests.leave_out(step_us - STEP_US_MAX)
+        ledger.last_us = record.time_us
+    if carried_out is not None:
+        for request, each in carried_out:
+            ledger.requests.note(request, each)
+    ledger.end = ledger.index.end = record.position + (record.size + 7 & ~7)
+
+
+class Step:
+    """The change that one append makes to its transaction.
+
+    Making a Step raises IllegalStep if the state of the transaction does not allow the change. It
+    changes nothing; `change` does.
+    """
+
+    __slots__ = ("acks", "decided", "entry", "marks", "messages", "prepare", "runs", "state", "tx")
+
+    def __init__(self, ledger: Ledger, append: Sequence[Record]) -> None:
+        self.tx = 0
+        self.entry: Entry | None = None
+        self.state = ABSENT
+        self.prepare: Prepare | None = None
+        self.runs: list[Run] = []
+        self.messages = 0
+        self.acks: list[AckRange] = []
+        self.marks: tuple[MarkChange, ...] = ()
+        self.decided: Decided | None = None
+        run_kind = 0
+        for record in append:
+            kind = record.kind
+            if kind == run_kind and record.tx == self.tx:  # type: ignore[union-attr]
+                self.runs.append(record)  # type: ignore[arg-type]
+                self.messages += record.count  # type: ignore[union-attr]
+            elif kind not in OUTSIDE or (kind in EITHER and record.tx):  # type: ignore[union-attr]
+                self._advance(ledger, record)  # type: ignore[arg-type]
+                TAKE[type(record)](self, ledger, record)
+                # One more run of the same kind changes no state.
+                run_kind = kind if type(record) is Run else 0
+        if self.prepare is not None and self.state is UNDECIDED:
+            self._check_sealed(self.prepare)
+            self.prepare.marks = self.marks
+        elif self.marks and self.decided is None:
+            raise IllegalStep("marks without a PREPARE or COMMIT")
+
+    def _advance(self, ledger: Ledger, record: Prepare | Run | Decided | Acks | Marks) -> None:
+        tx, kind = record.tx, record.kind
+        if tx != self.tx:
+            if self.tx:
+                raise IllegalStep(f"an append about two transactions, {self.tx} and {tx}")
+            self.tx = tx
+            self.entry = ledger.undecided.get(tx)
+            if self.entry is not None:
+                self.state = self.entry.state
+            elif tx < ledger.known_from:
+                self.state = UNDECIDED  # its PREPARE was in a segment that retention has dropped
+            elif tx != record.position and kind != Kind.PREPARE:
+                raise IllegalStep(
+                    f"{Kind(kind).name} cannot follow absent: {tx} was never prepared, and begins "
+                    "in one phase only with the record at that position"
+                )
+        self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
+
+    def take_run(self, ledger: Ledger, run: Run) -> None:
+        """Hold a run until the end of the append."""
+        if run.kind == PRE_MESSAGE and self.prepare is None:
+            raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
+        self.runs.append(run)
+        self.messages += run.count
+
+    def take_acks(self, ledger: Ledger, acks: Acks) -> None:
+        """Hold acks until the end of the append."""
+        check_acks(ledger, acks.ranges)
+        self.acks += acks.ranges
+
+    def take_marks(self, ledger: Ledger, marks: Marks) -> None:
+        """Hold marks until the end of the append."""
+        if self.marks:
+            raise IllegalStep("a second MARK of one transaction")
+        self.marks = marks.changes
+
+    def take_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
+        """Check what a PREPARE says about its transaction; its messages come after it."""
+        if prepare.replaces:
+            if self.entry is not None and self.entry.prepare.position != prepare.replaces:
+                raise IllegalStep(
+                    f"a relocation of the PREPARE at {prepare.replaces}, not the newest"
+                )
+            if self.entry is None and prepare.tx >= ledger.known_from:
+                raise IllegalStep("a relocation of a transaction that is not undecided")
+        elif prepare.tx != prepare.position:
+            raise IllegalStep(f"a PREPARE at {prepare.position} with the number {prepare.tx}")
+        elif prepare.tx_id in ledger.by_tx_id:
+            raise IllegalStep(f"a second PREPARE of the undecided {prepare.tx_id!r}")
+        self.prepare = prepare
+
+    def _check_sealed(self, prepare: Prepare) -> None:
+        """Check that all messages that a PREPARE states follow it, and that its seal fits them."""
+        if self.messages != prepare.messages or len(self.runs) != prepare.records:
+            raise IllegalStep(
+                f"{self.messages} messages prepared where {prepare.messages} were stated"
+            )
+        if seal_of(self.runs) != prepare.seal:
+            raise IllegalStep("the seal does not match what was prepared")
+
+    def take_decided(self, ledger: Ledger, decided: Decided) -> None:
+        """Check that COMMIT or ROLLBACK fits what was prepared, and covers all of it."""
+        stated = self.entry.prepare if self.entry is not None else self.prepare
+        if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
+            raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
+        if self.prepare is not None:
+            self._check_sealed(self.prepare)
+        if decided.kind == COMMIT:
+            self._check_complete(decided, stated)
+            if stated is None and decided.tx >= ledger.known_from:
+                # In one phase there is no PREPARE. COMMIT itself states and seals its runs.
+                if decided.tx_id in ledger.by_tx_id:
+                    raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
+                if seal_of(self.runs) != decided.seal:
+                    raise IllegalStep("the seal does not match what is committed")
+        self.decided = decided
+
+    def _check_complete(self, decided: Decided, stated: Prepare | None) -> None:
+        """Check that a COMMIT publishes and acks all that was prepared."""
+        records, messages = len(self.runs), self.messages
+        if records != decided.records or messages != decided.messages:
+            raise IllegalStep("a COMMIT that does not publish what was prepared")
+        if stated is not None:
+            published = records, messages, tuple(self.acks), self.marks
+            if published != (stated.records, stated.messages, stated.acks, stated.marks):
+                raise IllegalStep("a COMMIT of something else than what its PREPARE stated")
+
+    def change(self, ledger: Ledger, start: int) -> None:
+        """Apply the change to `ledger`. The append begins at `start`."""
+        decided, entry = self.decided, self.entry
+        if decided is None:
+            if self.prepare is not None and self.state is UNDECIDED:
+                prepare_applied(ledger, self.prepare, self.runs, start)
+            return
+        if entry is not None:
+            ledger.shows.append((ledger.end, None, entry.ended, self.state))
+            forget(ledger, entry)
+        if decided.kind == COMMIT:
+            said = {} if entry is None else {pre.position: pre.extension for pre in entry.runs}
+            for run in self.runs:
+                if run.kind == TIMER:
+                    timer_waits(ledger, run)
+                else:
+                    publish_run(ledger, run, said.get(run.body_position, b""))
+            for ack in self.acks:
+                ack_applied(ledger, ack)
+            for change in self.marks:
+                mark_applied(ledger, change)
+        elif entry is not None and ledger.listener is not None:
+            for ack in entry.prepare.acks:
+                ledger.shows.append((ledger.end, None, ledger.listener.freed, ack))
+        ledger.index.add_outcome(decided)
+
+
+TAKE: dict[type, Callable[..., None]] = {
+    Run: Step.take_run,
+    Prepare: Step.take_prepare,
+    Decided: Step.take_decided,
+    Acks: Step.take_acks,
+    Marks: Step.take_marks,
+}

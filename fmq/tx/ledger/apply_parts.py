@@ -1,0 +1,88 @@
+"""A part of the transitions, where a checkpoint or the index of a segment has the rest already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fmq.store.bytes.kinds import (
+    COMMIT,
+    PRE_MESSAGE,
+    TIMER,
+    Changed,
+    ChangeKind,
+    Decided,
+    IdsKept,
+    Kind,
+    Marks,
+    Prepare,
+    Record,
+    Run,
+)
+from fmq.store.index.index import SegmentIndex
+from fmq.tx.ledger.changes import CHANGES
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.transitions import forget, prepare_applied
+
+
+def collect(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Apply only what may still be undecided. The checkpoint holds everything else of `append`."""
+    prepare: Prepare | None = None
+    runs: list[Run] = []
+    for record in append:
+        if isinstance(record, Prepare):
+            prepare = record
+        elif isinstance(record, Run):
+            if record.kind == PRE_MESSAGE:
+                runs.append(record)
+        elif isinstance(record, Marks):
+            if prepare is not None:
+                prepare.marks = record.changes
+        elif isinstance(record, Decided):
+            entry = ledger.undecided.get(record.tx)
+            if entry is not None:
+                forget(ledger, entry)
+            prepare = None
+    if prepare is not None:
+        prepare_applied(ledger, prepare, runs, append[0].position)
+
+
+def apply_to_timers(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Apply only what waits for its time. The checkpoint holds everything else of `append`."""
+    is_committed = append[-1].kind == COMMIT
+    for record in append:
+        if isinstance(record, Run):
+            if record.kind == TIMER and (is_committed or not record.tx):
+                ledger.timers.add(record)
+        elif isinstance(record, Changed) and record.asked in (ChangeKind.FIRE, ChangeKind.RECALL):
+            CHANGES[record.asked](ledger, record)
+
+
+def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
+    """Apply only what the index of a segment says of `append`.
+
+    `apply` does the same to the index of its ledger. This is for an append that was applied before.
+    """
+    published: list[Run] = []
+    for record in append:
+        if isinstance(record, Run):
+            if record.kind == Kind.MESSAGE:
+                index.add(record)
+            elif record.kind == TIMER and not record.tx:
+                index.ids.add_run(record)
+            elif record.kind != PRE_MESSAGE:
+                published.append(record)
+        elif isinstance(record, Changed):
+            if record.asked == ChangeKind.DELETE_TOPIC:
+                index.forget(record.topic)
+        elif isinstance(record, IdsKept):
+            index.ids.extend(record.table)
+        elif isinstance(record, Decided):
+            if record.kind == COMMIT:
+                for run in published:
+                    if run.kind == TIMER:
+                        index.ids.add_run(run)
+                    else:
+                        index.add(run)
+            index.add_outcome(record)
+    last = append[-1]
+    index.end = last.position + (last.size + 7 & ~7)

@@ -1,0 +1,200 @@
+"""The JSON that checkpoints and STATE records carry, and the checks of its shape.
+
+A checksum shows that the bytes are the bytes that were written, not that fmq wrote them. So each
+value is checked before a ledger takes it over. A wrong value raises ValueError.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fmq.arguments.options import QUEUES_MAX
+from fmq.store.bytes.kinds import Carryover
+from fmq.tx.ledger.attempts import ATTEMPTS_MAX
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
+
+NUMBER_MAX = 1 << 63
+MASKS = 1 << 10  # of the priorities that occur in a span
+
+
+def to_json(value: Any) -> bytes:
+    """Return `value` as the bytes of a checkpoint or a STATE record."""
+    data: str = json.dumps(value, separators=(",", ":"))
+    return data.encode()
+
+
+def from_json(data: bytes) -> Any:
+    """Return the value in `data`; raise ValueError or RecursionError if it is no JSON."""
+    return json.loads(data)
+
+
+def check_number(what: str, value: Any, low: int = 0, high: int = NUMBER_MAX) -> int:
+    """Return `value` if it is an int from `low` up to, not including, `high`."""
+    if type(value) is not int or not low <= value < high:
+        raise ValueError(f"{what} is {str(value)[:40]}")
+    return value
+
+
+def check_list(what: str, value: Any, length: int | None = None) -> list[Any]:
+    if type(value) is not list or (length is not None and len(value) != length):
+        raise ValueError(f"{what} is {str(value)[:40]}")
+    return value
+
+
+def check_text(what: str, value: Any) -> str:
+    if type(value) is not str or not value:
+        raise ValueError(f"{what} is {str(value)[:40]}")
+    return value
+
+
+def check_carried(state: Any) -> dict[str, Any]:
+    """Return `state` if it has the shape that `Ledger.carried` makes."""
+    if type(state) is not dict or type(state.get("topics")) is not dict:
+        raise ValueError(f"no topics in {str(state)[:40]}")
+    for name in ("floor", "last_us"):
+        check_number(name, state.get(name))
+    for topic, queues in state["topics"].items():
+        check_text("a topic", topic)
+        if not 0 < len(check_list("queues", queues)) <= QUEUES_MAX:
+            raise ValueError(f"{topic} has {len(queues)} queues")
+        for bounds in queues:
+            first, after = check_list("a queue", bounds, 2)
+            check_number("a queue's end", after, check_number("a queue's first", first))
+    retained = state.get("retained", {})  # an older fmq carried none
+    if type(retained) is not dict or not retained.keys() <= state["topics"].keys():
+        raise ValueError(f"retained topics are {str(retained)[:40]}")
+    for retain_ms in retained.values():
+        check_number("a topic's retention", retain_ms, 1)
+    for queue in check_list("spans", state.get("spans", [])):  # an older fmq carried none
+        _check_spans(queue, state["topics"])
+    deleted = state.get("deleted", {})
+    if type(deleted) is not dict:
+        raise ValueError(f"deleted topics are {str(deleted)[:40]}")
+    for position in deleted.values():
+        check_number("where a topic was deleted", position, 1)
+    for ack in check_list("acks", state.get("acks")):
+        _check_ack(ack)
+    for group in check_list("groups", state.get("groups", [])):  # an older fmq carried none
+        _check_group(group)
+    for dead in check_list("dead letters", state.get("dead", [])):
+        _check_dead(dead)
+    for tried in check_list("tries", state.get("tried", [])):  # an older fmq carried none
+        _check_tried(tried)
+    for subscription in check_list("what expired", state.get("expired", [])):
+        group, topic, expired = check_list("what expired", subscription, 3)
+        check_text("a group", group)
+        check_text("a topic", topic)
+        check_number("what expired", expired, 1)
+    for request in check_list("requests", state.get("requests", [])):
+        _check_requests(request)
+    marks = state.get("marks", {})  # an older fmq carried none
+    if type(marks) is not dict:
+        raise ValueError(f"marks are {str(marks)[:40]}")
+    for name, mark in marks.items():
+        check_text("a mark", name)
+        value, data = check_list("a mark", mark, 2)
+        check_number("a mark's value", value, 0, 1 << 64)
+        if type(data) is not str or bytes.fromhex(data).hex() != data:
+            raise ValueError(f"a mark's data is {str(data)[:40]}")
+    return state
+
+
+def carried_by(state: Carryover) -> dict[str, Any]:
+    """Return what a STATE record carries; raise ValueError or RecursionError if it is no such."""
+    return check_carried(from_json(state.json))
+
+
+def floor_of(state: Carryover) -> int:
+    """Return the floor that `state` carries, or 0. No record below it is kept."""
+    try:
+        return int(carried_by(state)["floor"])
+    except (ValueError, RecursionError):
+        return 0
+
+
+def _check_spans(spans: Any, topics: dict[str, Any]) -> None:
+    topic, queue, masks, expiries = check_list("the spans of a queue", spans, 4)
+    check_text("a topic", topic)
+    if topic not in topics:
+        raise ValueError(f"spans of the topic {topic[:40]}, which there is not")
+    check_number("a queue", queue, 0, len(topics[topic]))
+    for values, low, high in ((masks, 1, MASKS), (expiries, -NUMBER_MAX, NUMBER_MAX)):
+        last = -1
+        for number in check_list("spans", values)[::2]:
+            last = check_number("a span", number, last + 1)
+        for value in values[1::2]:
+            check_number("what a span has", value, low, high)
+        if len(values) % 2:
+            raise ValueError(f"{len(values)} numbers of spans")
+
+
+def _check_group(subscription: Any) -> None:
+    group, topic, wanted, skipped, lost = check_list("a group", subscription, 5)
+    check_text("a group", group)
+    check_text("a topic", topic)
+    if type(wanted) is not str:
+        raise ValueError(f"a filter is {str(wanted)[:40]}")
+    check_number("what was skipped", skipped)
+    check_number("what was lost", lost)
+
+
+def _check_dead(dead: Any) -> None:
+    group, floor, ranges, moved, again = check_list("dead letters", dead, 5)
+    check_text("a group", group)
+    check_number("where dead letters begin", floor)
+    for each in check_list("ranges", ranges):
+        first, end = check_list("a range", each, 2)
+        check_number("a range's end", end, check_number("a range's first", first) + 1)
+    for each in check_list("moved dead letters", moved):
+        for number in check_list("moved dead letters", each, 3):
+            check_number("where dead letters are", number)
+    for topic in check_list("replayed topics", again):
+        check_text("a topic", topic)
+
+
+def _check_tried(tried: Any) -> None:
+    group, topic, queue, ranges = check_list("tries of a group", tried, 4)
+    check_text("a group", group)
+    check_text("a topic", topic)
+    check_number("a queue", queue, 0, QUEUES_MAX)
+    last = 0
+    for each in check_list("tries", ranges):
+        first, end, count, due_us = check_list("tries", each, 4)
+        last = check_number("the end of tries", end, check_number("the first", first, last) + 1)
+        check_number("how often something was tried", count, 0, ATTEMPTS_MAX + 1)
+        check_number("when something is due", due_us)
+
+
+def _check_requests(client: Any) -> None:
+    name, last, last_us, done = check_list("a client", client, 4)
+    if len(bytes.fromhex(check_text("a client", name))) != CLIENT_BYTES:
+        raise ValueError(f"a client is {name[:40]}")
+    check_number("a sequence", last, 0, 1 << 64)
+    check_number("a client's time", last_us)
+    for each in check_list("requests", done):
+        length = 8 if type(each) is list and len(each) == 8 else 7  # an older fmq had no due time
+        first, count, position, topic, queue, offset, messages, *due = check_list(
+            "a request", each, length
+        )
+        for when in due:
+            check_number("when a request is due", when)
+        check_number("a request's first", first, 0, 1 << 64)
+        check_number("a request's count", count, 1)
+        check_number("a request's position", position)
+        check_number("a request's offset", offset)
+        check_number("a request's messages", messages)
+        check_number("a request's queue", queue, 0, QUEUES_MAX)
+        if type(topic) is not str:
+            raise ValueError(f"a request's topic is {str(topic)[:40]}")
+
+
+def _check_ack(ack: Any) -> None:
+    group, topic, queue, floor, ranges = check_list("an ack", ack, 5)
+    check_text("a group", group)
+    check_text("a topic", topic)
+    check_number("a queue", queue, 0, QUEUES_MAX)
+    last = check_number("a floor", floor)
+    for each in check_list("ranges", ranges):
+        first, end = check_list("a range", each, 2)
+        last = check_number("a range's end", end, check_number("its first", first, last) + 1)

@@ -1,0 +1,182 @@
+"""The transitions of CHANGE: what it makes of the groups and topics in the ledger.
+
+`tx/transitions` calls `apply_change` for each CHANGE, in a replay and in the running engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.arguments.options import QUEUES_MAX
+from fmq.store.bytes.kinds import Changed, ChangeKind
+from fmq.store.bytes.timing import Timing
+from fmq.tx.ledger import dead_letters
+from fmq.tx.ledger.ledger import Ledger, Queue
+from fmq.tx.ledger.state import IllegalStep
+
+ENDS_TIMERS = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
+
+
+def apply_change(ledger: Ledger, change: Changed) -> None:
+    """Change `ledger` as `change` says. Raise IllegalStep, and change nothing, if it cannot be
+    where it is.
+    """
+    CHANGES[change.asked](ledger, change)
+    if change.asked not in ENDS_TIMERS:
+        ledger.changed_at = ledger.end
+    if ledger.listener is not None:
+        ledger.listener.changed(change)
+
+
+def _make_group(ledger: Ledger, change: Changed) -> None:
+    if (change.group, change.topic) in ledger.subscriptions:
+        raise IllegalStep(f"the group {change.group!r} of {change.topic!r} is made a second time")
+    queues = _queues_to_move(ledger, change)
+    ledger.subscribe(change.group, change.topic).filter = change.text
+    _move(ledger, change, queues)
+
+
+def _seek(ledger: Ledger, change: Changed) -> None:
+    _check_group(ledger, change)
+    queues = _queues_to_move(ledger, change)
+    for (number, offset), queue in zip(change.places, queues, strict=True):
+        acked = ledger.acked_of(change.group, change.topic, number)
+        low = max(acked.floor, queue.first)
+        if offset > low:  # what lies between is passed over, damaged or not
+            skipped = acked.count_gaps(low, offset)
+            ledger.subscribe(change.group, change.topic).skipped += skipped
+    _move(ledger, change, queues)
+
+
+def _queues_to_move(ledger: Ledger, change: Changed) -> list[Queue]:
+    """Return the queue of each place of `change`. Raise IllegalStep if a group cannot be there."""
+    return _queues_up_to(ledger, change, 0, "a group is moved in")
+
+
+def _move(ledger: Ledger, change: Changed, queues: list[Queue]) -> None:
+    for (number, offset), queue in zip(change.places, queues, strict=True):
+        key = change.group, change.topic, number
+        ledger.acked_of(*key).move_to(max(offset, queue.first))
+        ledger.tried.pop(key, None)
+
+
+def _skip(ledger: Ledger, change: Changed) -> None:
+    _check_group(ledger, change)
+    _queues_up_to(ledger, change, change.value, "a group skips")
+    for number, offset in change.places:
+        end = offset + change.value
+        acked = ledger.acked_of(change.group, change.topic, number)
+        skipped = acked.count_gaps(offset, end)
+        acked.add(offset, end)
+        ledger.tried_of(change.group, change.topic, number).drop(offset, end)
+        ledger.subscribe(change.group, change.topic).skipped += skipped
+
+
+def _filter(ledger: Ledger, change: Changed) -> None:
+    _check_group(ledger, change)
+    ledger.subscribe(change.group, change.topic).filter = change.text
+
+
+def _delete_group(ledger: Ledger, change: Changed) -> None:
+    gone = [key for key in ledger.subscriptions if key[0] == change.group]
+    if not gone and not ledger.unsettled:
+        raise IllegalStep(f"the group {change.group!r}, which does not exist, is deleted")
+    for key in gone:
+        del ledger.subscriptions[key]
+    for place in [key for key in ledger.acked if key[0] == change.group]:
+        del ledger.acked[place]
+    dead_letters.forget(ledger, change.group)
+    for place in [key for key in ledger.tried if key[0] == change.group]:
+        del ledger.tried[place]
+
+
+def _add_queues(ledger: Ledger, change: Changed) -> None:
+    topic = ledger.topics.get(change.topic)
+    if topic is None and ledger.unsettled:
+        return  # STATE says how many there are
+    if topic is None or not len(topic.queues) < change.value <= QUEUES_MAX:
+        raise IllegalStep(f"the topic {change.topic!r} gets {change.value} queues")
+    ledger.grow(topic, change.value)
+
+
+def _retain(ledger: Ledger, change: Changed) -> None:
+    topic = ledger.topics.get(change.topic)
+    if topic is not None:
+        topic.retain_ms = change.value
+    elif not ledger.unsettled:
+        raise IllegalStep(f"a change of the topic {change.topic!r}, which was never made")
+
+
+def _trim(ledger: Ledger, change: Changed) -> None:
+    queues = _queues_up_to(ledger, change, 0, "a retention drops")
+    for (_, offset), queue in zip(change.places, queues, strict=True):
+        ledger.raise_first(queue, offset)
+
+
+def _delete_topic(ledger: Ledger, change: Changed) -> None:
+    topic = ledger.topics.pop(change.topic, None)
+    if topic is None and not ledger.unsettled:
+        raise IllegalStep(f"the topic {change.topic!r}, which does not exist, is deleted")
+    if topic is not None:
+        ledger.awaited.setdefault(topic.name, []).extend(topic.waiting)
+        for queue in topic.queues:
+            queue.first = queue.next  # who still reads it is told that its messages are gone
+    for place in [key for key in ledger.acked if key[1] == change.topic]:
+        del ledger.acked[place]
+    for place in [key for key in ledger.tried if key[1] == change.topic]:
+        del ledger.tried[place]
+    ledger.index.forget(change.topic)
+    ledger.deleted[change.topic] = change.position
+
+
+def _fire(ledger: Ledger, change: Changed) -> None:
+    for _, number in change.places:
+        ledger.timers.check_due(number, change.time_us)
+    for _, number in change.places:
+        ledger.timers.fire(number, change.time_us)
+    ledger.timers.changed_at = ledger.end
+
+
+def _recall(ledger: Ledger, change: Changed) -> None:
+    for _, number in change.places:  # one, as all have the same time
+        ledger.timers.recall(Timing(change.value, number))
+    ledger.timers.changed_at = ledger.end
+
+
+def _check_group(ledger: Ledger, change: Changed) -> None:
+    if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
+        raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
+
+
+def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> list[Queue]:
+    """Return the queue of each place of `change`, which says `what` about the messages up to there
+    and `count` more. Raise IllegalStep if it does not exist, or ends before that.
+    """
+    found = []
+    for number, offset in change.places:
+        queue = ledger.queue_met(change.topic, number)
+        if queue is None:
+            raise IllegalStep(f"{what} {change.topic}/{number}, which was never made")
+        if offset + count > queue.end and queue.settled:
+            raise IllegalStep(
+                f"{what} {change.topic}/{number} up to {offset + count}, beyond its end"
+            )
+        found.append(queue)
+    return found
+
+
+CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
+    ChangeKind.MAKE_GROUP: _make_group,
+    ChangeKind.SEEK: _seek,
+    ChangeKind.SKIP: _skip,
+    ChangeKind.FILTER: _filter,
+    ChangeKind.DELETE_GROUP: _delete_group,
+    ChangeKind.ADD_QUEUES: _add_queues,
+    ChangeKind.RETAIN: _retain,
+    ChangeKind.TRIM: _trim,
+    ChangeKind.DELETE_TOPIC: _delete_topic,
+    ChangeKind.BEGIN_DEAD: dead_letters.begin,
+    ChangeKind.END_DEAD: dead_letters.end,
+    ChangeKind.FIRE: _fire,
+    ChangeKind.RECALL: _recall,
+}

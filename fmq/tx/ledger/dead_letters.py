@@ -1,0 +1,227 @@
+"""The dead letters of each group: in which topic they are, and which of them are still there.
+
+The messages that a group has rejected lie in a topic of fmq's own, which no caller can name.
+Replayed messages go to another such topic, one for each topic that they came from. The consumers of
+the group take from it, too. Retention does not take dead letters. It carries them forward, to new
+offsets. Their numbers stay as they were, so `Moved` says where those are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sortedcontainers import SortedDict
+
+from fmq.arguments.names import check_name, check_text
+from fmq.store.bytes.internal import dead_topic, is_internal, replay_topic
+from fmq.store.bytes.kinds import Changed
+from fmq.tx.ledger.acks import AckSet
+from fmq.tx.ledger.state import IllegalStep
+
+if TYPE_CHECKING:
+    from fmq.tx.ledger.ledger import Ledger, Queue
+
+PURGED, REPLAYED, CARRIED = 0, 1, 2
+"""What became of dead letters that are no more where they were: the value of an END_DEAD."""
+
+
+def check_taken(topic: str) -> str:
+    """Return the topic of something that was delivered; raise TypeError or BadName."""
+    return topic if is_internal(check_text("topic", topic)) else check_name("topic", topic)
+
+
+class Moved:
+    """The places of the dead letters whose numbers are not their offsets."""
+
+    __slots__ = ("_by_number", "_by_offset")
+
+    def __init__(self, runs: Iterable[Iterable[int]] = ()) -> None:
+        self._by_offset: SortedDict[int, tuple[int, int]] = SortedDict()  # -> number, count
+        self._by_number: SortedDict[int, tuple[int, int]] = SortedDict()  # -> offset, count
+        for offset, number, count in runs:
+            self.add(offset, number, count)
+
+    def add(self, offset: int, number: int, count: int) -> None:
+        """Note that the `count` letters from `number` on are at `offset` and after it."""
+        self._by_offset[offset] = number, count
+        self._by_number[number] = offset, count
+
+    def take(self, first: int, end: int) -> None:
+        """Forget what was noted of the offsets from `first` up to, not including, `end`."""
+        for start in [*self._by_offset.irange(maximum=end - 1)]:
+            number, count = self._by_offset[start]
+            if start + count <= first:
+                continue
+            del self._by_offset[start], self._by_number[number]
+            if start < first:
+                self.add(start, number, first - start)
+            if end < start + count:
+                self.add(end, number + end - start, start + count - end)
+
+    def number_at(self, offset: int) -> int:
+        """Return the number of the letter at `offset`."""
+        return _find(self._by_offset, offset, offset)
+
+    def offset_of(self, number: int) -> int | None:
+        """Return the offset of the letter with this number, or where it would be. Return None if it
+        has no place.
+        """
+        offset = _find(self._by_number, number, -1)
+        if offset >= 0:
+            return offset
+        return number if self.number_at(number) == number else None
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the offsets from `first` up to `end` as runs: number, offset and count."""
+        while first < end:
+            i = self._by_offset.bisect_right(first)
+            stop = min(end, self._by_offset.peekitem(i)[0]) if i < len(self._by_offset) else end
+            if i and first < (last := sum(_ends(self._by_offset.peekitem(i - 1)))):
+                stop = min(stop, last)
+            yield self.number_at(first), first, stop - first
+            first = stop
+
+    def runs(self) -> list[list[int]]:
+        """Return offset, number and count of each run that was moved."""
+        return [[offset, *what] for offset, what in self._by_offset.items()]
+
+
+def _ends(run: tuple[int, tuple[int, int]]) -> tuple[int, int]:
+    start, (_, count) = run
+    return start, count
+
+
+def _find(runs: SortedDict[int, tuple[int, int]], key: int, otherwise: int) -> int:
+    i = runs.bisect_right(key) - 1
+    if i >= 0:
+        start, (there, count) = runs.peekitem(i)
+        if key < start + count:
+            return int(there + key - start)
+    return otherwise
+
+
+class DeadLetterState:
+    """The dead letters of one group, as far as the journal says."""
+
+    __slots__ = ("again", "closed", "group", "moved", "topic")
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.topic = dead_topic(group)
+        self.closed = AckSet()  # offsets of letters that were purged, replayed or carried forward
+        self.moved = Moved()
+        self.again: set[str] = set()  # topics of which something was replayed
+
+    def open_ranges(self, queue: Queue | None) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of offsets whose letters are there. `queue` is the one of its topic."""
+        return iter(()) if queue is None else self.closed.gaps(queue.first, queue.next)
+
+    def count(self, queue: Queue | None) -> int:
+        """Return how many dead letters there are."""
+        return sum(end - first for first, end in self.open_ranges(queue))
+
+    def runs(self, queue: Queue | None) -> list[tuple[int, int, int]]:
+        """Return number, offset and count of each run of letters, by number."""
+        ranges = self.open_ranges(queue)
+        return sorted(piece for first, end in ranges for piece in self.moved.pieces(first, end))
+
+    def is_open(self, queue: Queue | None, offset: int) -> bool:
+        """Return whether the letter at `offset` is there."""
+        return (
+            queue is not None and queue.first <= offset < queue.next and offset not in self.closed
+        )
+
+    def are_open(self, queue: Queue, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Return whether all letters in `ranges` are there."""
+        return all(
+            end <= queue.end and self.closed.count_gaps(max(first, queue.first), end) == end - first
+            for first, end in ranges
+        )
+
+    def carried(self, first: int) -> list[Any]:
+        """Return it for JSON, as it will be when its queue begins at `first`."""
+        return [self.group, *self.closed.beyond(first), self.moved.runs(), sorted(self.again)]
+
+
+def carry(ledger: Ledger, carried: Iterable[list[Any]]) -> None:
+    """Take over what `DeadLetterState.carried` returned for each group."""
+    ledger.dead.clear()
+    ledger.again.clear()
+    for group, floor, ranges, moved, again in carried:
+        dead = ledger.dead[group] = DeadLetterState(group)
+        dead.closed.add(0, floor)
+        for first, end in ranges:
+            dead.closed.add(first, end)
+        dead.moved = Moved(moved)
+        for topic in again:
+            _replays(ledger, dead, topic)
+
+
+def _replays(ledger: Ledger, dead: DeadLetterState, topic: str) -> None:
+    dead.again.add(topic)
+    name = ledger.again[dead.group, topic] = replay_topic(dead.group, topic)
+    ledger.subscribe(dead.group, name)
+
+
+# --- transitions ----------------------------------------------------------------------------------
+
+
+def begin(ledger: Ledger, change: Changed) -> None:
+    """Note that a group has dead letters. Two appends planned together may both say so."""
+    if change.group not in ledger.dead:
+        ledger.dead[change.group] = DeadLetterState(change.group)
+
+
+def end(ledger: Ledger, change: Changed) -> None:
+    """Apply that dead letters are no longer at their places."""
+    dead = ledger.dead.get(change.group)
+    if dead is None:
+        if not ledger.unsettled:
+            raise IllegalStep(f"dead letters of {change.group!r}, which has none, are ended")
+        dead = ledger.dead[change.group] = DeadLetterState(change.group)
+    queue = ledger.queue(dead.topic, 0)
+    ranges = ranges_of(change)
+    for first, stop, _ in ranges:
+        if ledger.unsettled or queue is None:
+            continue  # a later STATE has all of it
+        if not 0 <= first < stop <= queue.end:
+            raise IllegalStep(f"the dead letters {first} to {stop} of {change.group!r} are ended")
+        # In a replay, a later retention may have dropped some already.
+        if dead.closed.count_gaps(first, stop) < stop - max(first, queue.first):
+            raise IllegalStep(
+                f"dead letters of {change.group!r} between {first} and {stop} are ended twice"
+            )
+    for first, stop, new in ranges:
+        number = dead.moved.number_at(first)
+        dead.closed.add(first, stop)
+        dead.moved.take(first, stop)
+        if change.value == CARRIED:
+            dead.moved.add(new, number, stop - first)
+    if change.value == REPLAYED:
+        _replays(ledger, dead, change.topic)
+        ledger.arrived.add(change.topic)
+
+
+def ranges_of(change: Changed) -> list[tuple[int, int, int]]:
+    """Return first, end and new first offset of each range that an END_DEAD is about."""
+    offsets = [place.offset for place in change.places]
+    if len(offsets) % 3:
+        raise IllegalStep(f"dead letters at {len(offsets)} places are ended: they come in threes")
+    return [*zip(offsets[::3], offsets[1::3], offsets[2::3], strict=True)]
+
+
+def forget(ledger: Ledger, group: str) -> None:
+    """Forget the dead letters of a group that is deleted. Their topics are deleted with it."""
+    dead = ledger.dead.pop(group, None)
+    for topic in () if dead is None else dead.again:
+        del ledger.again[group, topic]
+
+
+def topics_of(ledger: Ledger, group: str) -> list[str]:
+    """Return the internal topics of a group, which are deleted with it."""
+    dead = ledger.dead.get(group)
+    names = (
+        [] if dead is None else [dead.topic, *(ledger.again[group, each] for each in dead.again)]
+    )
+    return [name for name in names if name in ledger.topics]

@@ -1,0 +1,142 @@
+"""Which requests of clients were carried out, so that none is carried out twice.
+
+A client in another process may lose its connection and not know what became of its requests. It
+sends them again with the same sequences. What was carried out is answered from here. A client says
+with each request how many of those before it have no answer yet; what came before those is
+forgotten, and so is a client that has sent nothing for an hour.
+
+The hour is that of the records, so that a replay forgets the same. The clock on the wall may have
+jumped between two of them: of the time between a record and the next, a minute counts at most. A
+client whose clock did not jump still repeats what it asked before.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any, NamedTuple
+
+from fmq.store.bytes.extension import Request
+from fmq.store.bytes.kinds import TIMER, Acks, Record, Run
+from fmq.store.bytes.record import BadRecord
+from fmq.store.bytes.timing import timing_in
+
+FORGOTTEN_AFTER_US = 3600 * 1_000_000
+STEP_US_MAX = 60 * 1_000_000
+"""How much of the time between two records counts as silence."""
+CLIENT_BYTES = 16
+
+
+class Done(NamedTuple):
+    """A record that carries out requests: one, or one for each of its messages.
+
+    An ack has the messages that it took for good. A record without messages, as a COMMIT, has no
+    topic.
+    """
+
+    first: int
+    requests: int
+    position: int
+    topic: str
+    queue: int
+    offset: int
+    messages: int
+    due_us: int = 0
+    """When they are due, of messages that wait."""
+
+
+class KnownClient:
+    """A client, and its requests to which it may have no answer."""
+
+    __slots__ = ("done", "last", "last_us")
+
+    def __init__(self) -> None:
+        self.last = -1  # the largest sequence
+        self.last_us = 0  # when it was, or later by what was left out since
+        self.done: deque[Done] = deque()
+
+
+class Requests:
+    """The requests that the journal has, by client, the longest silent client first."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[bytes, KnownClient] = OrderedDict()
+
+    def note(self, request: Request, record: Record) -> None:
+        """Note that `record`, which `check_request` has passed, carries out `request`."""
+        place = "", 0, 0, 0, 0
+        if isinstance(record, Run):
+            timing = timing_in(record.extension) if record.kind == TIMER else None
+            due_us = 0 if timing is None else timing.due_us
+            place = record.topic, record.queue, record.offset, record.count, due_us
+        elif isinstance(record, Acks):
+            (taken,) = record.ranges
+            place = taken.topic, taken.queue, taken.first, taken.end - taken.first, 0
+        known = self._clients.get(request.client)
+        if known is None:
+            known = self._clients[request.client] = KnownClient()
+        self._clients.move_to_end(request.client)
+        done, oldest = known.done, request.sequence - request.waiting
+        while done and done[0].first + done[0].requests <= oldest:
+            done.popleft()
+        done.append(Done(request.sequence, request.requests, record.position, *place))
+        known.last = max(known.last, request.sequence + request.requests - 1)
+        known.last_us = record.time_us
+        self._forget_silent(record.time_us)
+
+    def leave_out(self, time_us: int) -> None:
+        """Count `time_us`, which have just passed by the records, as silence of no client."""
+        for known in self._clients.values():
+            known.last_us += time_us
+
+    def _forget_silent(self, now_us: int) -> None:
+        while True:
+            client, known = next(iter(self._clients.items()))
+            if now_us - known.last_us <= FORGOTTEN_AFTER_US:
+                return
+            del self._clients[client]
+
+    def find(self, client: bytes, sequence: int) -> list[Done]:
+        """Return the records that carried out the request; none if it was not carried out."""
+        known = self._clients.get(client)
+        if known is None or sequence > known.last:
+            return []
+        return [done for done in known.done if 0 <= sequence - done.first < done.requests]
+
+    def carried(self) -> list[list[Any]]:
+        """Return all for the JSON of a checkpoint or a STATE record. Clients of one instant are in
+        one order, whatever was read before: a STATE behind their records, or only these.
+        """
+        known_clients = sorted(self._clients.items(), key=_silence)
+        return [
+            [client.hex(), known.last, known.last_us, [list(done) for done in known.done]]
+            for client, known in known_clients
+        ]
+
+    def carry(self, carried: list[list[Any]]) -> None:
+        """Take over what `carried` returned at an earlier time."""
+        for text, last, last_us, done in carried:
+            client = bytes.fromhex(text)
+            known = self._clients.get(client)
+            if known is None or known.last_us <= last_us:
+                known = self._clients[client] = KnownClient()
+                known.last, known.last_us = last, last_us
+                known.done.extend(Done(*each) for each in done)
+        self._clients = OrderedDict(sorted(self._clients.items(), key=_silence))
+
+
+def _silence(item: tuple[bytes, KnownClient]) -> tuple[int, bytes]:
+    client, known = item
+    return known.last_us, client
+
+
+def check_request(request: Request, record: Record) -> None:
+    """Raise BadRecord if `record` cannot carry out `request`."""
+    messages = 0
+    if isinstance(record, Run):
+        messages = record.count
+    elif isinstance(record, Acks):
+        if len(record.ranges) != 1:
+            raise BadRecord(f"a request that takes {len(record.ranges)} ranges of messages")
+        messages = record.ranges[0].end - record.ranges[0].first
+    if request.requests not in (1, messages):
+        raise BadRecord(f"{request.requests} requests in a record of {messages} messages")

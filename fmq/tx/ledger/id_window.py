@@ -1,0 +1,139 @@
+"""The window of message ids: those that an engine remembers, and which message has taken each.
+
+It is made at the first use of an id, from the tables of ids in the indexes of the segments, the
+newest first. After that it grows with each published id. The newest ids count, as many as
+`Options.message_ids_kept` says and no older than `message_id_seconds`. Tables are dropped as a
+whole, so some older ids may still be known. Ids of the window that retention would drop are carried
+into the segment being written, see chores/carried_ids.py. Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from fmq.store.index.id_table import IdTable, Key, TakenId
+
+ROW_BITS = 32
+ROW = (1 << ROW_BITS) - 1
+MORE = 1 << 62  # than any number of a row
+
+
+class IdWindow:
+    """The ids that one engine remembers."""
+
+    def __init__(self, tables: Iterable[IdTable], kept: int, seconds: float) -> None:
+        """`tables` are those of consecutive segments, the oldest first; the last one still grows.
+
+        The newest `kept` ids count, of the last `seconds`.
+        """
+        self._kept = kept
+        self._age_us = round(seconds * 1_000_000)
+        self._tables: dict[int, IdTable] = {}  # by number, the oldest first
+        self._numbers: dict[int, int] = {}  # of a table, by the base of its segment
+        self._next = 0
+        self._where: dict[Key, int] = {}  # for each key the number of its table, and its row
+        self.own = 0  # how many ids were taken in the segments of the tables
+        for table in tables:
+            self.note(table, len(table))
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def note(self, table: IdTable, rows: int) -> None:
+        """Note the last `rows` of `table`, some of which may be carried."""
+        if not rows:
+            return
+        start = len(table) - rows
+        self.own += sum(1 for each in table.positions[start:] if each >= table.base)
+        self._note(table, start, table.all_keys(start))
+
+    def note_run(self, table: IdTable, keys: Sequence[Key]) -> None:
+        """Note the last rows of `table`, which are those of a run that takes `keys`."""
+        if keys:
+            self.own += len(keys)
+            self._note(table, len(table) - len(keys), keys)
+
+    def _note(self, table: IdTable, start: int, keys: Iterable[Key]) -> None:
+        number = self._numbers.get(table.base)
+        if number is None:
+            number = self._numbers[table.base] = self._next
+            self._tables[number] = table
+            self._next += 1
+            self._drop_old(table)
+        self._where.update(zip(keys, range(number << ROW_BITS | start, MORE), strict=False))
+
+    @property
+    def known(self) -> Mapping[Key, object]:
+        """The keys of all ids that may be in the window."""
+        return self._where
+
+    def _drop_old(self, newest: IdTable) -> None:
+        """Drop the tables before the one that holds the oldest id of the window."""
+        newer = self.own
+        for number, table in [*self._tables.items()]:
+            if table is newest:
+                return
+            newer -= table.own
+            if newer < self._kept and not self._is_old(table.newest_us, newest.newest_us):
+                return
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        table = self._tables.pop(number)
+        del self._numbers[table.base]
+        self.own -= table.own
+        where = self._where
+        for key in table.all_keys():
+            if where.get(key, -1) >> ROW_BITS == number:
+                del where[key]
+
+    def drop_below(self, floor: int) -> None:
+        """Drop the tables of the segments below `floor`, which retention drops."""
+        for number, table in [*self._tables.items()]:
+            if table.base < floor:
+                self._drop(number)
+
+    def _is_old(self, time_us: int, now_us: int) -> bool:
+        return now_us - time_us > self._age_us
+
+    def find(self, key: Key, deleted: int, now_us: int) -> TakenId | None:
+        """Return which message has taken an id; None if the window has none.
+
+        Ids before the position `deleted`, where the topic was last deleted, do not count.
+        """
+        at = self._where.get(key)
+        if at is None:
+            return None
+        found = self._tables[at >> ROW_BITS].row(at & ROW)
+        if found.position < deleted or self._is_old(found.time_us, now_us):
+            return None
+        return found
+
+    def below(self, floor: int, now_us: int) -> list[TakenId]:
+        """Return the ids of the window that are only in segments below `floor`, so that they must
+        be carried.
+        """
+        rest, carried = 0, []
+        candidates: list[TakenId] = []
+        for number, table in self._tables.items():
+            if table.base >= floor:
+                rest += table.own
+                carried += [position for position in table.positions if position < table.base]
+            else:
+                candidates += self._live(number, table, now_us)
+        room = self._kept - rest
+        if room <= 0:
+            return []
+        positions = [each.position for each in candidates] + carried
+        if len(positions) > room:
+            least = sorted(positions)[-room]
+            candidates = [each for each in candidates if each.position >= least]
+        return candidates
+
+    def _live(self, number: int, table: IdTable, now_us: int) -> Iterator[TakenId]:
+        first, where = number << ROW_BITS, self._where
+        for row, key in enumerate(table.all_keys()):
+            if where.get(key) == first | row:
+                found = table.row(row)
+                if not self._is_old(found.time_us, now_us):
+                    yield found

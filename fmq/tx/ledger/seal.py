@@ -1,0 +1,34 @@
+"""The seal of a transaction: a digest over its runs of messages.
+
+PREPARE states it, COMMIT repeats it, and a decision from outside may name it. So neither a crash
+nor a late answer can commit a part of what was prepared, or another transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
+
+from fmq.store.bytes.kinds import Run
+from fmq.store.bytes.record import utf8
+
+SEAL_BYTES = 16
+SEALED = Struct("<HIII")
+
+
+def seal_of(runs: Iterable[Run]) -> bytes:
+    """Return the seal over `runs`, in their order."""
+    return totals_of(runs)[2]
+
+
+def totals_of(runs: Iterable[Run]) -> tuple[int, int, bytes]:
+    """Return how many messages `runs` hold, how many bytes their bodies take, and the seal."""
+    messages = size = 0
+    sealed, pack = b"", SEALED.pack
+    for run in runs:
+        count = run.count
+        messages += count
+        size += run.raw_bytes
+        sealed += pack(run.queue, count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
+    return messages, size, blake2b(sealed, digest_size=SEAL_BYTES).digest()

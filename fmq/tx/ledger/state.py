@@ -1,0 +1,65 @@
+"""The states of a transaction, and which record may follow in each.
+
+Every rule about the order of a transaction's records is in NEXT and nowhere else. A Step (apply.py)
+asks it for each record, in a replay and before the running engine writes one. So whatever the
+engine may write, recovery can read.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from fmq.store.bytes.kinds import Kind
+
+
+class State(IntEnum):
+    """How far a transaction has come in the journal."""
+
+    ABSENT = 0
+    UNDECIDED = 1
+    COMMITTING = 2  # its runs or acks are read, its COMMIT is not; only within one append
+    COMMITTED = 3
+    ROLLED_BACK = 4
+
+
+class IllegalStep(Exception):
+    """A record that must not follow the records before it."""
+
+    def __init__(self, what: str, *, is_first: bool = False) -> None:
+        """`is_first` says that no record before it in its append has changed anything."""
+        super().__init__(what)
+        self.is_first = is_first
+
+
+NEXT: dict[tuple[State, int], State] = {
+    (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
+    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase, without a PREPARE
+    (State.ABSENT, Kind.TIMER): State.COMMITTING,
+    (State.ABSENT, Kind.ACK): State.COMMITTING,
+    (State.ABSENT, Kind.MARK): State.COMMITTING,
+    (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # nothing in it
+    (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
+    (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
+    (State.UNDECIDED, Kind.MARK): State.UNDECIDED,  # with its PREPARE, or with its COMMIT
+    (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,
+    (State.UNDECIDED, Kind.TX_MESSAGE): State.COMMITTING,
+    (State.UNDECIDED, Kind.TIMER): State.COMMITTING,
+    (State.UNDECIDED, Kind.ACK): State.COMMITTING,
+    (State.UNDECIDED, Kind.COMMIT): State.COMMITTED,  # a transaction without messages
+    (State.UNDECIDED, Kind.ROLLBACK): State.ROLLED_BACK,
+    (State.COMMITTING, Kind.REF_MESSAGE): State.COMMITTING,
+    (State.COMMITTING, Kind.TX_MESSAGE): State.COMMITTING,
+    (State.COMMITTING, Kind.TIMER): State.COMMITTING,
+    (State.COMMITTING, Kind.ACK): State.COMMITTING,
+    (State.COMMITTING, Kind.MARK): State.COMMITTING,
+    (State.COMMITTING, Kind.COMMIT): State.COMMITTED,
+}
+
+
+def after(state: State, kind: int) -> State:
+    """Return the state after a record of `kind`; raise IllegalStep if it must not follow."""
+    try:
+        return NEXT[state, kind]
+    except KeyError:
+        words = state.name.lower().replace("_", " ")
+        raise IllegalStep(f"{Kind(kind).name} cannot follow {words}") from None

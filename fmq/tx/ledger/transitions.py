@@ -1,0 +1,287 @@
+"""What one record changes in the ledger. `apply` (apply.py) calls these for each append.
+
+A record that breaks a rule raises IllegalStep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fmq.arguments.options import QUEUES_MAX
+from fmq.basics.message import Mark, Origin
+from fmq.store.bytes.extension import EXPIRED_ACKS
+from fmq.store.bytes.extras import NO_EXTRAS, Extras, has_extras
+from fmq.store.bytes.kinds import (
+    TIMER,
+    AckRange,
+    Acks,
+    Carryover,
+    IdsKept,
+    Kind,
+    MarkChange,
+    Prepare,
+    Run,
+    TopicMade,
+    Tried,
+)
+from fmq.store.bytes.pieces import BadColumns
+from fmq.store.index.id_table import id_keys_of
+from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
+from fmq.tx.ledger.carryover import carried_by
+from fmq.tx.ledger.changes import apply_change
+from fmq.tx.ledger.ledger import Amount, Entry, Ledger, Queue, Topic
+from fmq.tx.ledger.state import IllegalStep
+
+OFFSET_MAX = 1 << 63
+
+
+def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
+    """Add the messages of `run`. `prepared` is the extension of the record that it refers to."""
+    queue: Queue = run.target or _queue_met(ledger, run)
+    said = prepared or run.extension
+    extras = _extras_of(run, said) if said else NO_EXTRAS
+    offset, index = run.offset, ledger.index
+    if offset != queue.end or not queue.settled:
+        queue_begins(queue, offset)
+    queue.lane = index.add(run, queue.lane)
+    queue.end = offset + run.count
+    ledger.shows.append((run.position, queue.owner, queue, run))
+    if run.extension and ledger.id_window is not None:
+        ledger.id_window.note_run(index.ids, id_keys_of(run).keys)
+    if queue.spans is not None or extras is not NO_EXTRAS:
+        _note_extras(ledger, queue, run, extras)
+
+
+def _queue_met(ledger: Ledger, run: Run) -> Queue:
+    """Return the queue of a run that no plan has placed; raise IllegalStep."""
+    queue = ledger.queue_met(run.topic, run.queue)
+    if queue is None:
+        raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
+    return queue
+
+
+def _extras_of(run: Run, said: bytes) -> Extras:
+    """Return the extras that the extension `said` has of `run`; raise IllegalStep."""
+    if not has_extras(said):
+        return NO_EXTRAS
+    try:
+        return Extras(said, run.count)
+    except BadColumns as error:
+        raise IllegalStep(f"extras of {run.topic}/{run.queue}: {error}") from None
+
+
+def show(ledger: Ledger, upto: int) -> None:
+    """Let readers and listeners know all that is applied below `upto`, which is durable."""
+    shows = ledger.shows
+    while shows and shows[0][0] < upto:
+        _, topic, queue, what = shows.popleft()
+        if topic is None:
+            queue(what)
+            continue
+        queue.next = what.offset + what.count
+        if queue.idle:
+            queue.end_idle()
+        if topic.waiting:
+            _arrived(ledger, topic, queue, what)
+    ledger.applied_upto = upto
+
+
+def _note_extras(ledger: Ledger, queue: Queue, run: Run, extras: Extras) -> None:
+    """Note which priorities the messages of `run` have, and when they expire."""
+    if queue.spans is None and extras.priority_bytes is None and extras.expiries_us is None:
+        return
+    spans = ledger.spans_of(queue)
+    spans.note(queue.first, run.offset, extras, run.count)
+    if spans.masks.numbers:
+        queue.owner.has_priorities = True
+
+
+def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
+    """Note that consumers are waiting for `run`. They will be handed it from memory."""
+    ledger.arrived.add(topic.name)
+    content = run.content
+    if content is not None and len(content.bodies) <= LATEST_RUN_BYTES_MAX:
+        place = topic.name, queue.number, run.position
+        origin = Origin(*place, run.time_us, run.tx_id or None, run.producer or None)
+        queue.latest = LatestRun(run.offset, content, origin)
+
+
+def queue_begins(queue: Queue, offset: int) -> None:
+    """Let `queue` begin at `offset`; raise IllegalStep if it is known to go on elsewhere."""
+    if offset != queue.end:
+        if queue.settled:
+            raise IllegalStep(
+                f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.end}"
+            )
+        queue.first = offset
+    queue.settled = True
+
+
+def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
+    """Apply a PREPARE with its `runs`, new or relocated, of an append that begins at `start`."""
+    entry = ledger.undecided.pop(prepare.tx, None)
+    if entry is None:
+        entry = Entry(prepare)
+        ledger.undecided_in_all.add(prepare)
+        mine = ledger.undecided_of.get(prepare.producer)
+        if mine is None:
+            mine = ledger.undecided_of[prepare.producer] = Amount()
+        mine.add(prepare)
+    is_new = entry.prepare is prepare  # else it was relocated
+    entry.prepare, entry.runs, entry.start = prepare, runs, start
+    ledger.undecided[prepare.tx] = entry
+    ledger.by_tx_id[prepare.tx_id] = entry
+    for change in prepare.marks:
+        ledger.held_marks[change.name] = prepare.tx
+    for run in runs:
+        if run.extension:
+            ledger.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare.tx))
+    if is_new and ledger.listener is not None:
+        ledger.shows.append((ledger.end, None, ledger.listener.undecided, entry))
+
+
+def forget(ledger: Ledger, entry: Entry) -> None:
+    """Remove a transaction that is no longer undecided."""
+    del ledger.undecided[entry.tx]
+    del ledger.by_tx_id[entry.prepare.tx_id]
+    ledger.decided_at = ledger.end
+    if ledger.listener is not None:
+        ledger.shows.append((ledger.end, None, ledger.listener.decided, entry))
+    prepare = entry.prepare
+    for change in prepare.marks:
+        del ledger.held_marks[change.name]
+    for run in entry.runs:
+        if run.extension:
+            for key in id_keys_of(run).keys:
+                ledger.held_ids.pop(key, None)
+    ledger.undecided_in_all.take(prepare)
+    mine = ledger.undecided_of[prepare.producer]
+    mine.take(prepare)
+    if not mine.transactions:
+        del ledger.undecided_of[prepare.producer]
+
+
+def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
+    """Raise IllegalStep if one of the ranges cannot be acked."""
+    for ack in ranges:
+        if ack.first > ack.end:
+            raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
+        if ledger.is_live:  # a replay may meet the ack of a queue whose messages are dropped
+            topic = ledger.topics.get(ack.topic)
+            queues = () if topic is None else topic.queues
+            if ack.queue >= len(queues) or ack.end > queues[ack.queue].end:
+                raise IllegalStep(f"an ack of {ack.topic}/{ack.queue} up to {ack.end}")
+
+
+def ack_applied(ledger: Ledger, ack: AckRange) -> None:
+    """Apply an ack that `check_acks` has passed."""
+    ledger.acked_at = ledger.end
+    group, topic, first, end = ack.group, ack.topic, ack.first, ack.end
+    if (group, topic) not in ledger.subscriptions:
+        ledger.subscribe(group, topic)  # an older fmq wrote no CHANGE before it
+    key = group, topic, ack.queue
+    acked = ledger.acked.get(key) or ledger.acked_of(*key)
+    acked.add(first, end)
+    tried = ledger.tried.get(key)
+    if tried is not None:
+        tried.drop(first, end)
+    if ledger.listener is not None:
+        ledger.listener.acked(ack)
+
+
+def mark_applied(ledger: Ledger, change: MarkChange) -> None:
+    ledger.marked_at = ledger.end
+    if change.data is None:
+        ledger.marks.pop(change.name, None)
+    else:
+        ledger.marks[change.name] = Mark(change.value, change.data)
+
+
+def timer_waits(ledger: Ledger, run: Run) -> None:
+    ledger.timers.add(run)
+    ledger.timers.changed_at = ledger.end
+    ledger.index.ids.add_run(run)
+    if ledger.id_window is not None:
+        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
+
+
+def _acks(ledger: Ledger, acks: Acks) -> None:
+    if not acks.tx:  # the acks of a transaction take effect with its COMMIT
+        check_acks(ledger, acks.ranges)
+        for ack in acks.ranges:
+            if acks.extension == EXPIRED_ACKS:
+                acked = ledger.acked_of(ack.group, ack.topic, ack.queue)
+                subscription = ledger.subscribe(ack.group, ack.topic)
+                subscription.expired += acked.count_gaps(ack.first, ack.end)
+            ack_applied(ledger, ack)
+
+
+def _timer(ledger: Ledger, run: Run) -> None:
+    if not run.tx:  # those of a transaction take effect with its COMMIT
+        timer_waits(ledger, run)
+
+
+def _tried(ledger: Ledger, record: Tried) -> None:
+    for each in record.ranges:
+        if each.first >= each.end or each.end > OFFSET_MAX:
+            raise IllegalStep(f"tries from {each.first} to {each.end}")
+    for group, topic, queue, first, end, count, due_us in record.ranges:
+        key = group, topic, queue
+        tried, acked = ledger.tried.get(key), ledger.acked.get(key) or ledger.acked_of(*key)
+        if tried is None:
+            tried = ledger.tried_of(*key)
+        for low, high in acked.gaps(first, end):
+            tried.put(low, high, count, due_us)
+
+
+def _state(ledger: Ledger, state: Carryover) -> None:
+    try:
+        carried = carried_by(state)
+    except (ValueError, RecursionError) as error:
+        raise IllegalStep(f"a STATE of an unknown shape: {error}") from None
+    if carried["floor"] > ledger.index.base:
+        raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")
+    for name, ranges in carried["topics"].items():
+        for number, (_, after_last) in enumerate(ranges):
+            queue = ledger.queue(name, number)
+            if queue is not None and queue.settled and queue.end != after_last:
+                raise IllegalStep(
+                    f"STATE says that {name}/{number} ends at {after_last}, not {queue.end}"
+                )
+    ledger.carry(carried)
+    ledger.unsettled = False
+
+
+def _ids(ledger: Ledger, kept: IdsKept) -> None:
+    ids = ledger.index.ids
+    before = len(ids)
+    ids.extend(kept.table)
+    if ledger.id_window is not None:
+        ledger.id_window.note(ids, len(ids) - before)
+
+
+def topic_applied(ledger: Ledger, made: TopicMade) -> None:
+    """Apply a TOPIC record."""
+    if not 1 <= made.queues <= QUEUES_MAX:
+        raise IllegalStep(f"the topic {made.topic!r} is made with {made.queues} queues")
+    topic = ledger.topic(made.topic, made.queues)
+    if topic.made or len(topic.queues) != made.queues:
+        raise IllegalStep(f"the topic {made.topic!r} is made a second time")
+    topic.made = True
+    ledger.changed_at = ledger.end
+    for queue in topic.queues:
+        queue.settled = True
+
+
+# The kinds of records that may stand outside of a transaction.
+OUTSIDE: dict[int, Callable[..., None]] = {
+    Kind.MESSAGE: publish_run,
+    Kind.ACK: _acks,
+    Kind.CHANGE: apply_change,
+    Kind.TRIED: _tried,
+    Kind.STATE: _state,
+    Kind.IDS: _ids,
+    Kind.TOPIC: topic_applied,
+    Kind.TIMER: _timer,
+}
+EITHER = frozenset((Kind.ACK, TIMER))  # they may also belong to one

@@ -1,0 +1,1 @@
+"""Looking into the state and the messages, without a change."""
