@@ -131,7 +131,7 @@ class AioTurn:
         self._writing = None
 
     def _plan(self, orders: list[AioOrder | Joined]) -> None:
-        """Plan each order, and note its refusal. Under the lock."""
+        """Plan each order, and note its refusal. The caller holds the engine's lock."""
         refusal_of = self._commit_queue.changing.refusal_of
         for order in orders:
             order.refusal = refusal_of(*order.work)

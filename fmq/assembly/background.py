@@ -38,7 +38,9 @@ class Background:
             raise
 
     def _on_sooner(self) -> None:
-        """Let the thread for timers look: one is due before all others. Under the lock."""
+        """Let the thread for timers look: one is due before all others. The caller holds the
+        engine's lock.
+        """
         self._timers.wake()
         if self._timers.is_wanted:
             self._chores.wake()  # which starts it

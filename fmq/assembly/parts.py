@@ -179,7 +179,9 @@ class Parts:
         return rebuild_index(self.directory, segment, self._store)
 
     def _show(self, upto: int) -> None:
-        """Make all below `upto`, which is durable, visible at one instant. Under the lock."""
+        """Make all below `upto`, which is durable, visible at one instant. The caller holds the
+        engine's lock.
+        """
         ledger, thread = self.ledger, self.chore_thread
         show(ledger, upto)
         if ledger.arrived:
@@ -198,7 +200,9 @@ class Parts:
             self.chore_thread.wake()
 
     def wake_all(self) -> None:
-        """Wake all waiting calls, because the engine closes or has failed. Under the lock."""
+        """Wake all waiting calls, because the engine closes or has failed. The caller holds the
+        engine's lock.
+        """
         self.messages.wake_all()
         self.questions.wake_all()
 

@@ -179,7 +179,7 @@ class Follower:
     def hidden(self) -> Damaged | None:
         """Return the error if the journal before the first segment is unknown; else None.
 
-        Neither a checkpoint nor a STATE has said it then. Under the lock.
+        Neither a checkpoint nor a STATE has said it then. The caller holds the engine's lock.
         """
         if not self.ledger.unsettled:
             return None

@@ -78,10 +78,8 @@ def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tu
     except OSError as error:
         if not is_full(error):
             raise
-        temporary = (
-            # The directory has no room for another name, so the copy uses the spare's.
-            spare
-        )
+        # The directory has no room for another name, so the copy uses the spare's.
+        temporary = spare
     return temporary, directory.open(temporary, write=True)
 
 

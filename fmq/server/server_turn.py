@@ -68,7 +68,7 @@ class Turn:
         self._after()
 
     def _plan(self, orders: list[WriteOrder]) -> list[Exception | None]:
-        """Plan each order; return its refusal, or None. Under the lock."""
+        """Plan each order; return its refusal, or None. The caller holds the engine's lock."""
         refusal_of = self._commit_queue.changing.refusal_of
         return [refusal_of(order.plan) for order in orders]
 

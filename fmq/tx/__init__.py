@@ -1,1 +1,1 @@
-"""Deciding: what may follow what, and what the journal says so far."""
+"""Transactions: what may follow what, and what the journal says so far."""

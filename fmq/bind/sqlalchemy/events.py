@@ -246,10 +246,8 @@ class _SessionMessages:
         self.tx: BoundTransaction | None = None
         self.drop_all: Callable[[], None] = lambda: None
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
-        self.failed = (
-            # whether a statement failed after the marker, so that COMMIT's result proves nothing
-            False
-        )
+        # whether a statement failed after the marker, so that COMMIT's result proves nothing
+        self.failed = False
         self.committed = False
         self.closing = False  # whether the commit has begun, so that a first message is too late
         self.has_changed = False  # whether a flush or a statement changed rows

@@ -66,7 +66,9 @@ class Advance:
         """The ranges that are counted: those that `claim` still holds."""
 
     def plan(self, what: object = None) -> None:
-        """Plan it. Under the lock. It refuses all or nothing; a lost lease is no refusal."""
+        """Plan it. The caller holds the engine's lock. It refuses all or nothing; a lost lease is
+        no refusal.
+        """
         member, handled = self._member, self._handled
         member.writer.release_dropped()
         member.entry.seen = member.clock.monotonic()

@@ -188,7 +188,7 @@ class GroupMember(Settler):
     def plan_look(self, poll: Poll) -> Claim | SpanWanted | LookWanted | News | None:
         """Claim what `poll` asks for. Where it is in memory, also plan the attempts. Return the
         claim, or what has to be done first; None if there is nothing. If `poll` has time left, it
-        listens then. Under the lock.
+        listens then. The caller holds the engine's lock.
         """
         self._check_engine()
         if self.is_closed:
@@ -253,14 +253,14 @@ class GroupMember(Settler):
 
     def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:
         """Have `wakeup` called when an empty poll may find something. Return when it looks again,
-        even if it is not. Under the lock.
+        even if it is not. The caller holds the engine's lock.
         """
         self._messages.listen(self._groups.with_replays(self.group, self.topics), wakeup)
         self.entry.waiting.add(wakeup)
         return self._looks_at(now, deadline)
 
     def _looks_at(self, now: float, deadline: float) -> float:
-        """Return when a poll that is not woken looks again. Under the lock."""
+        """Return when a poll that is not woken looks again. The caller holds the engine's lock."""
         groups, what = self._groups, (self.group, self.topics, self.entry)
         until = min(deadline, groups.next_lease_end(*what), groups.next_death(self.group))
         if groups.has_unleased(*what):
@@ -302,7 +302,7 @@ class GroupMember(Settler):
         return failed or bool(again) or self._groups.is_stale(self.group)
 
     def _is_seen(self, now: float) -> None:
-        """Give the group a sign of life. Under the lock."""
+        """Give the group a sign of life. The caller holds the engine's lock."""
         self._groups.see(self.group, self.entry, now)
         if self._messages.ledger.arrived:
             self._messages.wake()
@@ -481,12 +481,12 @@ def range_of(piece: Batch | list[Message]) -> Range:
 
 
 def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:
-    """Take `member` into `group`. Under the lock."""
+    """Take `member` into `group`. The caller holds the engine's lock."""
     groups.enter(group, member, now)
     messages.wake()
 
 
 def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> None:
-    """Redeliver to the rest of `group` what `member` holds. Under the lock."""
+    """Redeliver to the rest of `group` what `member` holds. The caller holds the engine's lock."""
     groups.leave(group, member)
     messages.wake()

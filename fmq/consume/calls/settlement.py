@@ -85,7 +85,7 @@ class Settler:
         return held, Append([Acks([self.range_of(*each) for each in held], 0)])
 
     def plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
-        """Plan the ack of several ranges. Under the lock."""
+        """Plan the ack of several ranges. The caller holds the engine's lock."""
         held, append = what
         self.writer.release_dropped()
         self.entry.seen = self.clock.monotonic()
@@ -130,7 +130,7 @@ class Settler:
         return Acking(claim, first, end, Append([acks]))
 
     def plan_ack(self, acking: Acking) -> None:
-        """Plan an ack. Under the lock."""
+        """Plan an ack. The caller holds the engine's lock."""
         claim, first, end, append = acking
         self._check_engine()
         if self.is_closed:
@@ -170,7 +170,9 @@ class Settler:
         return self.range_of(claim, first, end)
 
     def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        """Pass the range from `claim` to `holder`, without a deadline. Under the lock."""
+        """Pass the range from `claim` to `holder`, without a deadline. The caller holds the
+        engine's lock.
+        """
         if not claim.holds.transfer(first, end, claim, holder):
             self._refuse(claim, first)
 
@@ -184,7 +186,7 @@ class Settler:
     def take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
         """Pass the range from `holder`, which does not ack it, back to `claim`.
 
-        If the consumer has closed, redeliver it instead. Under the lock.
+        If the consumer has closed, redeliver it instead. The caller holds the engine's lock.
         """
         self.entry.seen = self.clock.monotonic()  # its lease begins anew, so it is alive
         holds = claim.holds

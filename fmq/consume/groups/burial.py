@@ -250,7 +250,7 @@ class Burying:
 
     def _replayed(self, group: str) -> list[AckRange]:
         """Return what was replayed to `group` and is neither acked nor held by a transaction that
-        is undecided. Under the lock.
+        is undecided. The caller holds the engine's lock.
         """
         taken: dict[str, list[tuple[int, int]]] = {}
         for entry in self._ledger.undecided.values():
@@ -332,7 +332,9 @@ class Burying:
         return writer.commit_queue.run(plan, append, True)
 
     def _renumbered(self, append: Append) -> Append:
-        """Return `append` with the offsets of its copies in its END_DEAD. Under the lock."""
+        """Return `append` with the offsets of its copies in its END_DEAD. The caller holds the
+        engine's lock.
+        """
         *copies, change = append.records
         topic = self._writer.ledger.topics.get(copies[0].topic)
         at = 0 if topic is None else topic.queues[0].end

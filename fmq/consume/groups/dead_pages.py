@@ -87,8 +87,8 @@ class DeadLetterPages:
         return found
 
     def state_of(self, group: str) -> tuple[DeadLetterState | None, Queue | None]:
-        """Return what the ledger knows of the letters of `group`, and their queue. Under the
-        lock.
+        """Return what the ledger knows of the letters of `group`, and their queue. The caller holds
+        the engine's lock.
         """
         dead = self._ledger.dead.get(group)
         return dead, None if dead is None else self._ledger.queue(dead.topic, 0)

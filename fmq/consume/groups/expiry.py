@@ -51,6 +51,8 @@ def bury_expired(
 
 
 def _plan(writer: Writer, claim: Claim, first: int, end: int, append: Append) -> None:
-    """Plan the move of a range, unless the group was moved meanwhile. Under the lock."""
+    """Plan the move of a range, unless the group was moved meanwhile. The caller holds the engine's
+    lock.
+    """
     if claim.holds.is_held_by(first, end, claim):
         writer.send(append)

@@ -145,7 +145,9 @@ class Groups:
             self.on_sooner()
 
     def put_out(self, now: float) -> None:
-        """Let the members of all groups out that gave no sign of life. Under the lock."""
+        """Let the members of all groups out that gave no sign of life. The caller holds the
+        engine's lock.
+        """
         for group in [*self.rooms]:
             self._room(group, now)
         deaths = (room.next_death for room in self.rooms.values())
@@ -203,7 +205,9 @@ class Groups:
         self._give_back_of(group, member)
 
     def members(self, group: str, now: float) -> list[MemberInfo]:
-        """Return the members of `group` that are not put out. Under the lock."""
+        """Return the members of `group` that are not put out. The caller holds the engine's
+        lock.
+        """
         room = self.rooms.get(group)
         return [] if room is None else room.infos(now)
 

@@ -45,7 +45,7 @@ class Tries:
         return queue.run(self.plan_count, (claim, ranges), wait=True, ahead=True)
 
     def plan_count(self, what: tuple[Claim, list[Range]]) -> list[Range]:
-        """Plan the same. Under the lock."""
+        """Plan the same. The caller holds the engine's lock."""
         claim, ranges = what
         self._writer.release_dropped()
         left = self.still_held(claim, ranges)
@@ -54,7 +54,9 @@ class Tries:
         return left
 
     def count_held(self, claim: Claim, ranges: list[Range]) -> None:
-        """Plan the record of an attempt of `ranges`, which `claim` holds. Under the lock."""
+        """Plan the record of an attempt of `ranges`, which `claim` holds. The caller holds the
+        engine's lock.
+        """
         self._writer.send(Append([self.attempt(claim, ranges)]))
         claim.holds.count_tries(ranges)
 
@@ -83,7 +85,7 @@ class Tries:
         return Tried(tried)
 
     def still_held(self, claim: Claim, ranges: list[Range]) -> list[Range]:
-        """Return those of `ranges` that `claim` holds. Under the lock."""
+        """Return those of `ranges` that `claim` holds. The caller holds the engine's lock."""
         is_held = claim.holds.is_held_by
         return [each for each in ranges if is_held(*each, claim)]
 

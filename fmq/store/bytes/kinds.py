@@ -93,9 +93,8 @@ class Run:
         self.tx = tx
         self.tx_id = tx_id
         self.producer = producer
-        self.body_position = (
-            body_position  # of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0
-        )
+        # Of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0.
+        self.body_position = body_position
         self.content = content
         if content is None:
             self.raw_bytes = self.bodies_crc = 0

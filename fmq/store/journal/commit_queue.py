@@ -86,7 +86,9 @@ class CommitQueue:
         self.suspending: dict[int, Suspends] = {}  # by thread: what runs there and must not block
 
     def idle(self) -> bool:
-        """Return whether nothing is planned or being written. Under the lock."""
+        """Return whether nothing is planned or being written. The caller holds the engine's
+        lock.
+        """
         return not self._leader and not self._journal.is_pending
 
     @property
@@ -162,7 +164,9 @@ class CommitQueue:
         return result
 
     def hurry(self) -> None:
-        """Have what was posted written now, as somebody waits for it. Under the lock."""
+        """Have what was posted written now, as somebody waits for it. The caller holds the engine's
+        lock.
+        """
         pending = self._journal.pending
         if self._posted is pending and not pending.is_hurried:
             pending.is_hurried = True
@@ -242,7 +246,9 @@ class CommitQueue:
         return result
 
     def _note(self) -> None:
-        """Tell that an append waits for a later write, once for each write. Under the lock."""
+        """Tell that an append waits for a later write, once for each write. The caller holds the
+        engine's lock.
+        """
         pending = self._journal.pending
         if not pending.is_noted:
             pending.is_noted = True
@@ -307,12 +313,12 @@ class CommitQueue:
                 self.on_pending()  # maybe this thread's append, for which no caller waits now
 
     def check(self) -> None:
-        """Raise if the engine has failed or is closed. Under the lock."""
+        """Raise if the engine has failed or is closed. The caller holds the engine's lock."""
         if self.failure is not None:
             raise self.failed_error() if self.broken() else self.failure.with_traceback(None)
 
     def close(self, refusal: Closed) -> None:
-        """Refuse everything from now on, with `refusal`. Under the lock."""
+        """Refuse everything from now on, with `refusal`. The caller holds the engine's lock."""
         assert self.idle()
         self.failure = refusal
 
@@ -356,7 +362,7 @@ class CommitQueue:
 
     def _hand_on(self) -> None:
         """Give the lead to the committer or, without one, to the thread that has waited longest; to
-        none if no caller waits. Under the lock.
+        none if no caller waits. The caller holds the engine's lock.
         """
         heir, waiters = self.committer, self._journal.pending.waiters
         if not waiters:
@@ -376,7 +382,8 @@ class CommitQueue:
 
     def _take(self, me: int, *, ahead: bool = False) -> JournalWrite:
         """Make thread `me` the leader; return what it has to write. With `ahead` that stays
-        pending, if it is so little that it need not be synced now. Under the lock.
+        pending, if it is so little that it need not be synced now. The caller holds the engine's
+        lock.
         """
         journal = self._journal
         taken = journal.look_ahead() if ahead else None
@@ -395,7 +402,9 @@ class CommitQueue:
         self._drive(me, taken)
 
     def _is_due(self) -> bool:
-        """Return whether the committer takes the lead for what was posted. Under the lock."""
+        """Return whether the committer takes the lead for what was posted. The caller holds the
+        engine's lock.
+        """
         if self._leader or self.failure is not None:
             return False  # a write that is under way may be that of what was posted
         posted, seen = self._posted, self._seen
@@ -422,8 +431,8 @@ class CommitQueue:
             raise
 
     def _written(self, taken: JournalWrite) -> None:
-        """Show what was written, serve those who waited for it, and hand the lead on. Under the
-        lock.
+        """Show what was written, serve those who waited for it, and hand the lead on. The caller
+        holds the engine's lock.
         """
         journal = self._journal
         try:
@@ -451,14 +460,14 @@ class CommitQueue:
             raise
 
     def _serve(self, waiters: deque[Waiter | Callback]) -> None:
-        """Serve those that waited for a write. Under the lock."""
+        """Serve those that waited for a write. The caller holds the engine's lock."""
         while waiters:
             waiters[0].serve(self.failure)
             waiters.popleft()  # after it was served, so that `fail` leaves out no caller
 
     def fail(self, error: BaseException) -> None:
-        """Refuse all calls from now on, because of `error`, and answer those that wait. Under the
-        lock.
+        """Refuse all calls from now on, because of `error`, and answer those that wait. The caller
+        holds the engine's lock.
         """
         first = self.failure is None
         if first:

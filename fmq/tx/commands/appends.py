@@ -1,4 +1,5 @@
-"""The records that a transaction appends: in one phase, or at each of the two.
+"""The records that a transaction appends: all at once if it has one phase; else first those of its
+prepare, and later those of its decision.
 
 An append is made outside of the lock, where its bodies are joined, hashed and compressed. It gets
 its place, offsets and time when it is planned (`writer.py`), and `apply` takes the same records
@@ -36,7 +37,7 @@ from fmq.tx.ledger.seal import totals_of
 def runs_of(
     kind: Kind, transaction: TransactionBuffer, compress_bytes_min: int | None
 ) -> list[Run]:
-    """Return the messages of `transaction`, a run of `kind` for each record."""
+    """Return the messages of `transaction` as runs of `kind`, one run for each record."""
     tx_id, producer = transaction.tx_id, transaction.producer
     encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
     runs = []
@@ -68,8 +69,8 @@ def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
 
 
 def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
-    """Return PREPARE, which states and seals the PRE_MESSAGEs `runs`, those, and MARK if it sets
-    marks.
+    """Return PREPARE, the PRE_MESSAGEs `runs` that it states and seals, and MARK if the transaction
+    sets marks.
     """
     prepare = _prepare_of(transaction, runs)
     marks = [Marks(prepare.marks, 0)] if prepare.marks else []
@@ -96,7 +97,7 @@ def _prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
 def decision_on(
     prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "", asked: int = 0
 ) -> Decided:
-    """Return the COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
+    """Return the COMMIT or ROLLBACK of what `prepare` states. A COMMIT counts what it publishes."""
     commits = kind == COMMIT
     return Decided(
         kind,
@@ -134,8 +135,8 @@ class Ending:
         self._contents: dict[int, Content] = {}
 
     def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
-        """Read what of `runs` will have to be copied, outside the lock: what is small or lies
-        elsewhere, and is not in memory.
+        """Read the bodies among `runs` that the commit will have to copy, outside the lock: those
+        that are small or lie in an older segment, and are not in memory.
         """
         if self.decided.kind == Kind.ROLLBACK:
             return
@@ -145,7 +146,7 @@ class Ending:
                 self._contents[run.position] = self._outcomes.content(run.position)
 
     def records(self, segment: Segment) -> list[Record]:
-        """Return the append's records, if it is written into `segment`."""
+        """Return the append's records, provided that it is written into `segment`."""
         if self.decided.kind == Kind.ROLLBACK:
             return [self.decided]
         entry = self._entry
@@ -160,7 +161,8 @@ class Ending:
         waits = pre.extension and timing_in(pre.extension) is not None
         refer = pre.position >= base and not small and not waits
         if not refer and content is None:
-            # Only if the journal rolled after `read_ahead`: rare enough to read under the lock.
+            # This happens only if the journal rolled after `read_ahead`. That is rare enough to
+            # read under the lock.
             content = self._outcomes.content(pre.position)
         kind = TIMER if waits else TX_MESSAGE
         run = Run(
@@ -169,11 +171,12 @@ class Ending:
         run.raw_bytes = pre.raw_bytes
         if refer:
             run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
-            # So the index of a segment finds the ids without looking for the PRE_MESSAGE.
+            # With the ids repeated here, the index of a segment finds them without the PRE_MESSAGE.
             run.extension = ids_only(pre.extension) if pre.extension else b""
         else:
             run.extension = pre.extension
-            if pre.tail:  # the same names and columns, in the same place
+            # The copy has the names and columns of the original, so its encoded end can be reused.
+            if pre.tail:
                 run.tail, run.size = pre.tail, pre.size
         if pre.extension:
             run.id_keys = id_keys_of(pre)

@@ -1,4 +1,5 @@
-"""Which blocks of transactions are running here: a context variable has them, the outermost first.
+"""The blocks of transactions that are running here. A context variable lists them, the outermost
+first.
 
 Each thread has its own, and each asyncio task, which begins with those of the code that started it.
 Blocks are kept by weak references, so one that is dropped before its end is not kept alive.
@@ -13,13 +14,14 @@ from weakref import ref
 if TYPE_CHECKING:
     from fmq.tx.commands.transaction import Transaction
 
-PRUNED_FROM = (
-    16  # blocks that ended in another context are dropped from here when there are so many
-)
+# From so many blocks on, those that ended in another context are dropped from the list.
+PRUNED_FROM = 16
 
 
 class Block(Protocol):
-    """A transaction in its `with` block, or a session that an outbox follows."""
+    """What can be entered: a transaction in its `with` block, or a session that an outbox
+    follows.
+    """
 
     def _taking(self, store: str | None) -> Transaction | None:
         """Return the transaction that takes the messages sent now, if it is of `store` (None: of
@@ -31,7 +33,7 @@ _blocks: ContextVar[tuple[ref[Block], ...]] = ContextVar("fmq.running", default=
 
 
 def enter(block: Block) -> None:
-    """Note that `block` runs here, inside of those that do already."""
+    """Note that `block` has begun here, inside of the blocks that run already."""
     blocks = _blocks.get()
     if len(blocks) >= PRUNED_FROM:
         blocks = tuple(each for each in blocks if each() is not None)

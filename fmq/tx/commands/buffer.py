@@ -28,32 +28,35 @@ NO_MARKS = MarkBuffer()
 """Of each transaction that changes no mark. A change is made in a copy."""
 Place = tuple[str, int, Timing | None]
 """Topic, queue, and when the messages are due."""
-NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
+# Each character of a topic's name takes at most 4 bytes, and the name may be written twice.
+NAME_BYTES = 4 * 2
 
 
 class Phase(Enum):
-    """How far a transaction has come for its user."""
+    """How far a transaction has come, as its user sees it."""
 
     OPEN = "open"
     PREPARED = "prepared"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
-    IN_DOUBT = "in doubt"  # a step failed, and may have become durable
+    IN_DOUBT = "in doubt"  # a step failed, but its append may be durable
 
 
 OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
 
 
 class Keeper(Protocol):
-    """Guards what consumers and transactions hold."""
+    """The lock and the counters that guard what consumers and transactions hold."""
 
     @property
     def dropped(self) -> deque[Callable[[], object]]:
-        """Functions that release what a dropped transaction held; the next call calls them."""
+        """Functions that release what a dropped transaction held. The next call that consumes runs
+        them.
+        """
 
     @property
     def moves(self) -> int:
-        """The number of times that a group was moved or deleted, with what its members hold."""
+        """How often any group was moved or deleted. Each time its members lose what they hold."""
 
     def change(self, change: Callable[[], None]) -> None:
         """Call `change` under the engine's lock."""
@@ -63,28 +66,32 @@ class Ackable(Protocol):
     """A delivery, or a batch of deliveries, as a transaction sees it."""
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
-        """Hold it for `holder` instead of its consumer, without a lease; return what to ack."""
+        """Move the hold from the consumer to `holder`, without a lease. Return what to ack."""
 
     def _check_held_for_transaction(self, holder: object) -> None:
-        """Raise LeaseLost if `holder` does not hold it any more. Under the engine's lock."""
+        """Raise LeaseLost if `holder` does not hold the delivery any more. The caller holds the
+        engine's lock.
+        """
 
     def _end_hold_for_transaction(self, holder: object) -> None:
-        """Give it back to its consumer, if `holder` still holds it. Under the engine's lock."""
+        """Give the delivery back to its consumer, if `holder` still holds it. The caller holds the
+        engine's lock.
+        """
 
 
-# A delivery that a transaction acks, and the object in whose name it is held meanwhile. Each has
-# its own, so that giving back one transaction's hold never touches that of another one.
+# A delivery that a transaction acks, and the object in whose name it is held meanwhile. Each pair
+# has an object of its own, so that ending one transaction's hold never ends another's.
 Held = tuple[Ackable, object]
 
 
 def _release(held: Iterable[Held]) -> None:
-    """Give deliveries back to their consumers. Under the engine's lock."""
+    """Give deliveries back to their consumers. The caller holds the engine's lock."""
     for ackable, holder in held:
         ackable._end_hold_for_transaction(holder)
 
 
 class TransactionBuffer:
-    """Messages by topic and queue, and acks: a transaction as the layers below its user see it."""
+    """The content of an open transaction: messages by topic and queue, acks, and marks."""
 
     def __init__(
         self,
@@ -97,7 +104,7 @@ class TransactionBuffer:
         *,
         named: bool,
     ) -> None:
-        """`named` says whether the user gave the id, and so may ask for it again."""
+        """`named` says whether the user chose the id. Then the user may ask for it again."""
         self._keeper = keeper
         self._router = router
         self._limits = limits
@@ -105,23 +112,31 @@ class TransactionBuffer:
         self.producer = producer
         self.check_after_ms = check_after_ms
         self.named = named
-        self.request: Request | None = None  # of a client in another process
-        self.bound = False  # whether a database has a marker if it committed (see fmq.bind)
-        self.left_out: Sequence[LeftOut] = ()  # what a prepare left out, because it was sent before
-        self.number = 0  # the position of its first record, once it is written
+        # The client's request that made this transaction, if the client is another process.
+        self.request: Request | None = None
+        # True if a database has a marker for it once it has committed (see fmq.bind).
+        self.bound = False
+        # The messages that a prepare left out, because they had been sent before.
+        self.left_out: Sequence[LeftOut] = ()
+        self.number = 0  # the position of its first record, once that is written
         self.phase = OPEN
         self.messages = 0
         self.runs: dict[Place, list[Message | bytes]] = {}
-        self.plain = True  # whether all messages are bodies and carry nothing
+        # True while every message is only a body, without key, tag, headers or extras.
+        self.plain = True
         self.acks: list[AckRange] = []
         self.marks = NO_MARKS
         self._held: list[Held] = []
-        self._moves = 0  # those of the keeper when it held its first delivery
-        self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack
+        # The keeper's `moves` when the first delivery was held here.
+        self._moves = 0
+        # A finalizer. If this object is dropped, it releases the deliveries that are held for its
+        # acks.
+        self._if_dropped: Any = None
         self._savepoints: list[object] = []  # the oldest first
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self._bytes = 0
-        self._extra_bytes = 0  # of each message, once one has extras
+        # The size of the extras columns for one message, once any message has extras; 0 before.
+        self._extra_bytes = 0
         self._bytes_max = limits.bytes_max(self._names_bytes)
 
     @property
@@ -144,7 +159,7 @@ class TransactionBuffer:
         expires_at: datetime | None = None,
         timing: Timing | None = None,
     ) -> None:
-        """Add a message."""
+        """Add a message. Raises TooLarge or TooMany, and then nothing was added."""
         if type(body) is not bytes:
             body = as_bytes(body)
         if (
@@ -185,11 +200,12 @@ class TransactionBuffer:
     def _add_message(
         self, topic: str, message: Message, queue: int | None, timing: Timing | None
     ) -> None:
-        # A copy: the caller may fill the same buffer and the same dict again.
+        # Copy the body and the headers: the caller may reuse the same buffer and the same dict.
         headers = None if message.headers is None else copied_headers(message.headers)
         body, extras = as_bytes(message.body), message[6:]
         message = Message(body, message.key, message.tag, headers, None, None, *extras)
-        self.plain = False  # also if it is refused
+        # Set it even if the message is refused below. Then only the faster way is not taken.
+        self.plain = False
         size = self._limits.size_of(message) - len(body)
         if extras != NO_EXTRAS and not self._extra_bytes:
             size += self.messages * EXTRA_BYTES
@@ -212,7 +228,9 @@ class TransactionBuffer:
         size: int,
         timing: Timing | None,
     ) -> None:
-        """Add a body of `body_bytes`, or a message with it, whose columns take `size` bytes."""
+        """Add `item`: a body of `body_bytes`, or a message with such a body. Its columns take
+        `size` bytes.
+        """
         if self.phase is not OPEN:
             self.refuse("send")
         limits, runs = self._limits, self.runs
@@ -269,7 +287,7 @@ class TransactionBuffer:
             self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
 
     def _add_ack(self, ack: AckRange) -> int:
-        """Add `ack` unless that makes the transaction too large; return how large it is with it."""
+        """Add `ack` unless the transaction would become too large. Return its size with the ack."""
         joined = self.acks[-1].joined(ack) if self.acks else None
         if joined is not None:
             self.acks[-1] = joined
@@ -288,21 +306,25 @@ class TransactionBuffer:
             del self._held[keep:]
 
     def check_held(self) -> None:
-        """Raise LeaseLost if a group was moved and a delivery is held no more. Under the lock."""
+        """Raise LeaseLost if a group was moved and a delivery is no longer held. The caller holds
+        the engine's lock.
+        """
         if self._held and self._keeper.moves != self._moves:
             for ackable, holder in self._held:
                 ackable._check_held_for_transaction(holder)
 
     def held(self) -> list[Ackable]:
-        """Return the deliveries that it acks."""
+        """Return the deliveries that the transaction acks."""
         return [ackable for ackable, _ in self._held]
 
     def leave_acks_to_the_journal(self) -> None:
-        """Hold no delivery any more: a ROLLBACK gives them back when it is applied."""
+        """Forget the held deliveries: applying the ROLLBACK gives them back."""
         self._held.clear()
 
     def _watch_over_acks(self) -> None:
-        """See that the deliveries are given back if the transaction is dropped without an end."""
+        """Arrange that the deliveries are given back if the transaction is dropped without
+        an end.
+        """
         if self._if_dropped is None and self._held:
             release = partial(_release, self._held)
             self._if_dropped = finalize(self, self._keeper.dropped.append, release)
@@ -346,14 +368,14 @@ class TransactionBuffer:
     # --- phases -----------------------------------------------------------------------------------
 
     def planned(self) -> None:
-        """Note that its append is pending: what becomes of that decides about the acks."""
+        """Note that the append is pending. From now on its outcome decides about the acks."""
         self.phase = IN_DOUBT
         if self._if_dropped is not None:
             self._if_dropped.detach()
             self._if_dropped = None
 
     def refused(self, phase: Phase) -> None:
-        """Note that a step was refused: everything is as it was in `phase`."""
+        """Note that a step was refused: the transaction is as it was before, in `phase`."""
         self.phase = phase
         if phase is OPEN:
             self._watch_over_acks()

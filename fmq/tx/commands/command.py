@@ -1,4 +1,4 @@
-"""A command for the commit queue. The caller that gives it to the queue decides how to wait."""
+"""A command for the commit queue. The caller that hands it over decides how to wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions: committing or rolling back what was prepared, once, and asking for the outcome.
+"""Decisions: committing or rolling back a prepared transaction, once, and looking up the outcome.
 
 The first durable decision wins. A call that decides or asks while a decision is planned waits until
 that one is durable.
@@ -36,7 +36,7 @@ did: another call may have been faster.
 
 
 class Numbered(Protocol):
-    """A prepared transaction, named so that no other one can be meant."""
+    """A prepared transaction with its number, which tells it from another one of the same id."""
 
     @property
     def tx_id(self) -> str: ...
@@ -71,10 +71,11 @@ class Decisions:
     def commit_prepared(
         self, transaction: Numbered, sync: bool | None = None, *, posted: bool = False
     ) -> Receipts:
-        """Commit a prepared transaction, for its own handle; return how to get its receipts.
+        """Commit a prepared transaction, for its own handle. Return a function that makes its
+        receipts.
 
-        If `posted`, nobody waits until that is durable: a crash leaves it undecided, and another
-        one knows what to decide.
+        If `posted`, the call does not wait until the decision is durable. A crash then leaves the
+        transaction undecided, and its checker commits it again: the database has its marker.
         """
         sync = False if posted else sync
         decided = self._decide(
@@ -98,9 +99,11 @@ class Decisions:
         decided_by: str = "",
         seal: str | None = None,
     ) -> Outcome:
-        """Commit or roll back a transaction, or find that it was decided so; return its outcome."""
+        """Commit or roll back a transaction, and return its outcome. If the same decision was made
+        before, return the outcome of that one.
+        """
         check_tx_id(tx_id)
-        said: object = decision  # only its annotation says that it is a Decision
+        said: object = decision  # callers may pass anything, whatever the annotation says
         if not isinstance(said, str) or said not in ("commit", "rollback"):
             raise BadOption(
                 f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
@@ -139,12 +142,13 @@ class Decisions:
                 self._commit_queue.check()
                 entry = self._ledger.by_tx_id.get(tx_id)
                 prepared_at = -1 if entry is None else entry.prepare.position
-            self._writer.catch_up(prepared_at)  # its own call makes a PREPARE durable first
+            # The call that prepares it waits for the same write before it returns.
+            self._writer.catch_up(prepared_at)
             if entry is None:
                 before = self._decided_before(tx_id, kind, seal, number)
                 if before is None:
-                    continue  # it was prepared meanwhile
-                self.make_durable(sync)  # the call that made it may not have waited for that
+                    continue  # another call has prepared a transaction of this id meanwhile
+                self.make_durable(sync)  # the call that decided may not have waited
                 return before
             _check_number(tx_id, number, entry.tx)
             if seal is not None and seal != seal_text(entry.prepare.seal):
@@ -156,15 +160,18 @@ class Decisions:
             ending = self._end(entry, decided, sync, posted=posted)
             if ending is not None:
                 return ending
-            # Another call has ended or relocated it. Look again.
+            # Another call has decided or relocated the transaction. Look it up again.
 
     def is_deciding(self, entry: Entry) -> bool:
-        """Return whether a decision of `entry`, which is shown as undecided, is on its way."""
+        """Return whether a decision of `entry` is planned, although readers still see it as
+        undecided.
+        """
         return self._ledger.undecided.get(entry.tx) is not entry
 
     def planner(self, tx_id: str, kind: Kind, number: int) -> Planner | None:
-        """Return how a decision of a transaction's own handle is planned, for a caller that does
-        not wait here; None if it is not undecided and durable: then the calls that wait answer.
+        """Return a function that plans a decision, for a transaction's own handle whose caller does
+        not wait here. Return None unless the transaction is undecided and its PREPARE durable: then
+        the calls that wait have to answer.
         """
         with self._commit_queue.lock:
             self._commit_queue.check()
@@ -181,7 +188,7 @@ class Decisions:
     def _end(
         self, entry: Entry, decided: Decided, sync: bool | None, *, posted: bool
     ) -> Ending | None:
-        """Append the records that end `entry`; return None if another call was faster."""
+        """Append the records that end `entry`. Return None if another call has decided it first."""
         planner = self._planner(entry, decided)
         if planner is None:
             return None
@@ -193,7 +200,9 @@ class Decisions:
         return ending if done else None
 
     def _planner(self, entry: Entry, decided: Decided) -> Planner | None:
-        """Read what the records that end `entry` need; return None if another call was faster."""
+        """Read what the records that end `entry` need. Return None if another call has decided it
+        first.
+        """
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
         with self._commit_queue.lock:
@@ -204,7 +213,9 @@ class Decisions:
             with self._commit_queue.lock:
                 self._commit_queue.check()  # the engine may have been closed meanwhile
                 if entry.prepare is not prepare or self.is_deciding(entry):
-                    return None  # it was relocated, and retention has dropped the old place
+                    # The transaction was relocated, and retention has dropped the records at its
+                    # old place.
+                    return None
             raise
 
         def plan(ending: Ending) -> bool:
@@ -212,7 +223,8 @@ class Decisions:
                 return False
             append = Append(ending.records(journal.current))
             if not journal.fits(append.size):
-                # After the roll the prepared bodies lie in another segment: copy them.
+                # The append will be in the next segment, and the prepared bodies are not: copy
+                # them.
                 at_most = DECISION_BYTES_MAX + decided.size
                 if decided.kind == COMMIT:
                     at_most += size_of_all([entry.prepare, *entry.runs])
@@ -225,13 +237,16 @@ class Decisions:
         return ending, plan
 
     def _is_awaited(self, entry: Entry) -> bool:
-        """Return whether a caller waits for what `entry` publishes. Under the lock."""
+        """Return whether a caller waits for the messages that `entry` publishes. The caller holds
+        the engine's lock.
+        """
         return any(self._ledger.is_awaited(run.topic) for run in entry.runs)
 
     def _decided_before(
         self, tx_id: str, kind: Kind, seal: str | None, number: int
     ) -> Outcome | None:
-        """Return the outcome if the same decision was made before; None if it is undecided.
+        """Return the outcome if the transaction was decided as `kind` says. Return None if it is
+        undecided.
 
         Raises AlreadyDecided if the opposite decision was made.
         """
@@ -289,21 +304,25 @@ class Decisions:
         self._writer.catch_up(self._ledger.decided_at)
 
     def _refuse_to_guess(self) -> None:
-        """Raise EngineFailed if the engine has failed. Under the lock."""
+        """Raise EngineFailed if the engine has failed. The caller holds the engine's lock."""
         if self._commit_queue.broken():
             raise self._commit_queue.failed_error() from self._commit_queue.failure
 
     def flush(self) -> None:
-        """Make durable all that is planned."""
+        """Make everything that is planned durable."""
         self._commit_queue.flush()
 
     def make_durable(self, sync: bool | None) -> None:
-        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+        """Make an earlier decision durable that was not waited for, if a call with this `sync`
+        waits.
+        """
         if self._commit_queue.waits(sync):
             self._commit_queue.flush(force=sync is True)
 
     def outcome_at(self, position: int, tx_id: str) -> Outcome:
-        """Return the outcome that the decision at `position` tells, also beyond the window."""
+        """Return the outcome that the decision at `position` tells, even if it left the window of
+        outcomes.
+        """
         return self._outcomes.at(position, tx_id)
 
     def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
@@ -312,7 +331,9 @@ class Decisions:
             if entry is not None:
                 _check_number(tx_id, number, entry.tx)
         if entry is not None:
-            self._writer.catch_up(entry.tx)  # not of its relocation, which changes nothing
+            # Wait for its first PREPARE (`tx`), not for that of a relocation, which changes no
+            # outcome.
+            self._writer.catch_up(entry.tx)
             return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)
         if decided is None:
@@ -322,7 +343,9 @@ class Decisions:
 
 
 def _check_number(tx_id: str, number: int, found: int) -> None:
-    """Raise UnknownTransaction if the transaction that was found has another number; 0 fits all."""
+    """Raise UnknownTransaction unless the transaction that was found has this number. 0
+    fits any.
+    """
     if number not in (0, found):
         raise UnknownTransaction(
             f"transaction {tx_id!r} ended so long ago that its id is another one's by now, and the "

@@ -32,11 +32,13 @@ from fmq.tx.commands.writer import Writer
 
 logger = logging.getLogger("fmq")
 
-AT_ONCE_MAX = 1024  # timers in one append
+AT_ONCE_MAX = 1024  # timers that one append publishes
 AT_ONCE_BYTES_MAX = 1 << 20
-END_BYTES = 128  # what ends a timer, beside its messages
-READ_BYTES_MAX = 1 << 20  # at once
-GAP_BYTES_MAX = 4096  # between two records that are read at once
+# Bytes of the FIRE that ends a timer, beside its messages.
+END_BYTES = 128
+READ_BYTES_MAX = 1 << 20  # of TIMER records that one read fetches
+# Two records closer than this are fetched by one read.
+GAP_BYTES_MAX = 4096
 
 
 class FoundTimer(NamedTuple):
@@ -48,7 +50,9 @@ class FoundTimer(NamedTuple):
 
 
 class Delays:
-    """The timers of one engine. One thread at a time fires, and one carries forward."""
+    """The timers of one engine. One thread at a time publishes them, and one carries them
+    forward.
+    """
 
     def __init__(self, writer: Writer, files: Files) -> None:
         self._writer = writer
@@ -59,8 +63,8 @@ class Delays:
         room = writer.journal.append_bytes_max // 2
         self._bytes_max = min(AT_ONCE_BYTES_MAX, room)
         self._at_once = max(1, min(AT_ONCE_MAX, room // 32))
-        self._no_room: str | None = None  # why what was due could not be published
-        self._unreadable: str | None = None  # why a timer was put aside
+        self._no_room: str | None = None  # why due messages could not be published
+        self._unreadable: str | None = None  # why a timer could not be read and was put aside
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -74,23 +78,23 @@ class Delays:
     # --- publishing ---------------------------------------------------------------------------
 
     def fire_due(self) -> None:
-        """Publish all that is due. Raises EngineFailed, Closed or StorageFull."""
+        """Publish all messages that are due. Raises EngineFailed, Closed or StorageFull."""
         while self._fire_some():
             pass
 
     @property
     def unreadable(self) -> str | None:
-        """Why a timer that is due cannot be read. It waits on."""
+        """The reason why a due timer cannot be read. It goes on waiting."""
         return self._unreadable if self._timers.waiting and self._timers.aside else None
 
     @property
     def no_room(self) -> str | None:
-        """Why what is due was not published: the disk is full."""
+        """The reason why due messages were not published: the disk is full."""
         return self._no_room if self._timers.waiting else None
 
     @property
     def are_waiting(self) -> bool:
-        """True if a timer waits."""
+        """True if any timer waits."""
         return self._timers.waiting > 0
 
     def next_due_us(self) -> int | None:
@@ -100,7 +104,7 @@ class Delays:
 
     def _fire_some(self) -> bool:
         timers, queue = self._timers, self._queue
-        if not timers.waiting:  # a look without the lock
+        if not timers.waiting:  # a first look, without the lock
             return False
         with queue.lock, queue.changing:
             queue.check()
@@ -109,9 +113,11 @@ class Delays:
             if not taken:
                 self._no_room = None
                 return False
-            # Their time has come, so their records must not say an earlier time.
+            # Their time has come by the clock, so no record that publishes them may have an earlier
+            # time.
             self._writer.last_us = max(self._writer.last_us, now)
-        self._writer.catch_up(max(due.position for due in taken))  # it is read
+        # Their TIMER records are read below.
+        self._writer.catch_up(max(due.position for due in taken))
         try:
             queue.run(self._plan_fire, [*self._read(taken, put_aside=True)], wait=True)
             self._no_room = None
@@ -124,7 +130,9 @@ class Delays:
         return True
 
     def _plan_fire(self, found: list[FoundTimer]) -> None:
-        """Plan the append that publishes timers, without those that have ended meanwhile."""
+        """Plan the append that publishes the timers `found`, without those that have ended
+        meanwhile.
+        """
         ended = []
         records: list[Run | Changed] = []
         for due, run, content in found:
@@ -144,7 +152,9 @@ class Delays:
         return self._queue.run(self.plan_recall, timing)
 
     def plan_recall(self, timing: Timing, extension: bytes = b"") -> bool:
-        """Plan the append that ends a timer; return False if it does not wait. Under the lock."""
+        """Plan the append that ends a timer. Return False if the timer does not wait any more. The
+        caller holds the engine's lock.
+        """
         if self._timers.find(timing) is None:
             return False
         recall = _recall(timing)
@@ -155,8 +165,8 @@ class Delays:
     # --- looking ------------------------------------------------------------------------------
 
     def look(self, topic: str | None, limit: int) -> list[DelayedReceipt]:
-        """Return the receipts of messages that wait, of all topics or of one. Those that are
-        damaged are left out, and a warning is logged.
+        """Return the receipts of the messages that wait, of one topic or of all. Damaged ones are
+        left out, and a warning is logged.
         """
         found: list[DelayedReceipt] = []
         key = b""
@@ -166,7 +176,8 @@ class Delays:
                 dues = self._timers.after(key, min(AT_ONCE_MAX, limit))
             if not dues:
                 break
-            self._writer.catch_up(max(due.position for due in dues))  # it is read
+            # Their TIMER records are read below.
+            self._writer.catch_up(max(due.position for due in dues))
             key = dues[-1].packed()[KEY]
             for due, run, _ in self._read_sound(dues):
                 with self._queue.lock:
@@ -190,9 +201,10 @@ class Delays:
     # --- carrying forward ---------------------------------------------------------------------
 
     def carry_forward(self, floor: int) -> bool:
-        """Append the timers that wait below `floor` again. Return whether there may have been any.
+        """Append the timers that wait below `floor` again. Return False if there were none.
 
-        Raises Damaged if a record cannot be read, or StorageFull. Then some may be appended.
+        Raises Damaged if a record cannot be read, or StorageFull. Some timers may have been
+        appended before.
         """
         timers, queue = self._timers, self._queue
         with queue.lock:
@@ -211,7 +223,7 @@ class Delays:
         return True
 
     def _some_of(self, dues: Iterator[Due]) -> list[Due]:
-        """Return as many of `dues` as are carried forward at once."""
+        """Return the first of `dues`: as many as one step carries forward."""
         some: list[Due] = []
         size = 0
         for due in islice(dues, self._at_once // 4 + 1):
@@ -252,12 +264,14 @@ class Delays:
     # --- reading ------------------------------------------------------------------------------
 
     def read(self, dues: Iterable[Due]) -> Iterator[FoundTimer]:
-        """Yield timers with their records. One that was dropped with its segment is left out."""
+        """Yield timers with their records. Timers that were dropped with their segments are left
+        out.
+        """
         return self._read([*dues])
 
     def _read(self, dues: list[Due], *, put_aside: bool = False) -> Iterator[FoundTimer]:
-        """Yield timers with their records, in the order of `dues`. One that cannot be read is put
-        aside until the directory is opened again, or raises Damaged.
+        """Yield timers with their records, in the order of `dues`. With `put_aside`, a timer that
+        cannot be read is put aside until the directory is opened again; else Damaged is raised.
         """
         data: dict[int, tuple[bytes, int]] = {}
         found: list[FoundTimer] = []
@@ -280,7 +294,9 @@ class Delays:
         return iter(found)
 
     def _check_moved(self, due: Due) -> None:
-        """Raise Damaged unless the segment was dropped after the timer was carried forward."""
+        """Raise Damaged unless the segment was dropped because its timers had been carried
+        forward.
+        """
         with self._queue.lock:
             entry = self._timers.find(Timing(due.due_us, due.number))
         if entry is not None and position_in(entry) == due.position:
@@ -292,7 +308,9 @@ class Delays:
         return -1 if segment is None else segment.base
 
     def _read_part(self, part: list[Due], data: dict[int, tuple[bytes, int]]) -> None:
-        """Read records that are close together; note the bytes of each, and where it begins."""
+        """Read records that lie close together, and note in `data` the bytes of each and where it
+        begins.
+        """
         segment = self._journal.segment_of(part[0].position)
         if segment is None:
             return
@@ -322,7 +340,9 @@ class Delays:
 
 
 def _close_together(dues: list[Due]) -> Iterator[list[Due]]:
-    """Yield the timers of one segment, in the order of the segment, in parts to read at once."""
+    """Group the timers by their place: yield those that one read fetches, in the order of the
+    segment.
+    """
     part: list[Due] = []
     for due in dues:
         if part:
@@ -337,26 +357,26 @@ def _close_together(dues: list[Due]) -> Iterator[list[Due]]:
 
 
 def _recall(timing: Timing) -> Changed:
-    """Return the CHANGE that ends a timer which is not published."""
+    """Return the CHANGE that ends a timer without publishing it."""
     place = QueuePlace(0, timing.number)
     return Changed(ChangeKind.RECALL, "", "", [place], value=timing.due_us)
 
 
 def _message(due: Due, run: Run, content: Content) -> Run:
-    """Return the MESSAGE that publishes a timer, and says which one."""
+    """Return the MESSAGE that publishes the timer `due`. It names the timer."""
     timing = Timing(due.due_us, due.number)
     content.extension = with_ids_taken(with_timing(content.extension, timing))
     return _again(MESSAGE, run, content)
 
 
 def _carried(due: Due, run: Run, content: Content) -> Run:
-    """Return the TIMER that replaces `run`."""
+    """Return the TIMER that replaces `run` when its segment is dropped."""
     timer = _again(TIMER, run, content)
     timer.extension = with_timing(content.extension, Timing(due.due_us, due.number))
     return timer
 
 
 def _again(kind: int, run: Run, content: Content) -> Run:
-    """Return a record of `kind` with the messages of `run`."""
+    """Return a record of `kind` with the messages of `run`, and `content`."""
     names = run.tx_id, run.producer
     return Run(kind, run.topic, run.queue, 0, run.count, 0, 0, *names, 0, content)

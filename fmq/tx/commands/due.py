@@ -1,4 +1,4 @@
-"""When a message is due, from what a caller says: a delay in seconds, or a time."""
+"""The time at which a message is due, from what a caller says: a delay in seconds, or a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_due(
             _refuse(f"delay={delay!r}", what)
         if not seconds:
             return None
-        delay_us = ceil(seconds * 1_000_000)  # never earlier than asked
+        delay_us = ceil(seconds * 1_000_000)  # rounded up: never earlier than asked
         return Timing(delay_us, FROM_NOW) if relative else Timing(now_us + delay_us)
     if deliver_at is None:
         return None
@@ -65,9 +65,9 @@ def delayed_receipt(due: Due, run: Run) -> DelayedReceipt:
 
 
 def from_client(timing: Timing, now_us: int) -> Timing:
-    """Return the timing that a client asks for, by the clock of the engine. Raises BadOption."""
+    """Return a client's timing by the clock of the engine. Raises BadOption."""
     due_us = timing.due_us + (now_us if timing.number == FROM_NOW else 0)
-    # A client may be another machine, whose clock is ahead.
+    # A client may run on another machine, whose clock is ahead.
     if timing.number not in (0, FROM_NOW) or due_us > now_us + 2 * DELAY_SECONDS_MAX * 1_000_000:
         _refuse(f"due at {due_us}", "must be within the next ten years")
     return Timing(due_us)

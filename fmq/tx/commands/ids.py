@@ -12,18 +12,21 @@ from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.ledger.ledger import Ledger
 
-DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
+# Random bytes for ids: 80 bits. A UUID of version 7 has room for 74 of them.
+DRAWN_BYTES = 10
 COUNTER = (1 << 48) - 1
 ID_BYTES = 36
-MIDDLE = slice(14, 23)  # of an id: the part that each engine draws
+# The part of an id that is drawn once for each engine.
+MIDDLE = slice(14, 23)
 
 
 class TxIds:
     """Makes ids that are unique over machines, processes and time: UUIDs of version 7 (RFC 9562).
 
-    Behind the time stand 26 random bits and a counter that begins at a random number of 48,
-    drawn by each engine for itself; drawing them for each id would cost more than all else about
-    it. So would writing the time anew: within a millisecond only the counter differs.
+    An id is the time in milliseconds, then 26 random bits, then a counter of 48 bits that begins at
+    a random number. Each engine draws the random bits once: drawing them for each id would cost
+    more than all the rest of making it. Within a millisecond only the counter differs, so the first
+    part is written once.
     """
 
     def __init__(self, drawn: bytes) -> None:
@@ -32,7 +35,7 @@ class TxIds:
         self._numbers = count(self._first)
         middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
         self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
-        self._written = -1, ""  # a millisecond, and the part that its ids have in common
+        self._written = -1, ""  # a millisecond, and the first part of all ids of it
 
     def make(self, time_us: int) -> str:
         at, common = self._written
@@ -43,10 +46,10 @@ class TxIds:
         return f"{common}{next(self._numbers) & COUNTER:012x}"
 
     def has_made(self, tx_id: str) -> bool:
-        """Return whether this engine has made the id. Of another engine's id it is False.
+        """Return whether this engine has made the id; False for an id of another engine.
 
-        So a name that is given need not be looked for among the open transactions that have none,
-        and those need not be noted anywhere, which is most of them.
+        Most transactions have an id that the engine made. Those are not noted anywhere while they
+        are open: this check finds that a user gives an id which one of them has.
         """
         if len(tx_id) != ID_BYTES or tx_id[MIDDLE] != self._middle:
             return False
@@ -68,7 +71,9 @@ class IdsInUse:
         self._open: WeakValueDictionary[str, TransactionBuffer] = WeakValueDictionary()
 
     def hold(self, transaction: TransactionBuffer) -> None:
-        """Hold the id that a user gave; raise TxIdInUse if it is in use. Under the lock."""
+        """Hold the id that a user gave; raise TxIdInUse if it is in use. The caller holds the
+        engine's lock.
+        """
         tx_id = transaction.tx_id
         self.check_unused(tx_id)
         if tx_id in self._open:
@@ -76,7 +81,9 @@ class IdsInUse:
         self._open[tx_id] = transaction
 
     def release(self, transaction: TransactionBuffer) -> None:
-        """Release the id: the transaction has ended, or the journal has it."""
+        """Release the id: the transaction has ended, or it is in the journal now, which is looked
+        at, too.
+        """
         if transaction.named:
             self._open.pop(transaction.tx_id, None)
 
@@ -85,7 +92,9 @@ class IdsInUse:
         return tx_id in self._open
 
     def check_unused(self, tx_id: str) -> None:
-        """Raise TxIdInUse if a transaction with this id is undecided. Under the lock."""
+        """Raise TxIdInUse if a transaction with this id is undecided. The caller holds the engine's
+        lock.
+        """
         if tx_id in self._ledger.by_tx_id:
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"

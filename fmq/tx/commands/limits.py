@@ -19,17 +19,20 @@ from fmq.store.bytes.kinds import AckRange, Prepare
 from fmq.store.bytes.record import utf8
 from fmq.tx.ledger.ledger import Amount, Ledger
 
-FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
-RUN_BYTES = 208  # a run's head without its names, with its TOPIC record, extension and padding
+# The fixed parts of PREPARE and COMMIT together, without names and reason.
+FRAME_BYTES = 512
+# What a run takes besides bodies and names: its head, a TOPIC record, extension and padding.
+RUN_BYTES = 208
 REASON_BYTES_MAX = 1024
-# What a body takes in the columns of its run, at most: its length, and an entry that says that it
-# has no key, tag or headers, if another message of the run has. And one byte for the head of
-# another record: a run with more messages than a record holds is written as several records.
+# What a body takes in the columns of its run, at most: its length, entries that say that it has no
+# key, tag and headers (if another message of the run has some), and one byte as its share in the
+# head of a further record, because a long run is written as several records.
 COLUMNS_BYTES = 4 + 3 * 2 + 1
 assert RECORD_MESSAGES_MAX > RUN_BYTES + 16 * NAME_BYTES_MAX
 DECISION_BYTES_MAX = (
     FRAME_BYTES + REASON_BYTES_MAX
-)  # how much larger COMMIT may be than its PREPARE
+    # The bytes by which a COMMIT may be larger than its PREPARE.
+)
 
 # The limits on undecided transactions, in total and for each producer.
 UNDECIDED = (
@@ -53,14 +56,15 @@ class Limits:
         self.message_bytes_max = options.message_bytes_max
 
     def bytes_max(self, names_bytes: int) -> int:
-        """Return how many bytes runs and acks may take if id and producer take `names_bytes`."""
+        """Return the limit of bytes for runs and acks, if id and producer take `names_bytes`."""
         return max(self._runs_bytes_max - 3 * names_bytes, 0)
 
     @staticmethod
     def size_of(message: Message) -> int:
-        """Return how many bytes a message and what it carries add to an append, at most.
+        """Return how many bytes a message adds to an append at most, all its properties included.
 
-        What extras add to the other messages of their run is not counted here.
+        If it is the first one with an id, priority or expiry, the other messages of its run grow,
+        too. That is not counted here.
         """
         size = len(message.body) + 16
         for what, text in (("key", message.key), ("tag", message.tag)):
@@ -73,7 +77,7 @@ class Limits:
 
     @staticmethod
     def size_of_ack(ack: AckRange) -> int:
-        """Return how many bytes an ack takes, in PREPARE and in ACK together."""
+        """Return how many bytes an ack takes in PREPARE and in ACK together."""
         return 2 * (20 + len(utf8(ack.group)) + len(utf8(ack.topic)))
 
     def refuse_message(self, size: int) -> NoReturn:
@@ -91,7 +95,7 @@ class Limits:
         )
 
     def check_open(self, ledger: Ledger, prepare: Prepare) -> None:
-        """Raise TooMany if `prepare` may not become undecided beside those that are."""
+        """Raise TooMany if `prepare` may not become undecided beside the transactions that are."""
         _check_amount(ledger.undecided_in_all, prepare, self._in_all, IN_ALL)
         producer = prepare.producer
         if producer:
@@ -107,7 +111,9 @@ def _check_amount(
     options: Sequence[str],
     whose: str = "",
 ) -> None:
-    """Raise TooMany if `prepare` exceeds `limits`, set by `options`, beside `amount`."""
+    """Raise TooMany if `prepare` and the undecided `amount` together exceed `limits`. The options
+    that set them are named in the error.
+    """
     transactions = amount.transactions + 1
     messages, size = amount.messages + prepare.messages, amount.bytes + prepare.bytes
     transactions_max, messages_max, bytes_max = limits

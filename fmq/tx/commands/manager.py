@@ -33,7 +33,7 @@ from fmq.tx.commands.transaction import Receipts, Transaction
 from fmq.tx.commands.writer import Writer
 
 T = TypeVar("T", bound=Transaction)
-CHECK_AFTER_MAX = 1_000_000_000  # seconds: some thirty years
+CHECK_AFTER_MAX = 1_000_000_000  # about thirty years
 
 
 def in_ms(check_after: float | None) -> int:
@@ -64,8 +64,8 @@ class TransactionManager:
         after: Callable[[], None],
     ) -> None:
         """`store` is the id of the directory, and `drawn` are random bytes for ids. `check_open`
-        raises if the engine answers no questions any more. `after` is called at the end of each
-        call of a transaction that has written.
+        raises if the engine is closed. `after` is called at the end of each call of a transaction
+        that has written.
         """
         self.store = store
         self.writer = writer
@@ -107,9 +107,9 @@ class TransactionManager:
         *,
         takes_id: bool = True,
     ) -> T:
-        """Return a new transaction; raise TxIdInUse if its id is in use.
+        """Return a new transaction. Raises TxIdInUse if its id is in use.
 
-        Without `takes_id` that is not looked for: `take_id` does it before the first step.
+        Without `takes_id` the id is not checked here: `take_id` does that before the first step.
         """
         return make(self, self.buffer_for(tx_id, producer, check_after, takes_id=takes_id))
 
@@ -122,9 +122,9 @@ class TransactionManager:
         named: bool = True,
         takes_id: bool = True,
     ) -> TransactionBuffer:
-        """Return the empty buffer of a new transaction; raise TxIdInUse if its id is in use.
+        """Return the empty buffer of a new transaction. Raises TxIdInUse if its id is in use.
 
-        Not `named` is an id that a client has drawn, so that no other transaction has it.
+        An id that is not `named` was drawn by a client, so no other transaction has it.
         """
         if producer is not None:
             producer = check_name("producer", producer)
@@ -142,7 +142,7 @@ class TransactionManager:
         return buffer
 
     def take_id(self, buffer: TransactionBuffer) -> None:
-        """Hold the id that the user gave a transaction; raise TxIdInUse if it is in use."""
+        """Hold the id that the user chose for a transaction. Raises TxIdInUse if it is in use."""
         tx_id = buffer.tx_id
         if self._ids.has_made(tx_id):
             raise TxIdInUse(
@@ -161,7 +161,9 @@ class TransactionManager:
     # --- one phase ------------------------------------------------------------------------------
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """Write TX_MESSAGEs, ACK and COMMIT in one append; return how to get the receipts."""
+        """Write TX_MESSAGEs, ACK and COMMIT in one append. Return a function that makes the
+        receipts.
+        """
         append = self._append_of(transaction, TX_MESSAGE, one_phase)
         self._commit_queue.run(self.plan_commit, (transaction, append), sync)
         return self._committed(transaction, append)
@@ -178,7 +180,9 @@ class TransactionManager:
         kind: Kind,
         make: Callable[[TransactionBuffer, list[Run]], list[Record]],
     ) -> Append:
-        """Return the append of an open transaction: what `make` makes of its runs of `kind`."""
+        """Return the append of an open transaction: the records that `make` makes of its runs of
+        `kind`.
+        """
         runs = runs_of(kind, transaction, self._compress_bytes_min)
         self.message_ids.has_ids(runs)
         return Append(make(transaction, runs))
@@ -189,7 +193,9 @@ class TransactionManager:
         return partial(receipts_of, [*append.records, *append.left_out])
 
     def plan_commit(self, what: tuple[TransactionBuffer, Append]) -> None:
-        """Plan the append that commits a transaction at once. Under the lock."""
+        """Plan the append that commits a transaction at once. The caller holds the engine's
+        lock.
+        """
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
@@ -214,7 +220,7 @@ class TransactionManager:
         return Command(self.plan_prepare, (transaction, append), done, append.size)
 
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
-        """Plan the append that prepares a transaction. Under the lock."""
+        """Plan the append that prepares a transaction. The caller holds the engine's lock."""
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
@@ -237,5 +243,7 @@ class TransactionManager:
         self._kept.keep(prepare, runs, append.size)
 
     def relocate_oldest(self) -> bool:
-        """Relocate the oldest undecided transaction if it is too old; return whether it was."""
+        """Relocate the oldest undecided transaction if it lies too far back. Return whether
+        it did.
+        """
         return relocate_oldest(self.writer, self._outcomes, self._reserve.bytes)

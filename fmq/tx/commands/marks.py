@@ -21,7 +21,7 @@ NO_MARK = -1
 
 
 class MarkBuffer:
-    """The changes of marks by name, and the values that the caller expects before them."""
+    """The changes of marks by name, each with the value that the caller expects before it."""
 
     __slots__ = ("_changes", "expected")
 
@@ -33,7 +33,7 @@ class MarkBuffer:
         return bool(self._changes)
 
     def changes(self) -> tuple[MarkChange, ...]:
-        """Return what is to be done, in the order of the first change of each mark."""
+        """Return the changes, in the order in which each mark was first changed."""
         return tuple(self._changes.values())
 
     def set(self, name: str, value: int, data: bytes, expect: int | None) -> int:
@@ -53,7 +53,7 @@ class MarkBuffer:
     def _add(self, change: MarkChange, expect: int | None) -> int:
         if expect is not None:
             expect = as_index("expect", expect)
-            # What the transaction itself has set before is not what the journal has.
+            # Here the mark has the value that this transaction set before, not that of the journal.
             if change.name not in self._changes:
                 self.expected[change.name] = expect
         before = self._changes.get(change.name)
@@ -69,8 +69,8 @@ class MarkBuffer:
 
 
 def check_marks(ledger: Ledger, marks: MarkBuffer) -> None:
-    """Raise MarkMoved if a mark is not where the caller expects it, or an undecided transaction
-    changes it; raise TooMany.
+    """Raise MarkMoved if a mark does not have the value that the caller expects, or if an undecided
+    transaction changes it. Raises TooMany if there would be too many marks.
     """
     new = 0
     for change in marks.changes():

@@ -1,11 +1,11 @@
-"""Sending once: a message whose id is taken is left out, and has the place of the first one.
+"""Sending once: a message whose id is taken is left out, and its receipt is that of the first one.
 
-An id is taken by the message that is published with it, once for a topic, as long as the window has
-it (id_window.py). An undecided transaction holds the ids of its messages: it takes them when it is
+A published message takes its id, once for each topic, for as long as the window has it
+(id_window.py). An undecided transaction holds the ids of its messages: it takes them when it is
 committed, and frees them when it is rolled back.
 
-A look-up finds the sends that were planned before. The journal is written in the order of the
-plans, so the first message is durable no later than the call that finds it.
+A look-up also finds the sends that are planned and not yet durable. The journal is written in the
+order of the plans, so the first message is durable no later than the call that finds it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fmq.tx.ledger.id_window import IdWindow
 
 
 class Admitted(NamedTuple):
-    """The runs that remain to be written, and which messages were sent before."""
+    """Runs that remain to be written, and the messages that were left out of them."""
 
     runs: list[Run]
     left_out: list[FirstSent | Receipt]
@@ -57,8 +57,8 @@ class MessageIds:
         return self._writer.send
 
     def has_ids(self, records: Iterable[Record]) -> bool:
-        """Return whether a message of `records` has an id. If so, load the window. Without the
-        lock.
+        """Return whether a message of `records` has an id. If one has, load the window. The caller
+        does not hold the engine's lock.
         """
         if _have_ids(records):
             self.load()
@@ -66,7 +66,7 @@ class MessageIds:
         return False
 
     def _send(self, append: Append) -> None:
-        """Plan an append that belongs to no transaction. Under the lock."""
+        """Plan an append that belongs to no transaction. The caller holds the engine's lock."""
         runs, left_out = self.admit(append.records)
         if left_out:
             append.replace(runs, left_out)
@@ -79,11 +79,12 @@ class MessageIds:
         make: Callable[[TransactionBuffer, list[Run]], list[Record]],
         transaction: TransactionBuffer,
     ) -> None:
-        """Leave out the messages of a transaction that were sent before. `make` makes its records
-        of other runs. Under the lock, before the append is placed.
+        """Leave the messages out of a transaction that were sent before, and let `make` make its
+        records of the remaining runs. Under the lock, before the append is placed.
         """
         if self._ledger.id_window is None or not _have_ids(append.records):
-            return  # whoever has an id has loaded the window
+            # No window is loaded, so no message here has an id.
+            return
         runs = [each for each in append.records if type(each) is Run]
         left, left_out = self.admit(runs)
         if left_out:
@@ -92,7 +93,7 @@ class MessageIds:
     def admit(self, runs: Sequence[Run]) -> Admitted:
         """Return `runs` without the messages whose ids are taken. Under the lock, before a plan.
 
-        Raises MessageIdUndecided if an undecided transaction holds an id.
+        Raises MessageIdUndecided if an undecided transaction holds one of the ids.
         """
         admitted: list[Run] = []
         left_out: list[FirstSent | Receipt] = []
@@ -110,7 +111,7 @@ class MessageIds:
         return Admitted(admitted, left_out)
 
     def _are_free(self, keys: list[Key], mine: dict[Key, Run]) -> bool:
-        """Return whether no id is taken or held, by one look-up of all of them."""
+        """Return whether all ids are free, by looking all of them up at once."""
         window = self._ledger.id_window
         assert window is not None, "loaded before the plan"
         known = self._ledger.held_ids, window.known
@@ -119,7 +120,9 @@ class MessageIds:
         return all(each.keys().isdisjoint(keys) for each in (mine, *known))
 
     def _admit_some(self, run: Run, mine: dict[Key, Run]) -> tuple[Run, list[FirstSent | Receipt]]:
-        """Return `run` without the messages whose ids are taken, and where the first ones are."""
+        """Return `run` without the messages whose ids are taken, and the places of the
+        first ones.
+        """
         repeats: list[FirstSent | Receipt] = []
         fresh: list[Key] = []
         out: set[int] = set()
@@ -145,7 +148,7 @@ class MessageIds:
         return left, repeats
 
     def _first_sent(self, run: Run, number: int, key: Key) -> FirstSent | Receipt | None:
-        """Return the place of the message that has taken the id. Return None if none has."""
+        """Return the place of the message that took the id `key`; None if it is free."""
         holder = self._ledger.held_ids.get(key)
         if holder is not None:
             (message_id,) = Extras(run.extension, run.count).ids(number, number + 1) or ("",)
@@ -163,7 +166,7 @@ class MessageIds:
         return window.find(key, deleted, self._writer.now_us())
 
     def _without(self, run: Run, out: set[int]) -> Run:
-        """Return `run` without the messages of these numbers."""
+        """Return `run` without the messages whose numbers are in `out`."""
         assert run.content is not None
         content = run.content
         if len(out) == run.count:
@@ -186,7 +189,7 @@ class MessageIds:
         return new
 
     def sent_before(self, runs: Iterable[Run], positions: set[int]) -> list[Receipt]:
-        """Return the receipts of the messages that a call has left out, when a client repeats the
+        """Return the receipts of the messages that an earlier call left out. A client repeats that
         call, which published the records at `positions`.
         """
         found: list[Receipt] = []
@@ -206,9 +209,10 @@ class MessageIds:
     # --- loading the window ---------------------------------------------------------------------
 
     def load(self) -> IdWindow:
-        """Return the window. The first call makes it from the indexes. Without the lock.
+        """Return the window. The first call makes it from the indexes. The caller does not hold the
+        engine's lock.
 
-        Raises Damaged or Unreadable if a segment cannot be read that may hold ids of the window.
+        Raises Damaged or Unreadable if a segment that may hold ids of the window cannot be read.
         """
         window = self._ledger.id_window
         if window is not None:
@@ -219,7 +223,9 @@ class MessageIds:
             return window
 
     def _load(self) -> None:
-        """Make the window, unless segments were sealed or dropped meanwhile."""
+        """Make the window. Leave it out if segments were sealed or dropped meanwhile: the caller
+        tries again.
+        """
         ledger, options = self._ledger, self._writer.options
         lock = self._writer.commit_queue.lock
         with lock:
@@ -233,12 +239,12 @@ class MessageIds:
             try:
                 table = self._catalog.ids(base)
             except FileNotFoundError:
-                break  # retention has dropped it
+                break  # retention has dropped the segment
             own += table.own
             older.append(table)
             age_us = self._writer.clock.time_us() - table.newest_us
             if len(table) and age_us > seconds * 1_000_000:
-                break  # those in older segments are older
+                break  # the ids in older segments are older still
         with lock:
             if self._catalog.bases() == bases:
                 newer = [index.ids for index in (*ledger.sealed, ledger.index)]
@@ -254,7 +260,7 @@ def _have_ids(records: Iterable[Record]) -> bool:
 
 
 def _receipt(taken: TakenId) -> Receipt:
-    """Return the receipt of a message by the row of its id."""
+    """Return the receipt of the message that took an id, by its row in the table of ids."""
     if taken.offset < WAITS:
         return Receipt(taken.topic, taken.queue, taken.offset, taken.position)
     due_us = taken.offset ^ WAITS
@@ -262,9 +268,9 @@ def _receipt(taken: TakenId) -> Receipt:
 
 
 def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[LeftOut]:
-    """Return the receipts of the messages that a prepare has left out. One that repeats another
-    message of the same transaction has no receipt before the commit. For it, return the record of
-    that message and its number there.
+    """Return the receipts of the messages that a prepare has left out. A message that repeats
+    another one of the same transaction gets its receipt by the commit only: for it, return the
+    record of the first one and its number there.
     """
     found: list[LeftOut] = []
     for each in left_out:

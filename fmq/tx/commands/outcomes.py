@@ -1,4 +1,4 @@
-"""Looking up decisions: in the index of the segment being written, then in those of older ones.
+"""Looking up decisions: first in the index of the segment being written, then in older indexes.
 
 An index holds only a checksum of each tx_id, and where the decision is. The record of the decision
 has the tx_id itself, and the records before it in the same append are what it published. So
@@ -29,7 +29,7 @@ from fmq.tx.ledger.ledger import Entry, Ledger, seal_text
 
 
 class Located(Protocol):
-    """Where segments are found: a journal, or a follower of one."""
+    """What tells where segments are: a journal, or a follower of one."""
 
     segments: list[Segment]
 
@@ -51,7 +51,7 @@ class Outcomes:
         *,
         lags: bool = False,
     ) -> None:
-        """With `lags`, the ledger belongs to a read-only engine and may lag."""
+        """With `lags`, the ledger is that of a read-only engine, which may be behind the writer."""
         self._lock = lock
         self._journal = journal
         self._ledger = ledger
@@ -60,17 +60,18 @@ class Outcomes:
         self._clock = clock
         self._window_seconds = options.outcome_window_seconds
         self._lags = lags
-        self.catch_up: Callable[[int], None] = lambda position: None  # waits for what is planned
+        # Waits until what was planned at this position is durable.
+        self.catch_up: Callable[[int], None] = lambda position: None
 
     def window(self) -> str:
-        """Return in words how far back outcomes are known."""
+        """Return a text that says how far back outcomes are known."""
         kept = f"decisions at or after position {self._journal.segments[0].base}"
         if self._window_seconds is None:
             return kept
         return f"the last {self._window_seconds:g} seconds, and {kept}"
 
     def unknown(self, tx_id: str) -> UnknownTransaction:
-        """Return the error that says why there is no outcome of `tx_id`."""
+        """Return the error for a `tx_id` without an outcome. It says why there may be none."""
         return UnknownTransaction(
             f"no transaction {tx_id!r} is undecided or was decided within the window "
             f"({self.window()}). It was never prepared, was rolled back before, or was decided "
@@ -78,7 +79,9 @@ class Outcomes:
         )
 
     def _not_seen(self) -> str:
-        """Return what a reader adds to the error, because the writer may know more."""
+        """Return the sentence that a read-only engine adds to the error: the writer may
+        know more.
+        """
         if not self._lags:
             return ""
         return (
@@ -118,7 +121,7 @@ class Outcomes:
         return record if record.tx_id == tx_id else None
 
     def _record(self, position: int) -> Record | None:
-        """Return the record at `position`; None if retention has dropped it meanwhile."""
+        """Return the record at `position`; None if retention has dropped it."""
         segment = self._journal.segment_of(position)
         if segment is None:
             return None
@@ -145,7 +148,7 @@ class Outcomes:
         return self.outcome(decided)
 
     def outcome(self, decided: Decided) -> Outcome:
-        """Return the outcome with its receipts; raise UnknownTransaction if retention has dropped
+        """Return the outcome with its receipts. Raises UnknownTransaction if retention has dropped
         the records meanwhile.
         """
         at = decided.append_start
@@ -169,7 +172,7 @@ class Outcomes:
         return content_of(data, at, run)
 
     def messages_of(self, pre: Run) -> list[Message]:
-        """Return the messages of a run that is prepared. They have no offsets yet."""
+        """Return the messages of a prepared run. They have no offsets yet."""
         base, place = self._locate(pre.position)
         run, data, at = self._reader.run_with_bytes(base, place)
         columns, tx_id = columns_of(data, at, run), run.tx_id or None

@@ -1,4 +1,4 @@
-"""The bytes of prepared messages that stay in memory, so that their commit need not read them."""
+"""Bytes of prepared messages that are kept in memory, so that their commit need not read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ KEPT_BYTES_MAX = 16 << 20
 
 
 class PreparedBytes:
-    """How many bytes of prepared messages one engine keeps. Under the engine's lock."""
+    """Counts the bytes of prepared messages that an engine keeps in memory. The caller holds the
+    engine's lock.
+    """
 
     def __init__(self, reference_bytes_min: int) -> None:
         self._reference_bytes_min = reference_bytes_min

@@ -16,10 +16,12 @@ from fmq.tx.ledger.ledger import Entry
 
 
 def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
-    """Relocate the oldest undecided transaction if it is too far back; return whether it was.
+    """Relocate the oldest undecided transaction if it is too far back. Return whether it was
+    relocated.
 
     `room` is twice what all undecided transactions together may take. It is added to the allowed
-    distance: else each relocation could push the next transaction too far back, for ever.
+    distance, because each relocation pushes the others back. Without it, relocations could go on
+    for ever.
     """
     journal, ledger = writer.journal, writer.ledger
     with writer.commit_queue.lock:
@@ -28,7 +30,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             return False
         prepare, runs = entry.prepare, entry.runs
         behind = journal.position - prepare.position
-    # One in the segment being written keeps no other segment.
+    # A transaction in the segment being written keeps no other segment from being dropped.
     far = behind > writer.options.relocate_bytes + room
     if not far or prepare.position >= journal.current.base:
         return False
@@ -44,7 +46,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         append = Append([again, *copies, *marks])
         writer.send(append, ordinary=False)
         for run, old in zip(copies, runs, strict=True):
-            run.content = old.content  # in memory or not, as before
+            run.content = old.content  # in memory only if the original was
         return True
 
     return writer.commit_queue.run(plan, entry, True)
@@ -71,7 +73,7 @@ def _again(old: Prepare) -> Prepare:
 
 
 def _copy(run: Run, content: Content) -> Run:
-    """Return a copy of a PRE_MESSAGE, to be written a second time."""
+    """Return a copy of a PRE_MESSAGE that is written a second time."""
     new = Run(
         Kind.PRE_MESSAGE,
         run.topic,

@@ -1,4 +1,4 @@
-"""Room that is set aside, so that a full disk can refuse a message but never a decision.
+"""Disk space that is set aside, so that a full disk can refuse a message but never a decision.
 
 A prepare reserves what its transaction may still write: its commit, with copies of its bodies, or
 its roll back, and one relocation. The room is in spare segments, which ordinary appends may not
@@ -24,7 +24,9 @@ def size_of_all(records: Iterable[Record]) -> int:
 
 
 class Reserve:
-    """The bytes that undecided transactions may still need. Under the engine's lock."""
+    """Counts the bytes that undecided transactions may still need. The caller holds the engine's
+    lock.
+    """
 
     def __init__(self, spares: Spares, append_bytes_max: int) -> None:
         self._spares = spares
@@ -38,22 +40,26 @@ class Reserve:
 
     @staticmethod
     def needed_for(size: int) -> int:
-        """Return what a transaction may still write if its prepared records take `size` bytes."""
+        """Return how many more bytes a transaction may write if its prepared records take `size`
+        bytes.
+        """
         return 2 * size + FRAME_BYTES + 2 * REASON_BYTES_MAX
 
     def take(self, size: int) -> None:
-        """Set `size` bytes aside; raise StorageFull, and change nothing, if there is no room."""
+        """Set `size` bytes aside. Raises StorageFull if there is no room, and then nothing was
+        changed.
+        """
         self._spares.reserve(self._segments(self._bytes + size))
         self._bytes += size
 
     def remember(self, size: int) -> None:
-        """Count `size` bytes that an earlier engine has set aside."""
+        """Count `size` bytes as set aside: an earlier engine has done it."""
         self._bytes += size
         self._spares.needed = self._segments(self._bytes)
 
     def make_up(self) -> None:
-        """Set aside again what earlier engines had set aside, as far as there is room. A kill may
-        have taken some of it. The chores go on trying.
+        """Make spares again for what earlier engines had set aside, as far as the disk has room. A
+        kill may have taken some of them. If room lacks, the chores go on trying.
         """
         with contextlib.suppress(StorageError, OSError):
             self._spares.reserve(self._spares.needed)
@@ -65,7 +71,7 @@ class Reserve:
         self._spares.needed = self._segments(self._bytes)
 
     def _segments(self, size: int) -> int:
-        """Return how many empty segments surely hold appends of `size` bytes in total."""
-        # An append is not split, so the end of a segment may stay empty. But two segments in a row
-        # hold more than the bytes of one.
+        """Return how many empty segments are sure to hold appends of `size` bytes in total."""
+        # An append is not split, so the end of a segment may stay empty. But the appends in two
+        # consecutive segments are larger than one segment.
         return -(-2 * size // self._append_bytes_max)

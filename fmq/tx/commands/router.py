@@ -1,4 +1,6 @@
-"""Which queue a message goes to: the one its caller names, that of its key, or the next in turn."""
+"""The queue that a message goes to: the one its caller names, that of its key, or the next
+in turn.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ class KnownTopic(Protocol):
 
 
 class KnownTopics(Protocol):
-    """The topics that a sender knows."""
+    """The topics that a sender knows, by name."""
 
     def get(self, name: str, /) -> KnownTopic | None:
-        """Return the topic if it is known."""
+        """Return the topic; None if it is not known."""
 
 
 class Router:
@@ -37,25 +39,26 @@ class Router:
         count_of: Callable[[str], int],
         is_begun: Callable[[str], bool],
     ) -> None:
-        """`count_of` says how many queues a topic gets that `topics` lacks, and `is_begun` whether
-        messages are already on their way to it.
+        """`topics` are those that exist. `count_of` tells how many queues a new topic gets, and
+        `is_begun` whether messages are on their way to a topic that is new.
         """
         self.topics = topics
         self._count_of = count_of
         self._is_begun = is_begun
-        self._turns: dict[str, int] = {}  # the queue that a topic's last message went to
+        # For each topic, the queue of the last message that had neither key nor queue.
+        self._turns: dict[str, int] = {}
 
     def find(self, topic: str) -> KnownTopic | None:
-        """Return the topic if it is known; raise TypeError if its name is no text."""
+        """Return the topic; None if it is not known. Raises TypeError if its name is no text."""
         try:
             known = self.topics.get(topic)
         except TypeError:
             raise no_text("topic", topic) from None
-        # The name of an internal topic is one that nothing can have, and is refused as such.
+        # No caller can name an internal topic: let the check of names refuse it, as any bad name.
         return None if known is not None and known.name[0] == INTERNAL else known
 
     def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
-        """Return the name of the topic and the queue for a message, as `choose_queue` does."""
+        """Return topic name and queue number for a message. `choose_queue` says which queue."""
         known = self.topics.get(topic) if type(topic) is str else self.find(topic)
         if known is None or topic[0] == INTERNAL:
             return check_name("topic", topic), self.choose_queue(topic, key, queue)
@@ -89,7 +92,7 @@ class Router:
         return turn
 
     def check_target(self, topic: str, queue: int | None) -> None:
-        """Raise what `choose_queue` would raise, for a call that sends no message."""
+        """Raise the errors of `choose_queue`, for a call that sends no message."""
         if queue is not None:
             self.choose_queue(topic, None, queue)
         else:

@@ -1,4 +1,4 @@
-"""Encoding what a caller sends, for each queue that it goes to. This needs no lock."""
+"""Encodes what a caller sends, for each queue that gets a part. This needs no lock."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Contents = Iterable[tuple[int, Content]]
 
 
 class Sender(Generic[T]):
-    """Encodes bodies and Messages of one call, with a content for each queue."""
+    """Encodes the bodies and Messages of one call, one content for each queue."""
 
     def __init__(
         self, router: Router, options: Options, make: Callable[[str, str, Contents], T]
     ) -> None:
-        """`make` makes what is returned, of the topic, the producer and the contents."""
+        """`make` makes the result of each call from the topic, the producer and the contents."""
         self._router = router
         self._make = make
         self._compress_bytes_min = options.compress_bytes_min
@@ -57,7 +57,7 @@ class Sender(Generic[T]):
         expires_at: datetime | None = None,
         timing: Timing | None = None,
     ) -> T:
-        """Return what is made of one message."""
+        """Encode one message, and return what `make` makes of it."""
         topic, number = self._router.target(topic, key, queue)
         producer = "" if producer is None else check_producer(producer)
         if (key is None and tag is None) and (
@@ -79,17 +79,17 @@ class Sender(Generic[T]):
     def target(
         self, topic: str, key: str | None, queue: int | None, producer: str | None
     ) -> tuple[str, int, str]:
-        """Return the topic, the queue and the producer of one message."""
+        """Return topic name, queue number and producer for one message, after checking them."""
         topic, number = self._router.target(topic, key, queue)
         return topic, number, "" if producer is None else check_producer(producer)
 
     def check_size(self, size: int) -> None:
-        """Raise TooLarge for a message of so many bytes."""
+        """Raise TooLarge if a message of `size` bytes exceeds the limit."""
         if size > self._message_bytes_max:
             self._refuse_size(size)
 
     def joined(self, topic: str, number: int, producer: str, bodies: list[bytes]) -> T:
-        """Return what is made of bodies of several calls, as one content."""
+        """Encode the bodies of several calls as one content, and return what `make` makes of it."""
         content = encode_bodies(bodies, self._compress_bytes_min)
         return self._make(topic, producer, ((number, content),))
 
@@ -101,7 +101,9 @@ class Sender(Generic[T]):
         producer: str | None,
         timing: Timing | None = None,
     ) -> T | None:
-        """Return what is made of many messages, in order within each queue; None if of none."""
+        """Encode many messages, in order within each queue, and return what `make` makes of them.
+        Return None if there are none.
+        """
         topic = self._router.name_of(topic)
         producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
@@ -118,7 +120,7 @@ class Sender(Generic[T]):
         self, topic: str, bodies: list[bytes], queue: int | None
     ) -> list[tuple[int, Content]]:
         contents = [encode_bodies(part, self._compress_bytes_min) for part in in_records(bodies)]
-        # The size is that of all bodies of a record. Only one that is too large is refused.
+        # One bound for all bodies of a record. Look at single bodies only if it is exceeded.
         if any(content.raw_bytes > self._message_bytes_max for content in contents):
             size = max(len(as_bytes(body)) for body in bodies)
             if size > self._message_bytes_max:
@@ -148,7 +150,9 @@ class Sender(Generic[T]):
 
 
 def append_of(topic: str, producer: str, contents: Contents) -> Append:
-    """Return an append with a MESSAGE record for each of `contents`, or a TIMER if it waits."""
+    """Return an append with a record for each of `contents`: MESSAGE, or TIMER if it has a
+    delay.
+    """
     runs = []
     for number, content in contents:
         kind = MESSAGE
@@ -162,7 +166,7 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
 
 
 class FirstSent:
-    """A message that has taken an id: one of a run, which may get its place later."""
+    """The first message with an id: one of a run, which may not have its place yet."""
 
     __slots__ = ("key", "run")
 
@@ -187,7 +191,9 @@ transaction, the number of its record and its number in that record."""
 
 
 def with_left_out(receipts: list[Receipt], left_out: Iterable[LeftOut]) -> list[Receipt]:
-    """Return the receipts of a commit, and after them those of what its prepare has left out."""
+    """Return the receipts of a commit, followed by those of the messages that its prepare
+    left out.
+    """
     more = []
     for each in left_out:
         if isinstance(each, Receipt):
@@ -199,7 +205,7 @@ def with_left_out(receipts: list[Receipt], left_out: Iterable[LeftOut]) -> list[
 
 
 def one_of(receipt: Receipt, number: int) -> Receipt:
-    """Return the receipt of one message of those of `receipt`."""
+    """Return the receipt of message `number` among those that `receipt` covers."""
     if isinstance(receipt, DelayedReceipt):
         where = receipt.topic, receipt.queue, None, receipt.position
         return DelayedReceipt(*where, 1, receipt.due_us)
@@ -207,7 +213,9 @@ def one_of(receipt: Receipt, number: int) -> Receipt:
 
 
 def receipts_of(published: Iterable[Record | Receipt | FirstSent]) -> list[Receipt]:
-    """Return a Receipt for each run; those that were read from the journal are made already."""
+    """Return a Receipt for each of `published`. Those read from the journal are Receipts
+    already.
+    """
     receipts = []
     for each in published:
         if isinstance(each, Run):
@@ -220,7 +228,9 @@ def receipts_of(published: Iterable[Record | Receipt | FirstSent]) -> list[Recei
 
 
 def first_receipt_of(sent: Append) -> Receipt:
-    """Return the receipt of an append of one message, or of what was sent before in its place."""
+    """Return the receipt of an append of one message. If the message was left out, return that of
+    the first one with its id.
+    """
     return receipt_of(sent.records[-1]) if sent.records else receipts_of(sent.left_out)[0]
 
 
@@ -232,4 +242,5 @@ def receipt_of(run: Run) -> Receipt:
     return new_tuple(Receipt, (run.topic, run.queue, run.offset, run.position, run.count))
 
 
-new_tuple = tuple.__new__  # a NamedTuple's own way to make one calls Python
+# The generated `Receipt.__new__` is a Python function; the tuple's own is faster.
+new_tuple = tuple.__new__

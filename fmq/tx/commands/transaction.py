@@ -32,7 +32,7 @@ Receipts = Callable[[], list[Receipt]]
 
 
 class Coordinator(Protocol):
-    """What takes the steps of transactions: a TransactionManager, here or in another process."""
+    """Carries out the steps of transactions: a TransactionManager, here or in another process."""
 
     @property
     def store(self) -> str:
@@ -40,23 +40,25 @@ class Coordinator(Protocol):
 
     @property
     def commit_queue(self) -> CommitQueue | None:
-        """The queue that its steps wait for; None if that is in another process."""
+        """The queue that its steps wait for; None if the engine is in another process."""
 
     @property
     def time_us(self) -> Callable[[], int]:
         """A function that returns the time by the clock on the wall, in microseconds."""
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """Commit an open transaction in one append; return how to get its receipts."""
+        """Commit an open transaction in one append. Return a function that makes its receipts."""
 
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Make an open transaction durable and undecided."""
 
     def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """Commit a prepared transaction; return how to get its receipts."""
+        """Commit a prepared transaction. Return a function that makes its receipts."""
 
     def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
-        """Commit a prepared transaction without waiting; return how to get its receipts."""
+        """Commit a prepared transaction without waiting. Return a function that makes its
+        receipts.
+        """
 
     def roll_back_prepared(self, transaction: TransactionBuffer) -> None:
         """Roll back a prepared transaction."""
@@ -68,23 +70,25 @@ class Coordinator(Protocol):
         """Return what became of a transaction."""
 
     def waits(self, sync: bool | None) -> bool:
-        """Return whether a call that was given this `sync` waits for it; raise TypeError."""
+        """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
 
     def makes_durable(self, sync: bool | None) -> bool:
         """Return whether a call that was given this `sync` is durable on its return."""
 
     def make_durable(self, sync: bool | None) -> None:
-        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+        """Make an earlier decision durable that was not waited for, if a call with this `sync`
+        waits.
+        """
 
     def check_open(self) -> None:
-        """Raise if no question is answered any more."""
+        """Raise if the engine is closed, so that questions get no answer."""
 
     def after(self) -> None:
-        """Note the end of a call that has written."""
+        """Note the end of a call that has written. It may run chores."""
 
 
 class Transaction:
-    """Many messages, topics and queues: all or nothing. One thread at a time uses it.
+    """A transaction: all of its messages become visible, or none. One thread at a time uses it.
 
     As a context manager it commits at the end of the block. A block that raises rolls back,
     unless it has prepared: then the transaction stays undecided, because the exception says
@@ -95,11 +99,12 @@ class Transaction:
         self._manager = manager
         self._buffer = buffer
         self._was_prepared = False
-        self._sync: bool | None = None  # the argument of its commit
+        # The `sync=` that its commit was given.
+        self._sync: bool | None = None
         self._receipts: Receipts = list
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        # Each of two copies would commit, under one id.
+        # Each of two copies would commit under the same id.
         raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
 
     @property
@@ -119,7 +124,7 @@ class Transaction:
 
     @property
     def phase(self) -> Phase:
-        """The phase that it has reached."""
+        """How far it has come: open, prepared, committed, rolled back or in doubt."""
         return self._buffer.phase
 
     # --- what it is given -----------------------------------------------------------------------
@@ -139,7 +144,7 @@ class Transaction:
         delay: float | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Add a message; no reader sees it before commit.
+        """Add a message. No reader sees it before the commit.
 
         With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
         """
@@ -159,7 +164,9 @@ class Transaction:
         delay: float | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        """Add several messages, given as bodies or Messages: all of them, or none if one is
+        refused.
+        """
         self._buffer.send_many(topic, bodies, queue, self._due(delay, deliver_at))
 
     def _due(self, delay: float | None, deliver_at: datetime | None) -> Timing | None:
@@ -168,14 +175,17 @@ class Transaction:
         return check_due(delay, deliver_at, self._manager.time_us())
 
     def ack(self, delivery: Ackable) -> None:
-        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        """Let the commit also ack `delivery`. So consume, transform and produce count
+        exactly once.
+        """
         self._buffer.ack(delivery)
 
     def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
         """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
 
-        With `expect`, the step that writes raises MarkMoved unless the mark has that value then;
-        -1 stands for no mark. It also does if another undecided transaction changes the mark.
+        With `expect`, the step that writes raises MarkMoved unless the mark has the value `expect`
+        at that time. -1 means that the mark must not exist. MarkMoved is also raised if another
+        undecided transaction changes the mark.
         """
         self._buffer.change_mark("mark", lambda marks: marks.set(name, value, data, expect))
 
@@ -184,25 +194,30 @@ class Transaction:
         self._buffer.change_mark("unmark", lambda marks: marks.remove(name, expect))
 
     def savepoint(self) -> Callable[[], None]:
-        """Return a function that drops all that was added since, as often as it is called.
+        """Return a function that drops what was added after the savepoint. It may be called
+        repeatedly.
 
-        It drops later savepoints, too: calling one of those raises WrongState.
+        Calling it also drops later savepoints: their functions raise WrongState from then on.
         """
         return self._buffer.savepoint()
 
     # --- its steps --------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make it durable and sealed: invisible, undecided, and never ended silently."""
+        """Make the transaction durable and undecided. Its messages stay invisible until it is
+        decided, and only a decision ends it.
+        """
         self._buffer.require(OPEN, "prepare")
         self._step(PREPARED, self._manager.prepare)
         self._manager.after()
 
     def commit(self, *, sync: bool | None = None) -> list[Receipt]:
-        """Show all messages at once; if called again, return the same receipts.
+        """Show all messages at once, and return their receipts. A second call returns the same
+        receipts.
 
-        With `sync=False` it becomes durable, and the messages visible, with the next sync of any
-        call; with `sync=True` it is durable on return whatever the options say.
+        With `sync=False` the call does not wait: the transaction becomes durable, and its messages
+        visible, with the next sync of any call. With `sync=True` it is durable on return, whatever
+        the options say.
         """
         self._commit(sync)
         return self._receipts()
@@ -223,16 +238,20 @@ class Transaction:
         manager.after()
 
     def _commit_posted(self) -> None:
-        """Commit what is prepared, and do not wait: whatever crashes, another one decides so."""
+        """Commit a prepared transaction without waiting. If a crash loses this decision, a checker
+        makes it again: the database has the marker.
+        """
         if not self._is_undecided():
             self._commit()
             return
-        self._sync = False  # so that a later call waits until it is durable
+        self._sync = False  # so that a later commit() waits until it is durable
         self._receipts = self._step(COMMITTED, self._manager.confirm_prepared)
         self._manager.after()
 
     def rollback(self) -> None:
-        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
+        """Drop the transaction. Before prepare nothing was written, and an id that you chose is
+        free again.
+        """
         manager, buffer = self._manager, self._buffer
         if self._is_undecided():
             self._step(ROLLED_BACK, manager.roll_back_prepared)
@@ -252,16 +271,16 @@ class Transaction:
         self._buffer.refuse(step)
 
     def _wait_until_durable(self, sync: bool | None) -> None:
-        """Make durable what an earlier call has decided without waiting, if this call waits."""
+        """If this call waits, make an earlier decision durable that did not wait."""
         manager = self._manager
-        manager.waits(sync)  # or a TypeError
+        manager.waits(sync)  # raises TypeError if `sync` is none of True, False and None
         if not manager.makes_durable(self._sync):
             manager.make_durable(sync)
             self._sync = sync
 
     def _step(self, after: Phase, take: Callable[[TransactionBuffer], T]) -> T:
-        """Take a step to the phase `after`. A typed refusal leaves everything as it was; any other
-        exception may have come before or after the bytes were durable.
+        """Take a step to the phase `after`. If it is refused by a typed error, the transaction is
+        as before. After any other exception its bytes may be durable or not.
         """
         stepping = Stepping(self, after)
         try:
@@ -273,22 +292,26 @@ class Transaction:
         return taken
 
     def _is_undecided(self) -> bool:
-        """Return whether it waits for a decision; one that did not return may be made again."""
+        """Return whether the transaction can be decided. One whose decision raised may be decided
+        again.
+        """
         return self.phase is PREPARED or (self.phase is IN_DOUBT and self._was_prepared)
 
     def outcome(self) -> Outcome:
-        """Return what became of it, as `engine.outcome` does; once it is prepared or committed."""
+        """Return what became of the transaction, as `engine.outcome` does, once it was prepared or
+        committed.
+        """
         manager = self._manager
         manager.check_open()
         if self.phase is ROLLED_BACK and not self._was_prepared:
-            raise UnknownTransaction(  # another transaction may have taken its id since
+            raise UnknownTransaction(  # its id may be another transaction's by now
                 f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
                 "it is in the journal"
             )
         try:
             return manager.outcome(self.tx_id, self._buffer.number)
         except OSError:
-            manager.check_open()  # it may have been closed meanwhile, and its files with it
+            manager.check_open()  # closing the engine also closes its files
             raise
 
     # --- as a block -------------------------------------------------------------------------------
@@ -298,10 +321,10 @@ class Transaction:
         return self
 
     def _taking(self, store: str | None) -> Transaction | None:
-        """Return this transaction while its block runs, if it is of `store`: see blocks.py.
+        """Return this transaction while its block runs, if it belongs to `store` (see blocks.py).
 
-        One that was prepared in its block refuses what is sent: going on without it would break
-        the promise that both happen.
+        If it was prepared inside of its block, later sends are refused. Sending them outside of it
+        would break the promise that both happen or none.
         """
         if self.phase is COMMITTED or self.phase is ROLLED_BACK:
             return None
@@ -318,8 +341,8 @@ class Transaction:
             if self.phase is OPEN or self.phase is PREPARED:
                 self._commit_at_end()
             elif self.phase is IN_DOUBT:
-                # The block has swallowed the error of a step. The code after it would take the
-                # transaction for committed.
+                # A step has failed, and the block went on. Code after it would believe that all is
+                # committed.
                 self._buffer.refuse("the end of its block")
         elif self.phase is OPEN:
             self.rollback()
@@ -331,13 +354,14 @@ class Transaction:
             self._commit()
         except BaseException as error:
             if self.phase is OPEN:
-                self.rollback()  # it was refused, and no code is left that could try again
-            elif not isinstance(error, TransactionError):  # which says itself what became of it
+                self.rollback()  # refused, and its block is over: no code can try again
+            # Such an error says itself what became of it.
+            elif not isinstance(error, TransactionError):
                 self._note_what_becomes_of_it(error)
             raise
 
     def _note_what_becomes_of_it(self, error: BaseException) -> None:
-        """Add a note to `error`, which leaves the block, unless the transaction has ended."""
+        """Add a note to `error` that says what becomes of the transaction whose block it leaves."""
         if self.phase is PREPARED:
             add_note(
                 error,
@@ -358,7 +382,7 @@ class Transaction:
 
 
 class Stepping:
-    """One step of a transaction, from its begin on. It keeps the phase."""
+    """One step of a transaction, from its beginning to its result. It sets the phase."""
 
     __slots__ = ("_after", "_before", "_transaction")
 
@@ -367,10 +391,11 @@ class Stepping:
         self._after = after
         self._before = before = transaction._buffer.phase
         if before is not OPEN:
-            transaction._buffer.phase = IN_DOUBT  # an open one: once its append is planned
+            # A step of an open transaction is in doubt only from the moment its append is planned.
+            transaction._buffer.phase = IN_DOUBT
 
     def refused(self) -> None:
-        """Note that everything is as it was before the step."""
+        """Note that the step was refused: the transaction is as it was before."""
         self._transaction._buffer.refused(self._before)
 
     def done(self) -> None:
@@ -390,7 +415,7 @@ B = TypeVar("B", bound=Transaction)
 
 
 class Beginner(Coordinator, Protocol):
-    """What begins transactions, besides taking their steps."""
+    """Begins transactions, and carries out their steps."""
 
     def begin(
         self,
@@ -399,4 +424,4 @@ class Beginner(Coordinator, Protocol):
         check_after: float | None,
         make: type[B] = ...,
     ) -> B:
-        """Return a new transaction; raise TxIdInUse if its id is in use."""
+        """Return a new transaction. Raises TxIdInUse if its id is in use."""

@@ -1,4 +1,4 @@
-"""Planning appends under the lock: new topics, offsets, positions and segments.
+"""Planning appends under the engine's lock: new topics, offsets, positions and segments.
 
 Whatever can be refused is refused before the first change in memory. After that only a defect or
 the disk can fail.
@@ -46,14 +46,17 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
-        self.last_us = ledger.last_us  # of the times that were given to records
-        self.moves = 0  # of groups: then deliveries that transactions hold may be lost
+        # The latest time that a record was given.
+        self.last_us = ledger.last_us
+        # Seeks and deletes of groups so far. After one, a transaction checks its deliveries again.
+        self.moves = 0
         self._changing = commit_queue.changing
         self._spares, self._time_us = journal.spares, clock.time_us
-        self.on_sealed: Callable[[object], None] = lambda _: None  # a segment is full, and durable
+        # Called when a segment is sealed.
+        self.on_sealed: Callable[[object], None] = lambda _: None
         # Functions that release what a dropped transaction or consumer held. The garbage collector
-        # may run inside of any call, with any lock held. So a finalizer only appends here, and the
-        # next call that consumes calls them, under the lock.
+        # may run a finalizer inside of any call, with any lock held. So a finalizer only appends
+        # its function here. The next call that consumes runs the functions, under the lock.
         self.dropped: deque[Callable[[], object]] = deque()
 
     def makes_durable(self, sync: bool | None) -> bool:
@@ -61,8 +64,11 @@ class Writer:
         return self.commit_queue.waits(sync) and (sync is True or self.options.sync == "always")
 
     def now_us(self) -> int:
-        """Return the time for a record, never before that of an earlier record. Under the lock."""
-        time_us = self._time_us  # called as a function: CPython 3.11 is slow to look it up
+        """Return the time for a record, never before that of an earlier record. The caller holds
+        the engine's lock.
+        """
+        # Call it as a plain function: CPython 3.11 is slow at `self._time_us()`.
+        time_us = self._time_us
         now = time_us()
         if now < self.last_us:
             now = self.last_us
@@ -78,7 +84,9 @@ class Writer:
             return change()
 
     def release_dropped(self) -> None:
-        """Release what dropped transactions and consumers hold. Under the lock."""
+        """Release what dropped transactions and consumers hold. The caller holds the
+        engine's lock.
+        """
         while self.dropped:
             self.dropped.popleft()()
 
@@ -88,13 +96,15 @@ class Writer:
         self, append: Append, *, ordinary: bool = True, stated: Prepare | Decided | None = None
     ) -> int:
         """Plan `append`: give it its position at the end of the journal, its time and its offsets,
-        apply it, and make it pending. `stated` is the record in it that states a transaction. If it
-        begins one, the position of the first record is its number.
+        apply it, and make it pending. Return the position of its first record, not counting the
+        TOPIC records that are put before it for new topics.
 
-        Records for new topics are put before its own records. Return the position of the first of
-        its own. Raises TooLarge, StorageFull or IllegalRecord, and then nothing was changed. A
-        record behind the first that no replay would take is a defect that ends the engine, before
-        the write.
+        `stated` is the record in it that states a transaction: PREPARE or COMMIT. If it begins a
+        transaction, the position that is returned becomes the number of that transaction.
+
+        Raises TooLarge, StorageFull or IllegalRecord, and then nothing was changed. If only a later
+        record of the append could not be replayed, that is a defect: the engine fails before the
+        write.
         """
         journal, records, now = self.journal, append.records, self.now_us()
         before = self._find_queues(append)
@@ -112,14 +122,15 @@ class Writer:
         return first
 
     def _find_queues(self, append: Append) -> int:
-        """Find the queue of each run of `append`, and the offset of each that is published.
+        """Find the queue of each run of `append`, and give an offset to each run that is published.
 
-        Put a TOPIC record before them for each topic that does not exist yet. Return the size of
-        those.
+        A TOPIC record is put before them for each topic that does not exist yet. Return the size of
+        the TOPIC records.
         """
         topics = self.ledger.topics
         new: dict[str, Topic] = {}
-        ends: dict[Queue, int] = {}  # after the records before
+        # The next offset of each queue, after the runs that were already looked at.
+        ends: dict[Queue, int] = {}
         for run in append.records:
             if type(run) is Run:
                 try:
@@ -137,18 +148,18 @@ class Writer:
         return made.size
 
     def _new_queue(self, new: dict[str, Topic], run: Run) -> Queue:
-        """Return the queue of `run` in a topic that does not exist yet, and note the topic in
-        `new`.
+        """Return the queue of `run`, whose topic does not exist yet. Note the topic in `new`.
 
-        Raises BadName if the topic exists: it was deleted, and made again with fewer queues.
+        Raises BadName if the topic exists, but not the queue: the topic was deleted, and made again
+        with fewer queues.
         """
         name, number = run.topic, run.queue
         if name in self.ledger.topics:
             raise no_queue(name, number, len(self.ledger.topics[name].queues))
-        run.target = None  # until the topic is made
+        run.target = None  # its TOPIC record makes it
         if name not in new:
             new[name] = Topic(name, self.options.queues_of(name))
-        # A caller may have chosen queues of a topic of this name that is deleted by now.
+        # The caller may have chosen the queue when a deleted topic of this name had more of them.
         self.ledger.grow(new[name], number + 1)
         return new[name].queues[number]
 
@@ -161,7 +172,7 @@ class Writer:
             ledger.shows.append((ledger.end, None, self.on_sealed, None))
         try:
             encoded = journal.encode(append, now)
-            changing.changed = True  # an exception in the middle of a change ends the engine
+            changing.changed = True  # from here on an exception ends the engine
             apply(ledger, append.records)
         except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
             if isinstance(error, IllegalStep) and error.is_first:
@@ -172,7 +183,8 @@ class Writer:
         journal.append(append, encoded)
 
     def catch_up(self, position: int) -> None:
-        """Wait until what is noted at `position` is shown. Without the lock.
+        """Wait until the append at `position` is durable and shown. The caller does not hold the
+        engine's lock.
 
         Raises EngineFailed if it could not be written.
         """
@@ -185,15 +197,15 @@ class Writer:
         """Roll to the next segment if an append of `size` bytes does not fit.
 
         Raises TooLarge or StorageFull, and then nothing was changed. An ordinary append does not
-        take the room that is set aside for decisions. The append of a retention `makes_room`: it
-        may take the room that is set aside for it.
+        take the room that is set aside for decisions. Only the append of a retention (`makes_room`)
+        may take the room that is set aside for retention.
         """
         journal, spares = self.journal, self._spares
         if size > journal.append_bytes_max:
             journal.refuse(size)
         if ordinary and spares.needed and spares.count() < spares.needed:
-            # A decision has taken a spare. The rest of that segment stays set aside for other
-            # decisions until there is a new spare. Otherwise messages could fill it.
+            # A decision has taken a spare. The rest of its segment stays set aside for other
+            # decisions until a new spare is made. Otherwise messages could fill it.
             spares.reserve(spares.needed)
         if not journal.fits(size):
             journal.roll(size, ordinary=ordinary, makes_room=makes_room)

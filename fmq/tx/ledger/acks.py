@@ -17,11 +17,12 @@ class AckSet:
     __slots__ = ("_ranges", "floor", "is_empty")
 
     def __init__(self, floor: int = 0) -> None:
-        """Make an empty set for a queue whose first message is at `floor`."""
+        """Make an empty set for a queue that begins at `floor`."""
         self.floor = floor
         self.is_empty = True
         """Whether the group has never acked anything. Then retention does not wait for it."""
-        self._ranges: SortedDict[int, int] = SortedDict()  # first -> end
+        # The first offset of each range -> its end.
+        self._ranges: SortedDict[int, int] = SortedDict()
 
     def add(self, first: int, end: int) -> None:
         """Add the offsets from `first` up to, not including, `end`.
@@ -41,16 +42,17 @@ class AckSet:
     def drop_below(self, first: int) -> int:
         """Raise the floor to `first`, because retention has dropped the messages below it.
 
-        Return how many of them were not acked.
+        Return how many of the dropped messages had not been acked.
         """
         lost = self.count_gaps(self.floor, first)
         if first > self.floor:
             self.floor = first
-            self.add(first, first)  # adds nothing, but joins ranges that the floor has reached
+            # This adds no offset, but it joins the ranges that the floor has reached.
+            self.add(first, first)
         return lost
 
     def move_to(self, floor: int) -> None:
-        """Forget all acks: everything below `floor` is acked, and nothing else."""
+        """Set the floor to `floor` and forget all ranges above it."""
         self.floor = floor
         self.is_empty = False
         self._ranges.clear()
@@ -97,7 +99,7 @@ class AckSet:
         return (first, end) if first < end else None
 
     def count_gaps(self, first: int, end: int) -> int:
-        """Return how many offsets between `first` and `end` are not acked."""
+        """Return how many offsets from `first` up to `end` are not acked."""
         return sum(high - low for low, high in self.gaps(first, end))
 
     def count_beyond(self) -> int:

@@ -1,4 +1,4 @@
-"""How an append changes the ledger, in a replay and in the running engine.
+"""How an append changes the ledger, in a replay and in the running engine alike.
 
 `apply` takes a whole append. Of a transaction, only COMMIT publishes anything: the runs and acks
 before it in the same append take effect when COMMIT is reached, and never without it. What one
@@ -51,12 +51,12 @@ ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
 def apply(ledger: Ledger, append: Sequence[Record]) -> None:
-    """Change `ledger` as `append` says, and note what is to be shown of it.
+    """Change `ledger` as `append` says. Note in `ledger.shows` what readers will see of it.
 
-    Raises IllegalStep if the append must not follow.
+    Raises IllegalStep if the append must not follow those before it.
     """
     step = carried_out = None
-    changed = False  # whether a record has changed anything
+    changed = False  # True once a record has changed the ledger
     try:
         for record in append:
             if record.extension and (request := request_in(record.extension)) is not None:
@@ -112,7 +112,7 @@ class Step:
             elif kind not in OUTSIDE or (kind in EITHER and record.tx):  # type: ignore[union-attr]
                 self._advance(ledger, record)  # type: ignore[arg-type]
                 TAKE[type(record)](self, ledger, record)
-                # One more run of the same kind changes no state.
+                # A further run of the same kind leaves the state as it is.
                 run_kind = kind if type(record) is Run else 0
         if self.prepare is not None and self.state is UNDECIDED:
             self._check_sealed(self.prepare)
@@ -130,7 +130,8 @@ class Step:
             if self.entry is not None:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
-                self.state = UNDECIDED  # its PREPARE was in a segment that retention has dropped
+                # Retention has dropped the segment with its PREPARE.
+                self.state = UNDECIDED
             elif tx != record.position and kind != Kind.PREPARE:
                 raise IllegalStep(
                     f"{Kind(kind).name} cannot follow absent: {tx} was never prepared, and begins "
@@ -157,7 +158,7 @@ class Step:
         self.marks = marks.changes
 
     def take_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
-        """Check what a PREPARE says about its transaction; its messages come after it."""
+        """Check what a PREPARE says about its transaction. Its messages follow in the append."""
         if prepare.replaces:
             if self.entry is not None and self.entry.prepare.position != prepare.replaces:
                 raise IllegalStep(
@@ -190,7 +191,7 @@ class Step:
         if decided.kind == COMMIT:
             self._check_complete(decided, stated)
             if stated is None and decided.tx >= ledger.known_from:
-                # In one phase there is no PREPARE. COMMIT itself states and seals its runs.
+                # A transaction of one phase has no PREPARE: its COMMIT states and seals its runs.
                 if decided.tx_id in ledger.by_tx_id:
                     raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
                 if seal_of(self.runs) != decided.seal:

@@ -1,4 +1,4 @@
-"""A part of the transitions, where a checkpoint or the index of a segment has the rest already."""
+"""Smaller forms of `apply`, for a replay that has the rest from a checkpoint or an index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fmq.tx.ledger.transitions import forget, prepare_applied
 
 
 def collect(ledger: Ledger, append: Sequence[Record]) -> None:
-    """Apply only what may still be undecided. The checkpoint holds everything else of `append`."""
+    """Apply what may still be undecided. The checkpoint has everything else of `append`."""
     prepare: Prepare | None = None
     runs: list[Run] = []
     for record in append:
@@ -47,7 +47,7 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
 
 
 def apply_to_timers(ledger: Ledger, append: Sequence[Record]) -> None:
-    """Apply only what waits for its time. The checkpoint holds everything else of `append`."""
+    """Apply what waits for its time. The checkpoint has everything else of `append`."""
     is_committed = append[-1].kind == COMMIT
     for record in append:
         if isinstance(record, Run):
@@ -58,9 +58,9 @@ def apply_to_timers(ledger: Ledger, append: Sequence[Record]) -> None:
 
 
 def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
-    """Apply only what the index of a segment says of `append`.
+    """Apply to `index` what `append` says about its segment.
 
-    `apply` does the same to the index of its ledger. This is for an append that was applied before.
+    This is for an append that the ledger has already. `apply` also changes the index.
     """
     published: list[Run] = []
     for record in append:

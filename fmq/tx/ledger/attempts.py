@@ -18,8 +18,10 @@ class Attempts(NamedTuple):
     """The attempts of each message of a range, up to, not including, the offset `end`."""
 
     end: int
-    tries: int  # how often it was tried
-    due_us: int  # when it may be tried again, if it was given back until then; else 0
+    # How often each message of the range was tried.
+    tries: int
+    # When the messages may be tried again, if they were given back until a time; else 0.
+    due_us: int
 
 
 class AttemptMap:
@@ -28,13 +30,13 @@ class AttemptMap:
     __slots__ = ("_ranges",)
 
     def __init__(self) -> None:
-        self._ranges: SortedDict[int, Attempts] = SortedDict()  # by first
+        self._ranges: SortedDict[int, Attempts] = SortedDict()  # by the first offset of each range
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
     def put(self, first: int, end: int, count: int, due_us: int) -> None:
-        """Set the attempts of a range, in place of those noted before."""
+        """Set the attempts of a range, and replace those noted before."""
         ranges = self._ranges
         if ranges:
             if ranges.peekitem(-1)[1].end > first:
@@ -49,7 +51,7 @@ class AttemptMap:
         ranges[first] = Attempts(end, count, due_us)
 
     def fill(self, first: int, end: int, count: int, due_us: int) -> None:
-        """Set the attempts of those messages of a range that have none yet."""
+        """Set the attempts of those messages of a range that have none noted."""
         at = first
         for low, known in [*self.within(first, end)]:
             if at < low:
@@ -59,7 +61,7 @@ class AttemptMap:
             self.put(at, end, count, due_us)
 
     def drop(self, first: int, end: int) -> None:
-        """Forget the messages of a range."""
+        """Forget the attempts of a range."""
         ranges = self._ranges
         if first >= end or not ranges:
             return
@@ -75,17 +77,17 @@ class AttemptMap:
                 ranges[end] = known
 
     def drop_below(self, first: int) -> None:
-        """Forget the messages below the offset `first`."""
+        """Forget the attempts of the messages below the offset `first`."""
         if self._ranges:
             self.drop(0, first)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all attempts."""
         self._ranges.clear()
 
     def within(self, first: int, end: int) -> Iterator[tuple[int, Attempts]]:
-        """Yield the parts of a range that have attempts: the first offset of each, and its
-        attempts.
+        """Yield the ranges between `first` and `end` that have attempts, each with its first
+        offset.
         """
         for low, known in self._overlapping(first, end):
             yield max(low, first), known._replace(end=min(known.end, end))
@@ -102,7 +104,7 @@ class AttemptMap:
             i += 1
 
     def all(self) -> list[list[int]]:
-        """Return all ranges, for JSON: first, end, count, due_us."""
+        """Return all ranges for JSON, each as first, end, count and due_us."""
         return [[first, *known] for first, known in self._ranges.items()]
 
     def beyond(self, first: int) -> list[list[int]]:

@@ -15,7 +15,8 @@ from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 
 NUMBER_MAX = 1 << 63
-MASKS = 1 << 10  # of the priorities that occur in a span
+# A mask has one bit for each of the priorities 0 to 9.
+MASKS = 1 << 10
 
 
 def to_json(value: Any) -> bytes:
@@ -25,7 +26,7 @@ def to_json(value: Any) -> bytes:
 
 
 def from_json(data: bytes) -> Any:
-    """Return the value in `data`; raise ValueError or RecursionError if it is no JSON."""
+    """Return the value in `data`. Raises ValueError or RecursionError if `data` is no JSON."""
     return json.loads(data)
 
 
@@ -61,12 +62,12 @@ def check_carried(state: Any) -> dict[str, Any]:
         for bounds in queues:
             first, after = check_list("a queue", bounds, 2)
             check_number("a queue's end", after, check_number("a queue's first", first))
-    retained = state.get("retained", {})  # an older fmq carried none
+    retained = state.get("retained", {})  # an older fmq wrote no "retained"
     if type(retained) is not dict or not retained.keys() <= state["topics"].keys():
         raise ValueError(f"retained topics are {str(retained)[:40]}")
     for retain_ms in retained.values():
         check_number("a topic's retention", retain_ms, 1)
-    for queue in check_list("spans", state.get("spans", [])):  # an older fmq carried none
+    for queue in check_list("spans", state.get("spans", [])):  # an older fmq wrote no "spans"
         _check_spans(queue, state["topics"])
     deleted = state.get("deleted", {})
     if type(deleted) is not dict:
@@ -75,11 +76,11 @@ def check_carried(state: Any) -> dict[str, Any]:
         check_number("where a topic was deleted", position, 1)
     for ack in check_list("acks", state.get("acks")):
         _check_ack(ack)
-    for group in check_list("groups", state.get("groups", [])):  # an older fmq carried none
+    for group in check_list("groups", state.get("groups", [])):  # an older fmq wrote no "groups"
         _check_group(group)
     for dead in check_list("dead letters", state.get("dead", [])):
         _check_dead(dead)
-    for tried in check_list("tries", state.get("tried", [])):  # an older fmq carried none
+    for tried in check_list("tries", state.get("tried", [])):  # an older fmq wrote no "tried"
         _check_tried(tried)
     for subscription in check_list("what expired", state.get("expired", [])):
         group, topic, expired = check_list("what expired", subscription, 3)
@@ -88,7 +89,7 @@ def check_carried(state: Any) -> dict[str, Any]:
         check_number("what expired", expired, 1)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
-    marks = state.get("marks", {})  # an older fmq carried none
+    marks = state.get("marks", {})  # an older fmq wrote no "marks"
     if type(marks) is not dict:
         raise ValueError(f"marks are {str(marks)[:40]}")
     for name, mark in marks.items():
@@ -101,12 +102,14 @@ def check_carried(state: Any) -> dict[str, Any]:
 
 
 def carried_by(state: Carryover) -> dict[str, Any]:
-    """Return what a STATE record carries; raise ValueError or RecursionError if it is no such."""
+    """Return what a STATE record carries. Raises ValueError or RecursionError if its bytes are not
+    the JSON of a state.
+    """
     return check_carried(from_json(state.json))
 
 
 def floor_of(state: Carryover) -> int:
-    """Return the floor that `state` carries, or 0. No record below it is kept."""
+    """Return the floor that `state` carries, or 0. No record below the floor is kept."""
     try:
         return int(carried_by(state)["floor"])
     except (ValueError, RecursionError):
@@ -173,7 +176,8 @@ def _check_requests(client: Any) -> None:
     check_number("a sequence", last, 0, 1 << 64)
     check_number("a client's time", last_us)
     for each in check_list("requests", done):
-        length = 8 if type(each) is list and len(each) == 8 else 7  # an older fmq had no due time
+        # An older fmq wrote 7 fields, without the due time.
+        length = 8 if type(each) is list and len(each) == 8 else 7
         first, count, position, topic, queue, offset, messages, *due = check_list(
             "a request", each, length
         )

@@ -1,4 +1,4 @@
-"""The transitions of CHANGE: what it makes of the groups and topics in the ledger.
+"""The transitions of CHANGE: how this record changes the groups and topics in the ledger.
 
 `tx/transitions` calls `apply_change` for each CHANGE, in a replay and in the running engine.
 """
@@ -18,8 +18,8 @@ ENDS_TIMERS = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
 
 
 def apply_change(ledger: Ledger, change: Changed) -> None:
-    """Change `ledger` as `change` says. Raise IllegalStep, and change nothing, if it cannot be
-    where it is.
+    """Change `ledger` as `change` says. Raises IllegalStep if it must not follow here, and then
+    nothing was changed.
     """
     CHANGES[change.asked](ledger, change)
     if change.asked not in ENDS_TIMERS:
@@ -42,7 +42,8 @@ def _seek(ledger: Ledger, change: Changed) -> None:
     for (number, offset), queue in zip(change.places, queues, strict=True):
         acked = ledger.acked_of(change.group, change.topic, number)
         low = max(acked.floor, queue.first)
-        if offset > low:  # what lies between is passed over, damaged or not
+        # A seek forward passes the messages between over, damaged ones included.
+        if offset > low:
             skipped = acked.count_gaps(low, offset)
             ledger.subscribe(change.group, change.topic).skipped += skipped
     _move(ledger, change, queues)
@@ -93,7 +94,8 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
 def _add_queues(ledger: Ledger, change: Changed) -> None:
     topic = ledger.topics.get(change.topic)
     if topic is None and ledger.unsettled:
-        return  # STATE says how many there are
+        # In a replay: a later STATE says how many queues the topic has.
+        return
     if topic is None or not len(topic.queues) < change.value <= QUEUES_MAX:
         raise IllegalStep(f"the topic {change.topic!r} gets {change.value} queues")
     ledger.grow(topic, change.value)
@@ -120,7 +122,8 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
     if topic is not None:
         ledger.awaited.setdefault(topic.name, []).extend(topic.waiting)
         for queue in topic.queues:
-            queue.first = queue.next  # who still reads it is told that its messages are gone
+            # A caller that still reads the topic learns from `first` that its messages are gone.
+            queue.first = queue.next
     for place in [key for key in ledger.acked if key[1] == change.topic]:
         del ledger.acked[place]
     for place in [key for key in ledger.tried if key[1] == change.topic]:
@@ -138,7 +141,7 @@ def _fire(ledger: Ledger, change: Changed) -> None:
 
 
 def _recall(ledger: Ledger, change: Changed) -> None:
-    for _, number in change.places:  # one, as all have the same time
+    for _, number in change.places:  # all places of a CHANGE share its time
         ledger.timers.recall(Timing(change.value, number))
     ledger.timers.changed_at = ledger.end
 
@@ -149,8 +152,9 @@ def _check_group(ledger: Ledger, change: Changed) -> None:
 
 
 def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> list[Queue]:
-    """Return the queue of each place of `change`, which says `what` about the messages up to there
-    and `count` more. Raise IllegalStep if it does not exist, or ends before that.
+    """Return the queue of each place of `change`. The place names an offset: there have to be
+    messages up to it, and `count` more. Raises IllegalStep, which says `what`, if a queue does not
+    exist or ends before.
     """
     found = []
     for number, offset in change.places:

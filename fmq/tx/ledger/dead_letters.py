@@ -1,9 +1,9 @@
 """The dead letters of each group: in which topic they are, and which of them are still there.
 
-The messages that a group has rejected lie in a topic of fmq's own, which no caller can name.
-Replayed messages go to another such topic, one for each topic that they came from. The consumers of
-the group take from it, too. Retention does not take dead letters. It carries them forward, to new
-offsets. Their numbers stay as they were, so `Moved` says where those are now.
+A message that a group has rejected lies in an internal topic, which no caller can name. If it is
+replayed, it goes to another internal topic, which the group reads beside the topic that the message
+came from. Retention never drops dead letters. It carries them forward, and they get new offsets.
+Each keeps its number, so `Moved` notes where the letters with these numbers are now.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PURGED, REPLAYED, CARRIED = 0, 1, 2
 
 
 def check_taken(topic: str) -> str:
-    """Return the topic of something that was delivered; raise TypeError or BadName."""
+    """Return the topic of a delivery if its name is right. Raises TypeError or BadName."""
     return topic if is_internal(check_text("topic", topic)) else check_name("topic", topic)
 
 
 class Moved:
-    """The places of the dead letters whose numbers are not their offsets."""
+    """Where dead letters are whose numbers differ from their offsets."""
 
     __slots__ = ("_by_number", "_by_offset")
 
     def __init__(self, runs: Iterable[Iterable[int]] = ()) -> None:
-        self._by_offset: SortedDict[int, tuple[int, int]] = SortedDict()  # -> number, count
-        self._by_number: SortedDict[int, tuple[int, int]] = SortedDict()  # -> offset, count
+        self._by_offset: SortedDict[int, tuple[int, int]] = SortedDict()  # offset -> number, count
+        self._by_number: SortedDict[int, tuple[int, int]] = SortedDict()  # number -> offset, count
         for offset, number, count in runs:
             self.add(offset, number, count)
 
@@ -48,7 +48,7 @@ class Moved:
         self._by_number[number] = offset, count
 
     def take(self, first: int, end: int) -> None:
-        """Forget what was noted of the offsets from `first` up to, not including, `end`."""
+        """Forget the moves to the offsets from `first` up to, not including, `end`."""
         for start in [*self._by_offset.irange(maximum=end - 1)]:
             number, count = self._by_offset[start]
             if start + count <= first:
@@ -64,8 +64,8 @@ class Moved:
         return _find(self._by_offset, offset, offset)
 
     def offset_of(self, number: int) -> int | None:
-        """Return the offset of the letter with this number, or where it would be. Return None if it
-        has no place.
+        """Return the offset of the letter with this number, even if the letter has ended. Return
+        None if the number has no place any more.
         """
         offset = _find(self._by_number, number, -1)
         if offset >= 0:
@@ -73,7 +73,7 @@ class Moved:
         return number if self.number_at(number) == number else None
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the offsets from `first` up to `end` as runs: number, offset and count."""
+        """Yield the offsets from `first` up to `end` in runs: number, offset and count of each."""
         while first < end:
             i = self._by_offset.bisect_right(first)
             stop = min(end, self._by_offset.peekitem(i)[0]) if i < len(self._by_offset) else end
@@ -83,7 +83,7 @@ class Moved:
             first = stop
 
     def runs(self) -> list[list[int]]:
-        """Return offset, number and count of each run that was moved."""
+        """Return offset, number and count of each run of letters that was carried forward."""
         return [[offset, *what] for offset, what in self._by_offset.items()]
 
 
@@ -109,38 +109,41 @@ class DeadLetterState:
     def __init__(self, group: str) -> None:
         self.group = group
         self.topic = dead_topic(group)
-        self.closed = AckSet()  # offsets of letters that were purged, replayed or carried forward
+        # The offsets of letters that were purged, replayed or carried forward.
+        self.closed = AckSet()
         self.moved = Moved()
-        self.again: set[str] = set()  # topics of which something was replayed
+        self.again: set[str] = set()  # the topics whose letters were replayed
 
     def open_ranges(self, queue: Queue | None) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of offsets whose letters are there. `queue` is the one of its topic."""
+        """Yield the ranges of offsets with letters that have not ended. `queue` is that of the dead
+        topic.
+        """
         return iter(()) if queue is None else self.closed.gaps(queue.first, queue.next)
 
     def count(self, queue: Queue | None) -> int:
-        """Return how many dead letters there are."""
+        """Return how many dead letters the group has."""
         return sum(end - first for first, end in self.open_ranges(queue))
 
     def runs(self, queue: Queue | None) -> list[tuple[int, int, int]]:
-        """Return number, offset and count of each run of letters, by number."""
+        """Return number, offset and count of each run of letters, sorted by number."""
         ranges = self.open_ranges(queue)
         return sorted(piece for first, end in ranges for piece in self.moved.pieces(first, end))
 
     def is_open(self, queue: Queue | None, offset: int) -> bool:
-        """Return whether the letter at `offset` is there."""
+        """Return whether the letter at `offset` has not ended."""
         return (
             queue is not None and queue.first <= offset < queue.next and offset not in self.closed
         )
 
     def are_open(self, queue: Queue, ranges: Iterable[tuple[int, int]]) -> bool:
-        """Return whether all letters in `ranges` are there."""
+        """Return whether no letter in `ranges` has ended."""
         return all(
             end <= queue.end and self.closed.count_gaps(max(first, queue.first), end) == end - first
             for first, end in ranges
         )
 
     def carried(self, first: int) -> list[Any]:
-        """Return it for JSON, as it will be when its queue begins at `first`."""
+        """Return the dead letters for JSON, as they will be when their queue begins at `first`."""
         return [self.group, *self.closed.beyond(first), self.moved.runs(), sorted(self.again)]
 
 
@@ -168,13 +171,15 @@ def _replays(ledger: Ledger, dead: DeadLetterState, topic: str) -> None:
 
 
 def begin(ledger: Ledger, change: Changed) -> None:
-    """Note that a group has dead letters. Two appends planned together may both say so."""
+    """Note that a group has dead letters from now on. Two appends that are planned together may
+    both say so.
+    """
     if change.group not in ledger.dead:
         ledger.dead[change.group] = DeadLetterState(change.group)
 
 
 def end(ledger: Ledger, change: Changed) -> None:
-    """Apply that dead letters are no longer at their places."""
+    """Apply an END_DEAD: the letters at its places were purged, replayed or carried forward."""
     dead = ledger.dead.get(change.group)
     if dead is None:
         if not ledger.unsettled:
@@ -184,10 +189,10 @@ def end(ledger: Ledger, change: Changed) -> None:
     ranges = ranges_of(change)
     for first, stop, _ in ranges:
         if ledger.unsettled or queue is None:
-            continue  # a later STATE has all of it
+            continue  # a later STATE says what has ended
         if not 0 <= first < stop <= queue.end:
             raise IllegalStep(f"the dead letters {first} to {stop} of {change.group!r} are ended")
-        # In a replay, a later retention may have dropped some already.
+        # In a replay, some of the letters may be missing: a later retention has dropped them.
         if dead.closed.count_gaps(first, stop) < stop - max(first, queue.first):
             raise IllegalStep(
                 f"dead letters of {change.group!r} between {first} and {stop} are ended twice"
@@ -204,7 +209,7 @@ def end(ledger: Ledger, change: Changed) -> None:
 
 
 def ranges_of(change: Changed) -> list[tuple[int, int, int]]:
-    """Return first, end and new first offset of each range that an END_DEAD is about."""
+    """Return the ranges that an END_DEAD ends: first, end, and the new first offset of each."""
     offsets = [place.offset for place in change.places]
     if len(offsets) % 3:
         raise IllegalStep(f"dead letters at {len(offsets)} places are ended: they come in threes")

@@ -1,13 +1,13 @@
-"""Which requests of clients were carried out, so that none is carried out twice.
+"""The requests of clients that were carried out, so that none is carried out twice.
 
-A client in another process may lose its connection and not know what became of its requests. It
-sends them again with the same sequences. What was carried out is answered from here. A client says
-with each request how many of those before it have no answer yet; what came before those is
-forgotten, and so is a client that has sent nothing for an hour.
+A client in another process may lose its connection and not learn what became of its requests. It
+repeats them with the same sequence numbers. A request that was carried out before is answered from
+here. With each request a client says which of its earlier ones still lack an answer; older ones are
+forgotten. A client that has sent nothing for an hour is forgotten, too.
 
-The hour is that of the records, so that a replay forgets the same. The clock on the wall may have
-jumped between two of them: of the time between a record and the next, a minute counts at most. A
-client whose clock did not jump still repeats what it asked before.
+The hour is counted by the times in the records, so that a replay forgets the same clients. The
+clock on the wall may have jumped between two records, so at most a minute counts between one record
+and the next. A client whose clock did not jump can still repeat its requests.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CLIENT_BYTES = 16
 
 
 class Done(NamedTuple):
-    """A record that carries out requests: one, or one for each of its messages.
+    """A record that carried out requests: a single one, or one for each of its messages.
 
-    An ack has the messages that it took for good. A record without messages, as a COMMIT, has no
-    topic.
+    If it is an ack, it lists the messages that were taken for good. A record without messages, such
+    as a COMMIT, has no topic.
     """
 
     first: int
@@ -45,24 +45,27 @@ class Done(NamedTuple):
 
 
 class KnownClient:
-    """A client, and its requests to which it may have no answer."""
+    """A client, and those of its requests that may still lack an answer."""
 
     __slots__ = ("done", "last", "last_us")
 
     def __init__(self) -> None:
-        self.last = -1  # the largest sequence
-        self.last_us = 0  # when it was, or later by what was left out since
+        self.last = -1  # the largest sequence so far
+        # The time of its last request. It is moved up by gaps that do not count as silence.
+        self.last_us = 0
         self.done: deque[Done] = deque()
 
 
 class Requests:
-    """The requests that the journal has, by client, the longest silent client first."""
+    """The carried-out requests that the journal has, by client. The client silent for longest is
+    first.
+    """
 
     def __init__(self) -> None:
         self._clients: OrderedDict[bytes, KnownClient] = OrderedDict()
 
     def note(self, request: Request, record: Record) -> None:
-        """Note that `record`, which `check_request` has passed, carries out `request`."""
+        """Note that `record` carries out `request`. `check_request` has passed both."""
         place = "", 0, 0, 0, 0
         if isinstance(record, Run):
             timing = timing_in(record.extension) if record.kind == TIMER else None
@@ -84,7 +87,9 @@ class Requests:
         self._forget_silent(record.time_us)
 
     def leave_out(self, time_us: int) -> None:
-        """Count `time_us`, which have just passed by the records, as silence of no client."""
+        """Move all clients on by `time_us`, a jump of the clock between two records, so that it
+        counts as silence for none.
+        """
         for known in self._clients.values():
             known.last_us += time_us
 
@@ -96,15 +101,17 @@ class Requests:
             del self._clients[client]
 
     def find(self, client: bytes, sequence: int) -> list[Done]:
-        """Return the records that carried out the request; none if it was not carried out."""
+        """Return the records that carried out the request; an empty list if it was not
+        carried out.
+        """
         known = self._clients.get(client)
         if known is None or sequence > known.last:
             return []
         return [done for done in known.done if 0 <= sequence - done.first < done.requests]
 
     def carried(self) -> list[list[Any]]:
-        """Return all for the JSON of a checkpoint or a STATE record. Clients of one instant are in
-        one order, whatever was read before: a STATE behind their records, or only these.
+        """Return all requests for JSON. The order of clients that were seen last at one instant is
+        fixed, so it does not depend on where a replay began.
         """
         known_clients = sorted(self._clients.items(), key=_silence)
         return [

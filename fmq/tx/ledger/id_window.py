@@ -1,10 +1,11 @@
-"""The window of message ids: those that an engine remembers, and which message has taken each.
+"""The window of message ids: those that an engine remembers, and which message took each.
 
-It is made at the first use of an id, from the tables of ids in the indexes of the segments, the
-newest first. After that it grows with each published id. The newest ids count, as many as
-`Options.message_ids_kept` says and no older than `message_id_seconds`. Tables are dropped as a
-whole, so some older ids may still be known. Ids of the window that retention would drop are carried
-into the segment being written, see chores/carried_ids.py. Guarded by the engine's lock.
+The window is made at the first use of an id, from the tables of ids in the indexes of the segments,
+the newest first. After that each published id is added. The newest ids are remembered: as many as
+`Options.message_ids_kept` says, and none older than `message_id_seconds`. Tables are dropped as a
+whole, so some older ids may still be known. Before retention drops a segment, its ids that belong
+to the window are carried into the segment being written (chores/carried_ids.py). Guarded by the
+engine's lock.
 """
 
 from __future__ import annotations
@@ -15,24 +16,27 @@ from fmq.store.index.id_table import IdTable, Key, TakenId
 
 ROW_BITS = 32
 ROW = (1 << ROW_BITS) - 1
-MORE = 1 << 62  # than any number of a row
+MORE = 1 << 62  # larger than any row number
 
 
 class IdWindow:
     """The ids that one engine remembers."""
 
     def __init__(self, tables: Iterable[IdTable], kept: int, seconds: float) -> None:
-        """`tables` are those of consecutive segments, the oldest first; the last one still grows.
+        """`tables` belong to consecutive segments, the oldest first. The last one still grows.
 
-        The newest `kept` ids count, of the last `seconds`.
+        The window has the newest `kept` ids, without those older than `seconds`.
         """
         self._kept = kept
         self._age_us = round(seconds * 1_000_000)
-        self._tables: dict[int, IdTable] = {}  # by number, the oldest first
-        self._numbers: dict[int, int] = {}  # of a table, by the base of its segment
+        self._tables: dict[int, IdTable] = {}  # by number of the table, the oldest first
+        # The number of each table, by the base of its segment.
+        self._numbers: dict[int, int] = {}
         self._next = 0
-        self._where: dict[Key, int] = {}  # for each key the number of its table, and its row
-        self.own = 0  # how many ids were taken in the segments of the tables
+        # For each key, the number of the table and the row in it, packed into one int.
+        self._where: dict[Key, int] = {}
+        # How many ids were taken in the segments of the tables. Carried ids do not count.
+        self.own = 0
         for table in tables:
             self.note(table, len(table))
 
@@ -40,7 +44,7 @@ class IdWindow:
         return len(self._where)
 
     def note(self, table: IdTable, rows: int) -> None:
-        """Note the last `rows` of `table`, some of which may be carried."""
+        """Note the last `rows` of `table`. Some of them may have been carried there."""
         if not rows:
             return
         start = len(table) - rows
@@ -48,7 +52,7 @@ class IdWindow:
         self._note(table, start, table.all_keys(start))
 
     def note_run(self, table: IdTable, keys: Sequence[Key]) -> None:
-        """Note the last rows of `table`, which are those of a run that takes `keys`."""
+        """Note the last rows of `table`. They belong to a run whose messages take `keys`."""
         if keys:
             self.own += len(keys)
             self._note(table, len(table) - len(keys), keys)
@@ -68,7 +72,7 @@ class IdWindow:
         return self._where
 
     def _drop_old(self, newest: IdTable) -> None:
-        """Drop the tables before the one that holds the oldest id of the window."""
+        """Drop the tables that are older than the oldest id of the window."""
         newer = self.own
         for number, table in [*self._tables.items()]:
             if table is newest:
@@ -88,7 +92,7 @@ class IdWindow:
                 del where[key]
 
     def drop_below(self, floor: int) -> None:
-        """Drop the tables of the segments below `floor`, which retention drops."""
+        """Drop the tables of segments below `floor`, because retention drops these segments."""
         for number, table in [*self._tables.items()]:
             if table.base < floor:
                 self._drop(number)
@@ -97,9 +101,9 @@ class IdWindow:
         return now_us - time_us > self._age_us
 
     def find(self, key: Key, deleted: int, now_us: int) -> TakenId | None:
-        """Return which message has taken an id; None if the window has none.
+        """Return the message that took an id; None if the window has none.
 
-        Ids before the position `deleted`, where the topic was last deleted, do not count.
+        An id before the position `deleted`, where the topic was last deleted, does not count.
         """
         at = self._where.get(key)
         if at is None:
@@ -110,8 +114,8 @@ class IdWindow:
         return found
 
     def below(self, floor: int, now_us: int) -> list[TakenId]:
-        """Return the ids of the window that are only in segments below `floor`, so that they must
-        be carried.
+        """Return the ids of the window that only segments below `floor` hold. They must be
+        carried.
         """
         rest, carried = 0, []
         candidates: list[TakenId] = []

@@ -1,8 +1,9 @@
-"""What the journal says, up to the last append planned: topics, undecided transactions, acks.
+"""The ledger: what the journal says, up to the last append that was planned.
 
-Everything here can be built again from the journal, and is: by `tx/apply`, in a replay and in the
-running engine, which applies an append when it plans it. What readers and listeners may know of it
-waits in `shows` until the append is durable. An engine that fails to write undoes nothing: it ends.
+It holds topics, undecided transactions, acks and more. `tx/ledger/apply.py` builds it: in a replay
+from the journal, in the running engine when an append is planned. What readers and listeners will
+see of an append waits in `shows` until the append is durable. If a write fails, nothing is undone:
+the engine ends, and the next one replays the journal.
 
 All of it is guarded by the engine's lock.
 """
@@ -29,8 +30,8 @@ from fmq.tx.ledger.timers import Timers
 
 
 class Queue:
-    """An ordered sequence of messages of a topic. Those from `first` up to `next` are visible, and
-    those up to `end` are planned.
+    """An ordered sequence of messages of a topic. Messages from `first` up to `next` are visible.
+    Those from `next` up to `end` are planned.
     """
 
     __slots__ = (
@@ -45,18 +46,20 @@ class Queue:
         self.first = 0
         self.next = 0
         self.end = 0
-        self.settled = (
-            True  # False: the first record of it that a replay meets says where it begins
-        )
-        self.spans: QueueSpans | None = None  # None: no message has a priority, and none expires
-        self.latest: LatestRun | None = None  # the last run for which a consumer was woken
-        self.lane = NO_LANE  # its part of the index of the newest segment that has messages of it
+        # False in a replay until the first record of the queue is met, which tells where the queue
+        # begins.
+        self.settled = True
+        self.spans: QueueSpans | None = None  # None while no message has a priority or expires
+        self.latest: LatestRun | None = None  # the last run that woke a consumer
+        # The queue's part of the index, in the newest segment that has messages of the queue.
+        self.lane = NO_LANE
         self.idle: list[
             Callable[[int], None]
-        ] = []  # called once, with its number, at the next message
+            # Called once with the queue's number when the next message comes.
+        ] = []
 
     def end_idle(self) -> None:
-        """Tell the groups that had found nothing to hand out that there is a message."""
+        """Tell the groups that had nothing to hand out of this queue that it has a message."""
         for found_nothing in self.idle:
             found_nothing(self.number)
         self.idle.clear()
@@ -70,24 +73,27 @@ class Topic:
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(self, number) for number in range(queues)]
-        self.made = False  # whether its TOPIC record is durable
-        self.has_priorities = False  # whether a message of it has one above 0
-        self.retain_ms = 0  # how long it keeps messages; 0: as the options say
+        self.made = False  # True once its TOPIC record is durable
+        self.has_priorities = False  # True once a message has a priority above 0
+        # How long the topic keeps messages, in milliseconds; 0: as the options say.
+        self.retain_ms = 0
         self.waiting: list[Callable[[], None]] = []  # called once, at the next message
 
 
 class Subscription:
-    """That a group takes the messages of a topic, and what is counted of it there."""
+    """The subscription of a group to a topic, with its filter and its counts."""
 
     __slots__ = ("expired", "filter", "group", "lost", "skipped", "topic")
 
     def __init__(self, group: str, topic: str) -> None:
         self.group = group
         self.topic = topic
-        self.filter = ""  # what it wants of the topic, as `filters.stored` reads it; "": all
-        self.lost = 0  # messages that retention has taken before an ack
-        self.skipped = 0  # messages that somebody has passed over by hand
-        self.expired = 0  # messages that had expired before the group got them
+        # The filter as text, as `filters.stored_filter` reads it; "" for all messages.
+        self.filter = ""
+        # Messages that retention dropped before the group had acked them.
+        self.lost = 0
+        self.skipped = 0  # messages that were passed over by an operator's command
+        self.expired = 0  # messages that expired before the group got them
 
 
 class Entry:
@@ -99,9 +105,10 @@ class Entry:
         self.tx = prepare.tx
         self.prepare = prepare
         self.runs: list[Run] = []  # its PRE_MESSAGEs
-        self.start = prepare.position  # of its append: there may be TOPIC records before PREPARE
+        # The position of its append, which may begin with TOPIC records, before PREPARE.
+        self.start = prepare.position
         self.state = State.UNDECIDED
-        self.asked = 0  # how many questions about it were answered since the engine was opened
+        self.asked = 0  # questions about it that were answered since the engine was opened
 
     def ended(self, state: State) -> None:
         """Note that its decision is durable."""
@@ -109,7 +116,7 @@ class Entry:
 
 
 class Amount:
-    """How many transactions are undecided, and how many messages and bytes they hold."""
+    """A number of undecided transactions, and how many messages and bytes they hold together."""
 
     __slots__ = ("bytes", "messages", "transactions")
 
@@ -128,10 +135,12 @@ class Amount:
 
 
 class Listener(Protocol):
-    """What an engine does at once when the ledger changes. Each call is under the engine's lock."""
+    """Parts of an engine that react at once when the ledger changes. Each call is under the
+    engine's lock.
+    """
 
     def undecided(self, entry: Entry) -> None:
-        """Note a transaction that became undecided; not when it is relocated."""
+        """Note a transaction that became undecided. A relocation does not call this."""
 
     def decided(self, entry: Entry) -> None:
         """Note that a transaction was committed or rolled back."""
@@ -150,34 +159,40 @@ GroupKey = tuple[str, str, int]
 
 
 class Ledger:
-    """The state of an engine, as of the last record applied.
+    """The state of an engine, up to the last append that was planned.
 
-    A position says of what is noted there that it is shown once `applied_upto` is above it.
+    Some changes are noted with a position. Such a change is shown once `applied_upto` is above it.
     """
 
     def __init__(self, base: int) -> None:
-        # What becomes visible with an append, in the order of the journal: the position from which
-        # it is above, and a topic, its queue and a run; or None, a function and its argument.
+        # What waits to be shown, in the order of the journal. Each entry has the position that
+        # `applied_upto` has to exceed. Then come a topic, its queue and a run, or else None, a
+        # function and its argument.
         self.shows: deque[tuple[int, Any, Any, Any]] = deque()
-        self.end = base  # of what is applied
-        # The last change of marks, of decisions, of groups and topics, of acks.
+        self.end = base  # the end of the last append applied
+        # The position of the last change of marks, of decisions, of groups and topics, and of acks.
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
-        self.is_live = False  # whether a running engine plans on it
+        self.is_live = False  # True once a running engine plans on it
         self.topics: dict[str, Topic] = {}
-        self.undecided: dict[int, Entry] = {}  # by tx, in the order of their PREPAREs
+        self.undecided: dict[int, Entry] = {}  # by number (tx), in the order of the PREPAREs
         self.by_tx_id: dict[str, Entry] = {}
         self.undecided_in_all = Amount()
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
-        self.tried: dict[GroupKey, AttemptMap] = {}  # of what is not acked
+        self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
         self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
         self.dead: dict[str, dead_letters.DeadLetterState] = {}  # by group
-        self.again: dict[tuple[str, str], str] = {}  # by group and topic: what is replayed of it
-        self.deleted: dict[str, int] = {}  # where topics were deleted whose name may be used again
+        # Group and topic -> the internal topic with the group's replayed dead letters of that
+        # topic.
+        self.again: dict[tuple[str, str], str] = {}
+        # For each name of a deleted topic, the position of the delete. The name may be used again.
+        self.deleted: dict[str, int] = {}
         self.marks: dict[str, Mark] = {}
-        self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
-        self.held_ids: dict[bytes, int] = {}  # keys that an undecided transaction holds: its tx
-        self.id_window: IdWindow | None = None  # None until a message id is looked for
+        # Marks that an undecided transaction changes -> the number of that transaction.
+        self.held_marks: dict[str, int] = {}
+        # Message id keys that an undecided transaction holds -> the number of that transaction.
+        self.held_ids: dict[bytes, int] = {}
+        self.id_window: IdWindow | None = None  # made when the first message id is looked up
         self.requests = Requests()
         self.timers = Timers(base)
         self.priorities = KnownPriorities()
@@ -185,27 +200,28 @@ class Ledger:
         self.index = SegmentIndex(base)
         self.sealed: list[
             SegmentIndex
-        ] = []  # of full segments whose index files are not yet written
-        self.applied_upto = base  # what is shown
+            # Indexes of full segments that have no index file yet.
+        ] = []
+        self.applied_upto = base  # everything below this position is shown
         self.last_us = 0
         self.floor = 0
-        self.known_from = (
-            0  # transactions prepared below it were decided before what is left of the journal
-        )
+        # Transactions with a lower number were decided, and their records may have been dropped.
+        self.known_from = 0
         self.unsettled = False
         self.awaited: dict[
             str, list[Callable[[], None]]
-        ] = {}  # wakeups for topics that do not exist yet
-        self.arrived: set[str] = set()  # topics with new messages for which a consumer waits
+            # Wakeups of callers that wait for topics which do not exist yet.
+        ] = {}
+        self.arrived: set[str] = set()  # topics with new messages, for which a consumer waits
 
     def all_is_shown(self) -> None:
-        """Note, after a replay, that all is shown, and that an engine plans from now on."""
+        """Note that the replay is over: all is shown, and an engine plans from now on."""
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
         self.timers.changed_at = -1
         self.is_live = self.index.is_live = True
 
     def topic(self, name: str, queues: int) -> Topic:
-        """Return the topic; make it if it is not known yet."""
+        """Return the topic. Make it, with this many queues, if it is not known."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = Topic(name, queues)
@@ -216,7 +232,7 @@ class Ledger:
         return topic
 
     def is_deleted(self, topic: str, position: int) -> bool:
-        """Return whether what was sent to the topic at `position` went with it."""
+        """Return whether a message sent to `topic` at `position` was deleted with the topic."""
         return topic not in self.topics or self.deleted.get(topic, 0) > position
 
     def queue(self, topic: str, number: int) -> Queue | None:
@@ -226,10 +242,11 @@ class Ledger:
         return found.queues[number]
 
     def queue_met(self, topic: str, number: int) -> Queue | None:
-        """Return the queue of a message that the journal holds; None if there cannot be one.
+        """Return the queue of a message that the journal holds. Return None if it cannot exist.
 
-        Where segments have been dropped, its TOPIC record may be gone and the STATE that tells of
-        it still ahead: until then a queue is there because a message of it is.
+        After segments were dropped, a replay may meet messages of a queue whose TOPIC record is
+        gone, before the STATE that tells of the queue. Until then the message itself proves that
+        the queue exists.
         """
         found = self.queue(topic, number)
         if found is None and self.unsettled:
@@ -240,10 +257,11 @@ class Ledger:
         return found
 
     def grow(self, topic: Topic, queues: int) -> None:
-        """Let `topic` have at least so many queues."""
+        """Let `topic` have at least `queues` queues."""
         for number in range(len(topic.queues), queues):
             topic.queues.append(queue := Queue(topic, number))
-            # It may be an older queue, whose first messages were in segments that are dropped.
+            # In a replay the queue may be old: its first messages were in segments that were
+            # dropped.
             queue.settled = not self.unsettled
 
     def acked_of(self, group: str, topic: str, queue: int) -> AckSet:
@@ -256,7 +274,7 @@ class Ledger:
         return acked
 
     def tried_of(self, group: str, topic: str, queue: int) -> AttemptMap:
-        """Return how often `group` has tried messages of the queue; empty for an unknown group."""
+        """Return the group's attempts in the queue; an empty map for an unknown group."""
         key = group, topic, queue
         tried = self.tried.get(key)
         if tried is None:
@@ -264,14 +282,14 @@ class Ledger:
         return tried
 
     def subscribe(self, group: str, topic: str) -> Subscription:
-        """Return the subscription of `group` to `topic`, which begins now if there is none."""
+        """Return the subscription of `group` to `topic`. Make it if there is none."""
         found = self.subscriptions.get((group, topic))
         if found is None:
             found = self.subscriptions[group, topic] = Subscription(group, topic)
         return found
 
     def raise_first(self, queue: Queue, first: int) -> None:
-        """Let `queue` begin at `first`, because retention has dropped what is below it."""
+        """Let `queue` begin at `first`, because retention has dropped the messages before."""
         for (group, topic), subscription in self.subscriptions.items():
             if topic == queue.topic:
                 acked = self.acked_of(group, topic, queue.number)
@@ -286,13 +304,15 @@ class Ledger:
             queue.spans.drop_below(queue.first)
 
     def spans_of(self, queue: Queue) -> QueueSpans:
-        """Return the spans of `queue`, made now if it has none."""
+        """Return the spans of `queue`. Make them if there are none."""
         if queue.spans is None:
             queue.spans = QueueSpans(self.priorities)
         return queue.spans
 
     def know_priorities(self, queue: Queue, offset: int, known: bytearray) -> None:
-        """Keep the priorities that were read of a span, of the messages from `offset` on."""
+        """Keep the priorities that were read for one span. `known` begins with the message at
+        `offset`.
+        """
         if queue.spans is not None:
             queue.spans.know(queue.first, offset, known)
 
@@ -307,13 +327,15 @@ class Ledger:
         return lost
 
     def oldest_undecided(self) -> int | None:
-        """Return where the append of the oldest undecided transaction begins, if there is one."""
+        """Return the position at which the append of the oldest undecided transaction begins; None
+        if there is none.
+        """
         for entry in self.undecided.values():
             return entry.start
         return None
 
     def enter_segment(self, base: int) -> None:
-        """Note that the next append lies in the segment at `base`."""
+        """Note that the next append will lie in the segment at `base`."""
         if base == self.index.base:
             return
         self.sealed.append(self.index)
@@ -329,8 +351,8 @@ class Ledger:
         return 0 if dead is None else dead.count(self.queue(dead.topic, 0))
 
     def replayed_of(self, group: str, topic: str) -> list[tuple[int, int]]:
-        """Return, as ranges of offsets, the dead letters of `topic` that were replayed to a group
-        and are not acked.
+        """Return the dead letters of `topic` that were replayed to a group and are not acked, as
+        ranges of offsets of the internal topic.
         """
         name = self.again.get((group, topic))
         queue = None if name is None else self.queue(name, 0)
@@ -340,7 +362,7 @@ class Ledger:
         return [*acked.gaps(queue.first, queue.next)]
 
     def replayed(self) -> int:
-        """Return how many dead letters were replayed, to all groups, and are not acked."""
+        """Return how many replayed dead letters are not acked, of all groups together."""
         ranges = (each for key in self.again for each in self.replayed_of(*key))
         return sum(end - first for first, end in ranges)
 
@@ -350,16 +372,16 @@ class Ledger:
         return bool(known.waiting) if known is not None else topic in self.awaited
 
     def own_topics(self) -> list[Topic]:
-        """Return the topics that callers know: those that are not internal."""
+        """Return the topics that callers can see, which are those that are not internal."""
         topics = self.topics.values()
         return [topic for topic in topics if not is_internal(topic.name)]
 
     # --- carried by checkpoints and STATE records -------------------------------------------
 
     def carried(self, firsts: Mapping[LaneKey, int] | None = None) -> dict[str, Any]:
-        """Return, for JSON, what a replay cannot find in the segments that are left.
+        """Return for JSON what a replay cannot find in the remaining segments.
 
-        With `firsts`, return it as it will be when the queues begin at these offsets.
+        With `firsts`, return this as it will be once the queues begin at these offsets.
         """
         firsts = firsts or {}
         return {
@@ -382,7 +404,7 @@ class Ledger:
             "acks": [
                 [*key, *acked.beyond(firsts.get(key[1:], 0))]
                 for key, acked in sorted(self.acked.items())
-                if not acked.is_empty  # of a group that has polled and not acked
+                if not acked.is_empty  # an empty one: the group has polled and not acked
             ],
             "tried": [
                 [*key, left]
@@ -415,7 +437,7 @@ class Ledger:
                     said = queue.spans.carried(first)
                     if any(said):
                         carried.append([topic.name, queue.number, *said])
-        return sorted(carried)  # topics have another order after a checkpoint
+        return sorted(carried)  # sorted, because a checkpoint changes the order of topics
 
     def carry(self, state: dict[str, Any]) -> None:
         """Take over what `carried` returned at an earlier time."""
@@ -427,12 +449,12 @@ class Ledger:
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 queue.first = max(queue.first, first)
-                if queue.end < after:  # never in a running engine
+                if queue.end < after:  # in a running engine `end` is never below
                     queue.next = queue.end = after
                 queue.settled = True
                 if queue.spans is not None:
                     queue.spans.drop_below(queue.first)
-        for name, number, *spans in state.get("spans", ()):  # an older fmq carried none
+        for name, number, *spans in state.get("spans", ()):  # an older fmq wrote no "spans"
             topic = self.topics[name]
             self.spans_of(topic.queues[number]).carry(spans)
             topic.has_priorities = topic.has_priorities or bool(spans[0])
@@ -441,31 +463,34 @@ class Ledger:
             self.topics[name].retain_ms = retain_ms
         for group, name, number, floor, ranges in state["acks"]:
             if not floor and not ranges and "groups" not in state:
-                continue  # of a group that had only polled, as an older fmq carried it
-            self.subscribe(group, name)  # an older fmq carried no groups
+                continue  # an older fmq carried groups that had only polled like this
+            self.subscribe(group, name)  # an older fmq carried no "groups"
             acked = self.acked_of(group, name, number)
-            acked.is_empty = False  # it was made or moved there, even if it has acked nothing
+            # The group was made or moved at this floor, even if it has acked nothing.
+            acked.is_empty = False
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)
         for group, name, wanted, skipped, lost in state.get("groups", ()):
             subscription = self.subscribe(group, name)
-            # A replay that begins after acks were dropped has counted too much so far.
+            # A replay that began after acks were dropped has counted too many lost messages. Set
+            # the right number.
             subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
         if "dead" in state:  # an older fmq had no dead letters
             dead_letters.carry(self, state["dead"])
         for group, name, number, tries in state.get("tried", ()):
             tried = self.tried_of(group, name, number)
             for first, end, count, due_us in tries:
-                # What the journal has said already is as new as `state`, or newer.
+                # Attempts that the replay has found already are as new as `state`, or newer: keep
+                # them.
                 tried.fill(first, end, count, due_us)
-        for group, name, expired in state.get("expired", ()):  # an older fmq carried none
+        for group, name, expired in state.get("expired", ()):  # an older fmq wrote no "expired"
             self.subscribe(group, name).expired = expired
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))
-        # Of all groups, also those that `state` does not name: an older fmq left ranges below the
-        # first message.
+        # Do it for all groups, not only those in `state`: an older fmq left ranges below the first
+        # message.
         for (_, name, number), acked in self.acked.items():
             if (lane := self.queue(name, number)) is not None:
                 acked.drop_below(lane.first)
@@ -483,5 +508,5 @@ class Ledger:
 
 
 def seal_text(seal: bytes) -> str:
-    """Return a seal as text."""
+    """Return a seal as text, in hex."""
     return seal.hex()

@@ -1,4 +1,4 @@
-"""Which priorities and expiries the messages of a queue have, by spans of 4,096 offsets.
+"""The priorities and expiries of a queue's messages, by spans of 4,096 offsets.
 
 For each span the engine keeps the priorities that occur in it, and the earliest expiry. So a poll
 finds where a message of some priority may be, without a look at the messages between. The priority
@@ -22,24 +22,25 @@ from fmq.store.bytes.extras import NEVER, NO_PRIORITY, PRIORITY_MAX, Extras
 
 SPAN_BITS = 12
 SPAN = 1 << SPAN_BITS
-KNOWN_SPANS_MAX = 1024  # of 4 KiB
+KNOWN_SPANS_MAX = 1024  # bytearrays of 4 KiB
 UNREADABLE = bytes((NO_PRIORITY,))
-LOWEST = 1  # the mask of a span whose messages have the priority 0, or none
+# The mask of a span in which no message has a priority above 0.
+LOWEST = 1
 
 
 class Spans:
-    """A number for each of some spans, in the order of the spans."""
+    """Numbers noted for spans, in the order of the spans. Not every span has one."""
 
     __slots__ = ("_merge", "numbers", "values")
 
     def __init__(self, merge: Callable[[int, int], int]) -> None:
-        """`merge` combines two numbers that are noted for one span."""
+        """`merge` combines the number noted for a span with a further one."""
         self._merge = merge
         self.numbers = array("Q")
         self.values = array("q")
 
     def find(self, number: int) -> int | None:
-        """Return what is noted for a span; None if nothing is."""
+        """Return the number noted for a span; None if there is none."""
         numbers = self.numbers
         i = len(numbers) - 1
         if i < 0 or numbers[i] < number:
@@ -51,7 +52,7 @@ class Spans:
         return self.values[i]
 
     def note(self, number: int, value: int) -> None:
-        """Note `value` for a span, mostly for the last one."""
+        """Note `value` for a span, which is usually the last one."""
         numbers, values = self.numbers, self.values
         i = len(numbers)
         if i and numbers[-1] >= number:
@@ -63,18 +64,18 @@ class Spans:
         values.insert(i, value)
 
     def drop_below(self, number: int) -> None:
-        """Forget the spans before this one."""
+        """Forget the spans before the span `number`."""
         i = bisect_left(self.numbers, number)
         del self.numbers[:i], self.values[:i]
 
     def since(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield spans from this one on, each with what is noted for it."""
+        """Yield the spans from `number` on, each with the value noted for it."""
         for i in range(bisect_left(self.numbers, number), len(self.numbers)):
             yield self.numbers[i], self.values[i]
 
 
 class KnownPriorities:
-    """The priority of each message of the spans that were written or looked at last."""
+    """The priority of each message, for the spans that were written or looked at last."""
 
     __slots__ = ("_by_span", "spans_max")
 
@@ -83,14 +84,16 @@ class KnownPriorities:
         self._by_span: OrderedDict[tuple[QueueSpans, int], bytearray] = OrderedDict()
 
     def find(self, spans: QueueSpans, number: int) -> bytearray | None:
-        """Return the priorities from the first offset of a span on, as far as they are known."""
+        """Return the known priorities of a span, from its first offset on. The last ones may be
+        missing.
+        """
         found = self._by_span.get((spans, number))
         if found is not None:
             self._by_span.move_to_end((spans, number))
         return found
 
     def keep(self, spans: QueueSpans, number: int, known: bytearray) -> None:
-        """Keep these priorities, and forget those that were unused for longest."""
+        """Keep these priorities, and forget the spans that were unused for longest."""
         self._by_span[spans, number] = known
         self._by_span.move_to_end((spans, number))
         while len(self._by_span) > self.spans_max:
@@ -103,12 +106,12 @@ class QueueSpans:
     __slots__ = ("__weakref__", "expiries", "known", "masks")
 
     def __init__(self, known: KnownPriorities) -> None:
-        self.masks = Spans(or_)  # bit n: a message has the priority n
-        self.expiries = Spans(min)  # the earliest, in microseconds since 1970
+        self.masks = Spans(or_)  # bit n: some message has the priority n
+        self.expiries = Spans(min)  # the earliest expiry, in microseconds since 1970
         self.known = known
 
     def note(self, floor: int, first: int, extras: Extras, count: int) -> None:
-        """Note `count` messages from the offset `first` on, of a queue that begins at `floor`."""
+        """Note `count` messages from the offset `first` on. The queue begins at `floor`."""
         levels = extras.levels(0, count)
         if self.masks.numbers or (levels is not None and levels.strip(b"\0")):
             for number, low, high in _parts(first, count):
@@ -123,7 +126,7 @@ class QueueSpans:
     def _note_levels(
         self, floor: int, number: int, low: int, high: int, levels: bytes | None
     ) -> None:
-        """Note the priorities of the offsets from `low` up to `high`, which are in one span."""
+        """Note the priorities of the offsets from `low` up to `high`, which lie in one span."""
         start = number << SPAN_BITS
         before = self.masks.find(number)
         if levels is None or not levels.strip(b"\0"):
@@ -141,8 +144,8 @@ class QueueSpans:
             self.known.keep(self, number, known)
 
     def know(self, floor: int, first: int, levels: bytearray) -> None:
-        """Keep priorities of a span that were read, those of the messages from `first` on. An
-        UNREADABLE one counts as the lowest that occurs in the span.
+        """Keep the priorities that were read in a span, of the messages from `first` on. A message
+        that was UNREADABLE counts as the lowest priority of the span.
         """
         number = first >> SPAN_BITS
         start = number << SPAN_BITS
@@ -159,7 +162,7 @@ class QueueSpans:
         return self.masks.find(number) or LOWEST
 
     def next_with(self, level: int, number: int) -> int | None:
-        """Return the first span from `number` on that has messages of a priority above 0; None if
+        """Return the first span from `number` on with a message of a priority above 0; None if
         there is none.
         """
         for each, mask in self.masks.since(number):
@@ -168,7 +171,7 @@ class QueueSpans:
         return None
 
     def may_have_expired(self, first: int, end: int, now_us: int) -> bool:
-        """Return whether a message between the offsets may have expired by now."""
+        """Return whether a message from `first` up to `end` may have expired by now."""
         last = end - 1 >> SPAN_BITS
         for number, earliest in self.expiries.since(first >> SPAN_BITS):
             if number > last:
@@ -183,8 +186,8 @@ class QueueSpans:
         self.expiries.drop_below(first >> SPAN_BITS)
 
     def carried(self, first: int) -> list[list[int]]:
-        """Return, for JSON, the state from the offset `first` on: spans with their masks, and spans
-        with their earliest expiries.
+        """Return for JSON what is known from the offset `first` on: spans with their masks, and
+        spans with their earliest expiries.
         """
         number = first >> SPAN_BITS
         return [
@@ -205,8 +208,8 @@ def mask_of(levels: bytes) -> int:
 
 
 def _parts(first: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the spans that `count` offsets from `first` on are in: the number of each, and which
-    offsets it has of them.
+    """Cut `count` offsets from `first` on at the bounds of spans. Yield the number of each span,
+    and the first and the end of its part.
     """
     end = first + count
     while first < end:

@@ -17,35 +17,36 @@ class State(IntEnum):
 
     ABSENT = 0
     UNDECIDED = 1
-    COMMITTING = 2  # its runs or acks are read, its COMMIT is not; only within one append
+    # Its runs or acks were read, and its COMMIT was not. This happens only within one append.
+    COMMITTING = 2
     COMMITTED = 3
     ROLLED_BACK = 4
 
 
 class IllegalStep(Exception):
-    """A record that must not follow the records before it."""
+    """A record that must not follow those before it."""
 
     def __init__(self, what: str, *, is_first: bool = False) -> None:
-        """`is_first` says that no record before it in its append has changed anything."""
+        """`is_first` says that no earlier record of its append has changed the ledger."""
         super().__init__(what)
         self.is_first = is_first
 
 
 NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
-    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase, without a PREPARE
+    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # one phase: no PREPARE
     (State.ABSENT, Kind.TIMER): State.COMMITTING,
     (State.ABSENT, Kind.ACK): State.COMMITTING,
     (State.ABSENT, Kind.MARK): State.COMMITTING,
-    (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # nothing in it
+    (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # an empty transaction of one phase
     (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
     (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
-    (State.UNDECIDED, Kind.MARK): State.UNDECIDED,  # with its PREPARE, or with its COMMIT
+    (State.UNDECIDED, Kind.MARK): State.UNDECIDED,  # after its PREPARE, or before its COMMIT
     (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.TX_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.TIMER): State.COMMITTING,
     (State.UNDECIDED, Kind.ACK): State.COMMITTING,
-    (State.UNDECIDED, Kind.COMMIT): State.COMMITTED,  # a transaction without messages
+    (State.UNDECIDED, Kind.COMMIT): State.COMMITTED,  # a prepared transaction without messages
     (State.UNDECIDED, Kind.ROLLBACK): State.ROLLED_BACK,
     (State.COMMITTING, Kind.REF_MESSAGE): State.COMMITTING,
     (State.COMMITTING, Kind.TX_MESSAGE): State.COMMITTING,
@@ -57,7 +58,7 @@ NEXT: dict[tuple[State, int], State] = {
 
 
 def after(state: State, kind: int) -> State:
-    """Return the state after a record of `kind`; raise IllegalStep if it must not follow."""
+    """Return the state after a record of `kind`. Raises IllegalStep if it must not follow."""
     try:
         return NEXT[state, kind]
     except KeyError:

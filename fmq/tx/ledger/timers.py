@@ -1,14 +1,14 @@
-"""The messages that wait for their time: the next ones in memory, the others in sorted runs.
+"""Messages that wait for their time: the next ones in memory, the others in sorted runs.
 
-Each record of them is a *timer*, named by its number: the position of its first TIMER record. What
-waits is
+The messages of one TIMER record are one *timer*. Its number is the position of its first TIMER
+record. The timers that wait are
 
-    those in memory, and the entries of all runs that were not taken, without those in `gone`
+    those in memory, and the entries of all runs that were not taken, except those in `gone`
 
-A run is never changed. Entries are taken from the runs in the order in which they are due, so the
-taken entries of a run are its beginning. A timer that ends while an entry of it is in a run is
-*gone* until that entry is taken. A timer that was carried forward has two entries: the newer one
-counts.
+A run is a sorted list of entries, in memory or in a file, and never changes. Entries are taken from
+the runs in the order in which they are due, so the entries that were taken from a run are its first
+ones. A timer that ends while an entry of it is still in a run is *gone*: the entry is skipped when
+it is reached. A timer that was carried forward has two entries, and the newer one counts.
 
 So memory does not grow with the number of timers. All of it is guarded by the engine's lock.
 """
@@ -39,11 +39,12 @@ from fmq.store.index.due_runs import (
 from fmq.store.journal.segment import segment_name
 from fmq.tx.ledger.state import IllegalStep
 
-HEAD_BYTES = 256  # of a record that waits, mostly less
+# The head of a TIMER record takes at most this, and usually less.
+HEAD_BYTES = 256
 
 
 class Bounds(NamedTuple):
-    """Limits on what takes memory or time."""
+    """Limits of memory and time for timers."""
 
     near: int = 1 << 15
     """Timers in memory. If there are more, those that are due last become a run."""
@@ -57,7 +58,9 @@ BOUNDS = Bounds()
 
 
 class View(NamedTuple):
-    """All timers at one instant, to be read without the lock. Runs stay open as long as it is."""
+    """All timers at one instant, to be read without the lock. Its runs stay open while it
+    exists.
+    """
 
     runs: list[DueRun]
     starts: list[int]
@@ -74,30 +77,33 @@ class Timers:
     """The timers of a journal, up to the last append applied."""
 
     def __init__(self, known_from: int = 0, bounds: Bounds = BOUNDS) -> None:
-        """A timer with a number below `known_from` may be met only where it ends."""
+        """A timer with a number below `known_from` may be unknown when a record ends it."""
         self.bounds = bounds
-        self.is_known = True  # False in a reader, which does not track timers
-        self.waiting = 0  # timers
-        self.messages = 0  # in them
-        self.bytes = 0  # of their bodies
+        self.is_known = True  # False in a read-only engine, which does not track timers
+        self.waiting = 0  # how many timers wait
+        self.messages = 0  # the messages in them
+        self.bytes = 0  # the bytes of their bodies
         self.known_from = known_from
-        self.changed_at = -1  # the last change, as `Ledger.marked_at`
-        self.sooner = False  # a timer was added that is due before all others
-        self.ended: set[int] | None = None  # notes the numbers of those that end, while it is a set
-        self._near: dict[int, bytes] = {}  # entries in memory
-        self._heap: list[bytes] = []  # the same, and some that no longer count
-        self._taken: dict[int, bytes] = {}  # entries of those that are about to be published
-        self.aside: set[int] = set()  # the numbers of those among them that cannot be read
-        self.largest = 0  # of their records, in bytes, since the first
+        self.changed_at = -1  # the position of the last change
+        self.sooner = False  # True if a timer was added that is due before all others
+        # While it is a set, the numbers of timers that end are added to it.
+        self.ended: set[int] | None = None
+        self._near: dict[int, bytes] = {}  # number of a timer -> its entry
+        # The entries of `_near` as a heap, with some that are out of date.
+        self._heap: list[bytes] = []
+        # Timers that `due` has returned and that are about to be published, with their entries.
+        self._taken: dict[int, bytes] = {}
+        self.aside: set[int] = set()  # the numbers of taken timers that cannot be read
+        self.largest = 0  # bytes of the largest TIMER record so far
         self._runs: list[DueRun] = []
         self.gone: set[bytes] = set()
-        self.obsolete: list[DueRun] = []  # runs that the next checkpoint does not name
+        self.obsolete: list[DueRun] = []  # runs that the next checkpoint no longer names
         self.next_name = 1
 
     # --- transitions, in a replay and in the running engine -----------------------------------
 
     def add(self, run: Run) -> None:
-        """Apply a TIMER: a new timer, or one that is carried forward. Raises IllegalStep."""
+        """Apply a TIMER: a new timer, or one that was carried forward. Raises IllegalStep."""
         if not self.is_known:
             return
         timing = timing_in(run.extension)
@@ -127,9 +133,10 @@ class Timers:
             self._end(entry, number)
 
     def check_due(self, number: int, time_us: int) -> bytes | None:
-        """Return the entry of a timer that is published at `time_us`; None if it is not known.
+        """Return the entry of a timer that is published at `time_us`. Return None if an old one is
+        unknown.
 
-        Raises IllegalStep if it does not wait, or is not due.
+        Raises IllegalStep if the timer does not wait, or is not due.
         """
         if not self.is_known:
             return None
@@ -169,7 +176,7 @@ class Timers:
         if self.ended is not None:
             self.ended.add(number)
         if in_memory is None or due.position != number:
-            # A run may have an entry of it: its only one, or that from before it was carried.
+            # A run may hold its only entry, or an older one from before it was carried forward.
             heads = [run.head for run in self._runs if run.head is not None]
             if any(head[KEY] <= entry[KEY] for head in heads):
                 self.gone.add(entry[NUMBER])
@@ -180,8 +187,8 @@ class Timers:
     # --- looking ------------------------------------------------------------------------------
 
     def find(self, timing: Timing) -> bytes | None:
-        """Return an entry of a timer if it waits. The entry may be older than the last carrying
-        forward.
+        """Return the entry of a timer if it waits. The entry may be out of date if the timer was
+        carried forward.
         """
         number = timing.number
         entry = self._taken.get(number) or self._near.get(number)
@@ -193,23 +200,26 @@ class Timers:
         return next((found for run in self._runs if (found := run.find(key)) is not None), None)
 
     def is_taken(self, number: int) -> bool:
-        """Return whether a timer that `due` has returned still waits."""
+        """Return whether a timer that `due` has returned still waits to be published."""
         return number in self._taken
 
     def next_due_us(self) -> int | None:
-        """Return when the next timer is due; None without one that was not taken."""
+        """Return when the next timer is due, leaving out those taken by `due`; None if there is
+        none.
+        """
         self._drop_stale()
         while heads := [run.head for run in self._runs if run.head is not None]:
             first = min(heads)
             if first[NUMBER] not in self.gone:
                 break
-            self._load_one(due_in(first))  # which passes over it
+            # Loading an entry that is gone skips it.
+            self._load_one(due_in(first))
         first = min(heads + self._heap[:1], default=b"")
         return due_in(first) if first else None
 
     def due(self, now_us: int, limit: int, bytes_max: int) -> list[Due]:
-        """Take the timers that are due at `now_us`, at most `limit`. They still wait until they
-        end. `put_back` gives back those that do not end.
+        """Take up to `limit` timers that are due at `now_us`, with up to `bytes_max` bytes. They
+        count as waiting until they end. `put_back` returns those that do not end.
         """
         found: list[Due] = []
         size = 0
@@ -217,7 +227,8 @@ class Timers:
             self._drop_stale()
             while self._load_one(now_us, self._heap[0] if self._heap else None):
                 pass
-            self._drop_stale()  # of a timer of which a newer copy was loaded
+            # An older entry: a newer one of this timer was loaded.
+            self._drop_stale()
             if not self._heap or due_in(self._heap[0]) > now_us:
                 break
             due = due_of(self._heap[0])
@@ -230,7 +241,7 @@ class Timers:
         return found
 
     def put_back(self) -> None:
-        """Give back the timers that `due` has returned, except those that have ended."""
+        """Let the timers that `due` has returned be taken again, except those that have ended."""
         back = [number for number in self._taken if number not in self.aside]
         for number in back:
             self._put(self._taken.pop(number), number)
@@ -247,25 +258,27 @@ class Timers:
         return View(runs, [run.at for run in runs], near, frozenset(self.gone))
 
     def held_bytes(self) -> int:
-        """Return about how many bytes of the journal hold timers that wait, or a few more."""
+        """Return about how many bytes of the journal the waiting timers take. It may be a few too
+        many.
+        """
         return self.bytes + HEAD_BYTES * self.waiting
 
     def has_below(self, position: int) -> bool:
-        """Return whether a record of a timer that is still needed may lie below `position`."""
+        """Return whether a timer that waits may have its record below `position`."""
         near = [*self._near.values(), *self._taken.values()]
         return any(run.lowest < position for run in self._runs) or any(
             position_in(entry) < position for entry in near
         )
 
     def after(self, key: bytes, limit: int) -> list[Due]:
-        """Return up to `limit` timers after the one with `key`, in their order."""
+        """Return up to `limit` timers that follow the entry `key`, in the order of entries."""
         runs = [run.entries(run.place_after(key)) for run in self._runs if run.head is not None]
         near = [*self._near.values(), *self._taken.values()]
         rest = sorted(entry for entry in near if entry[KEY] > key)
         return [due_of(entry) for entry in islice(merged([*runs, rest], self.gone), limit)]
 
     def state(self) -> tuple[object, ...]:
-        """Return what is compared with a replay: the counts, and a digest of all that wait."""
+        """Return what a test compares with a replay: counts, and a digest of all that wait."""
         digest = blake2b(digest_size=16)
         for entry in self.view().entries():
             digest.update(entry)
@@ -274,8 +287,9 @@ class Timers:
     # --- from runs to memory and back ---------------------------------------------------------
 
     def _load_one(self, until_us: int, before: bytes | None = None) -> bool:
-        """Take the first timer of all runs into memory, with all its copies, if it is due by
-        `until_us`; return whether there was one. With `before`, only up to that entry.
+        """Load the first timer of all runs into memory, with all its entries, if it is due by
+        `until_us`. With `before`, load it only if it precedes that entry. Return whether one was
+        loaded.
         """
         entry = min((run.head for run in self._runs if run.head is not None), default=b"")
         if not entry or due_in(entry) > until_us:
@@ -284,7 +298,8 @@ class Timers:
             return False
         number, key = number_in(entry), entry[KEY]
         for run in [each for each in self._runs if each.head is not None]:
-            while run.head is not None and run.head[KEY] == key:  # the newest of all copies counts
+            # Of several entries of a timer, the newest counts.
+            while run.head is not None and run.head[KEY] == key:
                 entry = max(entry, run.head)
                 run.take(1)
             if run.head is None:
@@ -298,7 +313,7 @@ class Timers:
         return True
 
     def _spill(self, keep: int) -> None:
-        """Make a run of the entries in memory, except the `keep` that are due first."""
+        """Move the entries in memory to a new run, except the `keep` that are due first."""
         entries = sorted(self._near.values())
         self._near = {number_in(entry): entry for entry in entries[:keep]}
         self._heap = entries[:keep]
@@ -306,7 +321,9 @@ class Timers:
             self._runs.append(DueRun.of(entries[keep:]))
 
     def to_merge(self, *, all_of_them: bool = False) -> list[DueRun]:
-        """Return the runs that are to be merged; none if there are few."""
+        """Return the runs that should be merged into one; an empty list while there are few
+        runs.
+        """
         if len(self.gone) > self.bounds.gone or all_of_them:
             return [*self._runs]
         if len(self._runs) <= self.bounds.runs:
@@ -323,15 +340,16 @@ class Timers:
     def replace(
         self, old: list[DueRun], starts: list[int], new: DueRun | None, gone: frozenset[bytes]
     ) -> None:
-        """Put `new` in the place of `old`. It was merged of their entries from `starts` on, without
-        `gone`.
+        """Put `new` in the place of `old`. It was merged from their entries from `starts` on,
+        without those in `gone`.
         """
         taken = [run.before(run.at) for run, at in zip(old, starts, strict=True) if run.at > at]
         self._runs = [run for run in self._runs if run not in old]
         self.obsolete += [run for run in old if run not in self.obsolete]
         if new is not None:
             if taken:
-                new.skip_to(max(taken)[KEY])  # what was taken since is the beginning of all
+                # What was taken during the merge are the first entries of all.
+                new.skip_to(max(taken)[KEY])
             (self._runs if new.head is not None else self.obsolete).append(new)
         if not any(run is not new for run in self._runs):
             self.gone -= gone
@@ -339,8 +357,8 @@ class Timers:
     # --- for a checkpoint ---------------------------------------------------------------------
 
     def noted(self, store: bytes) -> dict[str, Any] | None:
-        """Return what a checkpoint of this instant says, or None if nothing waits. The files that
-        it names have still to be written.
+        """Return what a checkpoint of this instant has to say; None if nothing waits. The files
+        that it names are not written yet.
         """
         if not self.waiting:
             self.obsolete, self._runs = [*self.obsolete, *self._runs], []
@@ -360,12 +378,12 @@ class Timers:
         }
 
     def new_name(self) -> str:
-        """Return the name of the next file."""
+        """Return a new name for a file."""
         self.next_name += 1
         return segment_name(self.next_name - 1, SUFFIX)
 
     def unsaved(self) -> list[DueRun]:
-        """Return the runs that have a name and no file yet."""
+        """Return the runs that have a name, but no file yet."""
         return [run for run in self._runs if run.name and not run.is_saved]
 
     def carry(self, noted: dict[str, Any], runs: list[DueRun]) -> None:
@@ -384,7 +402,7 @@ class Timers:
             run.close()
 
     def copy(self) -> Timers:
-        """Return timers that say the same, in memory. For tests."""
+        """Return a copy in memory. For tests."""
         copy = Timers(self.known_from)
         copy.is_known = self.is_known
         for entry in self.view().entries():

@@ -1,4 +1,4 @@
-"""What one record changes in the ledger. `apply` (apply.py) calls these for each append.
+"""What each kind of record changes in the ledger. `apply` (apply.py) calls these functions.
 
 A record that breaks a rule raises IllegalStep.
 """
@@ -36,7 +36,9 @@ OFFSET_MAX = 1 << 63
 
 
 def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
-    """Add the messages of `run`. `prepared` is the extension of the record that it refers to."""
+    """Publish the messages of `run`. If it is a reference, `prepared` is the extension of the
+    PRE_MESSAGE that it refers to.
+    """
     queue: Queue = run.target or _queue_met(ledger, run)
     said = prepared or run.extension
     extras = _extras_of(run, said) if said else NO_EXTRAS
@@ -53,7 +55,7 @@ def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
 
 
 def _queue_met(ledger: Ledger, run: Run) -> Queue:
-    """Return the queue of a run that no plan has placed; raise IllegalStep."""
+    """Return the queue of a run in a replay, where no plan has set it. Raises IllegalStep."""
     queue = ledger.queue_met(run.topic, run.queue)
     if queue is None:
         raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
@@ -61,7 +63,7 @@ def _queue_met(ledger: Ledger, run: Run) -> Queue:
 
 
 def _extras_of(run: Run, said: bytes) -> Extras:
-    """Return the extras that the extension `said` has of `run`; raise IllegalStep."""
+    """Return the extras that the extension `said` gives for `run`. Raises IllegalStep."""
     if not has_extras(said):
         return NO_EXTRAS
     try:
@@ -71,7 +73,7 @@ def _extras_of(run: Run, said: bytes) -> Extras:
 
 
 def show(ledger: Ledger, upto: int) -> None:
-    """Let readers and listeners know all that is applied below `upto`, which is durable."""
+    """Show what was applied below `upto`, which is durable now: tell readers and listeners."""
     shows = ledger.shows
     while shows and shows[0][0] < upto:
         _, topic, queue, what = shows.popleft()
@@ -97,7 +99,7 @@ def _note_extras(ledger: Ledger, queue: Queue, run: Run, extras: Extras) -> None
 
 
 def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
-    """Note that consumers are waiting for `run`. They will be handed it from memory."""
+    """Note that consumers wait for `run`. They will get it from memory."""
     ledger.arrived.add(topic.name)
     content = run.content
     if content is not None and len(content.bodies) <= LATEST_RUN_BYTES_MAX:
@@ -107,7 +109,9 @@ def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
 
 
 def queue_begins(queue: Queue, offset: int) -> None:
-    """Let `queue` begin at `offset`; raise IllegalStep if it is known to go on elsewhere."""
+    """Let `queue` begin at `offset`. Raises IllegalStep if the queue is known to have
+    another end.
+    """
     if offset != queue.end:
         if queue.settled:
             raise IllegalStep(
@@ -118,7 +122,7 @@ def queue_begins(queue: Queue, offset: int) -> None:
 
 
 def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
-    """Apply a PREPARE with its `runs`, new or relocated, of an append that begins at `start`."""
+    """Apply a PREPARE, new or relocated, with its `runs`. Its append begins at `start`."""
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
@@ -127,7 +131,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         if mine is None:
             mine = ledger.undecided_of[prepare.producer] = Amount()
         mine.add(prepare)
-    is_new = entry.prepare is prepare  # else it was relocated
+    is_new = entry.prepare is prepare  # an entry that was there before is relocated
     entry.prepare, entry.runs, entry.start = prepare, runs, start
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
@@ -141,7 +145,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
-    """Remove a transaction that is no longer undecided."""
+    """Remove a transaction that was decided from the undecided ones."""
     del ledger.undecided[entry.tx]
     del ledger.by_tx_id[entry.prepare.tx_id]
     ledger.decided_at = ledger.end
@@ -166,7 +170,8 @@ def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
     for ack in ranges:
         if ack.first > ack.end:
             raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
-        if ledger.is_live:  # a replay may meet the ack of a queue whose messages are dropped
+        # In a replay, the messages of the ack may have been dropped.
+        if ledger.is_live:
             topic = ledger.topics.get(ack.topic)
             queues = () if topic is None else topic.queues
             if ack.queue >= len(queues) or ack.end > queues[ack.queue].end:
@@ -178,7 +183,8 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     ledger.acked_at = ledger.end
     group, topic, first, end = ack.group, ack.topic, ack.first, ack.end
     if (group, topic) not in ledger.subscriptions:
-        ledger.subscribe(group, topic)  # an older fmq wrote no CHANGE before it
+        # An older fmq wrote no CHANGE that makes the subscription.
+        ledger.subscribe(group, topic)
     key = group, topic, ack.queue
     acked = ledger.acked.get(key) or ledger.acked_of(*key)
     acked.add(first, end)
@@ -206,7 +212,7 @@ def timer_waits(ledger: Ledger, run: Run) -> None:
 
 
 def _acks(ledger: Ledger, acks: Acks) -> None:
-    if not acks.tx:  # the acks of a transaction take effect with its COMMIT
+    if not acks.tx:  # acks of a transaction wait for its COMMIT
         check_acks(ledger, acks.ranges)
         for ack in acks.ranges:
             if acks.extension == EXPIRED_ACKS:
@@ -217,7 +223,7 @@ def _acks(ledger: Ledger, acks: Acks) -> None:
 
 
 def _timer(ledger: Ledger, run: Run) -> None:
-    if not run.tx:  # those of a transaction take effect with its COMMIT
+    if not run.tx:  # timers of a transaction wait for its COMMIT
         timer_waits(ledger, run)
 
 
@@ -273,7 +279,7 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
         queue.settled = True
 
 
-# The kinds of records that may stand outside of a transaction.
+# Kinds that stand outside of transactions, each with its transition.
 OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
     Kind.ACK: _acks,
@@ -284,4 +290,4 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.TOPIC: topic_applied,
     Kind.TIMER: _timer,
 }
-EITHER = frozenset((Kind.ACK, TIMER))  # they may also belong to one
+EITHER = frozenset((Kind.ACK, TIMER))  # these kinds also occur inside of transactions

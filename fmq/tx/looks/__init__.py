@@ -1,1 +1,1 @@
-"""Looking into the state and the messages, without a change."""
+"""Looking up state and messages. Nothing here makes a change."""

@@ -1,8 +1,8 @@
 """Finding the messages of a topic that have a key, the newest first.
 
-For sealed segments the key marks say which runs may have the key. Of records written since, the
-heads are read once, and their marks are kept in memory. A find reads only the bodies of the
-messages that it returns.
+For a sealed segment, its key marks say which runs may have the key. For records written since, the
+heads are read once, and their marks are kept in memory. Bodies are read only of the messages that
+are returned.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ KeyPlace = tuple[int, int]
 
 
 class _NewMarks:
-    """The marks of the part of a lane in memory that a find has read."""
+    """Key marks that were made from heads, for one lane of an index in memory."""
 
     __slots__ = ("lane", "numbers", "seen")
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self.seen = 0  # entries
-        self.numbers: dict[int, list[int]] = {}  # of entries, by hash
+        self.seen = 0  # entries of the lane that have marks
+        self.numbers: dict[int, list[int]] = {}  # hash of a key -> numbers of entries
 
 
 class Finder:
@@ -49,9 +49,9 @@ class Finder:
         self._new: dict[tuple[int, LaneKey], _NewMarks] = {}
 
     def places(self, topic: str, key: str, limit: int) -> list[KeyPlace]:
-        """Return where up to `limit` messages with `key` are, the newest first.
+        """Return the places of up to `limit` messages with `key`, the newest first.
 
-        Raises what reading the heads of their records raises.
+        Raises the errors of reading records.
         """
         hash, found = hash_of(key), list[KeyPlace]()
         for runs in self._segments(topic, hash):
@@ -59,7 +59,7 @@ class Finder:
                 try:
                     found += self._in_run(queue, run, key, topic)
                 except OffsetGone:
-                    return found[:limit]  # retention has dropped it and all older segments
+                    return found[:limit]  # retention has dropped this segment and the older ones
                 except FileNotFoundError:
                     self._check_dropped(run.base)
                     return found[:limit]
@@ -81,7 +81,8 @@ class Finder:
         """Yield for each segment, the newest first, the runs that may have a key with `hash`."""
         ledger = self._ledger
         with self._messages.lock:
-            since = ledger.deleted.get(topic, -1)  # older records are of another topic
+            # Records before this belong to a deleted topic of the name.
+            since = ledger.deleted.get(topic, -1)
             new = [ledger.index, *reversed(ledger.sealed)]
             bases = self._catalog.bases()
             in_memory = {index.base for index in new}
@@ -103,7 +104,7 @@ class Finder:
                 return
 
     def _check_dropped(self, base: int) -> None:
-        """Raise Damaged if retention has not dropped the segment, whose file is missing."""
+        """Raise Damaged if the file of a segment is missing and retention has not dropped it."""
         if base in self._catalog.bases():
             raise Damaged(segment_name(base), base, SEGMENT_MISSING) from None
 
@@ -121,7 +122,7 @@ class Finder:
                     yield key[1], run
 
     def _look_on(self, index: SegmentIndex, key: LaneKey) -> _NewMarks | None:
-        """Return the marks of a lane, after adding those of its new heads."""
+        """Return the marks of a lane, after reading the heads that are new in it."""
         with self._messages.lock:
             lane = index.lanes.get(key)
             if lane is None:
@@ -138,7 +139,7 @@ class Finder:
             keep_to = self._ledger.applied_upto - index.base
         if seen >= count:
             return marks
-        # Another thread may look at the same time: each makes its own, and one of them is kept.
+        # Threads that look at the same time each make such an object. One of them is kept.
         grown = _NewMarks(lane)
         grown.numbers = {hash: [*numbers] for hash, numbers in marks.numbers.items()}
         messages = sum(entries.counts)
@@ -165,8 +166,8 @@ class Finder:
 
 
 def check_find(topic: str, key: str, limit: int) -> tuple[str, str, int]:
-    """Return the arguments of `find`; raise TypeError, BadName or BadOption."""
-    text_bytes("key", check_text("key", key))  # or BadName
+    """Return the arguments of `find` if they are right. Raises TypeError, BadName or BadOption."""
+    text_bytes("key", check_text("key", key))  # raises BadName for a key that cannot be stored
     return check_text("topic", topic), key, check_count("limit", limit)
 
 

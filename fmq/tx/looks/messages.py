@@ -43,7 +43,7 @@ class Wakeup:
         if not self.woken:
             if self.lock.locked():
                 self.lock.release()
-            self.woken = True  # last, so that an engine that fails in between wakes it again
+            self.woken = True  # set last: if the engine fails before, it wakes the thread again
 
 
 class Messages:
@@ -57,8 +57,9 @@ class Messages:
         self._catalog = catalog
         self._reader = reader
         self.clock = clock
-        self.hurry: Callable[[], None] = lambda: None  # has what was posted written at once
-        # Waits until what is noted at a position is shown; raises EngineFailed if it never will be.
+        self.hurry: Callable[[], None] = lambda: None  # has posted appends written at once
+        # Waits until the append at a position is shown. Raises EngineFailed if that will not
+        # happen.
         self.catch_up: Callable[[int], None] = lambda position: None
 
     def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
@@ -76,12 +77,13 @@ class Messages:
             with self.lock:
                 if self._known(topic, queue) is found:
                     raise
-            return self.batch(topic, queue, offset, limit)  # the topic was deleted meanwhile
+            # The topic was deleted and made again meanwhile.
+            return self.batch(topic, queue, offset, limit)
 
     def batch_of(self, queue: Queue, offset: int, limit: int) -> Batch:
-        """Return the same of a queue that has, or had, a message at `offset`.
+        """Return messages as `batch` does, from a queue that has, or had, a message at `offset`.
 
-        Raises OffsetGone if retention has dropped it, or the topic was deleted.
+        Raises OffsetGone if retention has dropped the message, or the topic was deleted.
         """
         name, number = queue.topic, queue.number
         with self.lock:
@@ -104,9 +106,9 @@ class Messages:
     def carried(
         self, queue: Queue, offset: int, limit: int, tags: Sequence[bytes] | None = None
     ) -> Iterator[Carried]:
-        """Yield what up to `limit` messages from `offset` on carry besides their bodies, at least
-        one. Raises what reading them would raise. Those without one of `tags` may be yielded as if
-        they carried nothing.
+        """Yield the key, tag, headers and extras of up to `limit` messages from `offset` on, at
+        least of one. With `tags`, a message without any of them may be yielded as if it carried
+        nothing. Raises the errors of reading.
         """
         entries = self._entries_of(queue, offset, limit)
         keep_to = self.ledger.applied_upto - entries.base
@@ -116,8 +118,8 @@ class Messages:
             raise self._missing(queue, offset, entries) from None
 
     def failures(self, topic: str, first: int, end: int) -> Iterator[Failure | None]:
-        """Yield where each message of an internal topic failed. Raises what reading would raise,
-        and OffsetGone if the topic was deleted.
+        """Yield where each message of an internal topic failed. Raises the errors of reading, and
+        OffsetGone if the topic was deleted.
         """
         while first < end:
             queue = self._queue_with(topic, 0, first)
@@ -138,8 +140,8 @@ class Messages:
             first = at
 
     def record_at(self, topic: str, queue: int, offset: int) -> tuple[int, int]:
-        """Return the first offset of the record that holds `offset`, and the end of its messages.
-        It is not read. Raises OffsetGone.
+        """Return the first offset of the record that holds `offset`, and the end of its messages,
+        without reading it. Raises OffsetGone.
         """
         found = self._queue_with(topic, queue, offset)
         if found is None:
@@ -155,8 +157,9 @@ class Messages:
         return self._head(found, offset, self._entries_of(found, offset, 1)).time_us
 
     def offset_at(self, topic: str, queue: int, time_us: int) -> int:
-        """Return the offset of the first message that was written at `time_us` or later; the next
-        one if there is none. Times never go back in a journal, so it is found by bisecting.
+        """Return the offset of the first message that was written at `time_us` or later. If there
+        is none, return the offset of the next message. Times never go back in a journal, so a
+        bisection finds it.
         """
         with self.lock:
             found = self._known(topic, queue)
@@ -169,7 +172,7 @@ class Messages:
                 entries = self._entries_of(found, middle, 1)
                 run = self._head(found, middle, entries)
             except OffsetGone as gone:
-                low = max(low, gone.first)  # retention was here meanwhile
+                low = max(low, gone.first)  # retention has dropped the first ones meanwhile
                 continue
             if run.time_us < time_us:
                 low = entries.first + entries.counts[0]
@@ -178,7 +181,8 @@ class Messages:
         return low
 
     def _queue_with(self, topic: str, number: int, offset: int) -> Queue | None:
-        """Return the queue if it has, or had, a message at `offset`; None if there is none yet.
+        """Return the queue if it has, or had, a message at `offset`. Return None if it does not
+        reach that far.
 
         Raises BadName if the topic has no such queue.
         """
@@ -187,8 +191,8 @@ class Messages:
         return None if found is None or offset >= found.next else found
 
     def _entries_of(self, queue: Queue, offset: int, limit: int) -> Entries:
-        """Return where up to `limit` messages of the queue from `offset` on are. It has, or had,
-        one there.
+        """Return the index entries of up to `limit` messages of the queue from `offset` on. The
+        queue has, or had, a message there.
 
         Raises OffsetGone if retention has dropped it, or the topic was deleted.
         """
@@ -199,9 +203,10 @@ class Messages:
         return self._in_catalog(queue, offset, limit) if entries is None else entries
 
     def _known(self, topic: str, number: int) -> Queue | None:
-        """Return a queue; None if there is no such topic yet, which may be made with that queue.
+        """Return a queue. Return None if the topic does not exist, but could be made with that
+        queue.
 
-        Raises BadName if the topic has no such queue. Under the lock.
+        Raises BadName if the topic has no such queue. The caller holds the engine's lock.
         """
         found = self.ledger.queue(topic, number)
         if found is None:
@@ -243,15 +248,15 @@ class Messages:
         return entries_of(index.base, index.lanes[key], offset, limit)
 
     def _head(self, queue: Queue, offset: int, entries: Entries, number: int = 0) -> Run:
-        """Return the run of an entry, without its bodies. Raises what reading it would raise."""
+        """Return the run of an entry, without its bodies. Raises the errors of reading."""
         try:
             return self._reader.head(entries.base, entries.records[number])[0]
         except FileNotFoundError:
             raise self._missing(queue, offset, entries) from None
 
     def _missing(self, queue: Queue, offset: int, entries: Entries) -> Damaged:
-        """Return the error of a segment without a file; raise OffsetGone if retention has dropped
-        it.
+        """Return the error for a segment whose file is missing. Raises OffsetGone instead if
+        retention has dropped it.
         """
         self._raise_gone(queue, offset)
         return Damaged(segment_name(entries.base), entries.base, SEGMENT_MISSING)
@@ -274,7 +279,9 @@ class Messages:
         timeout: float,
         check: Callable[[], None],
     ) -> Batch | None:
-        """Return what `batch` does; wait up to `timeout` seconds for the first message."""
+        """Return messages as `batch` does, after waiting up to `timeout` seconds for the
+        first one.
+        """
         found = self.batch(topic, queue, offset, limit)
         deadline = self.clock.monotonic() + timeout
         while found is None and (left := deadline - self.clock.monotonic()) > 0:
@@ -293,13 +300,15 @@ class Messages:
         return found
 
     def mark(self, name: str) -> Mark | None:
-        """Return the mark under `name`; None without one."""
+        """Return the mark under `name`; None if there is none."""
         self.catch_up(self.ledger.marked_at)
         with self.lock:
             return self.ledger.marks.get(name)
 
     def marks(self, names: Iterable[str], prefix: str | None) -> dict[str, Mark]:
-        """Return the marks of `names` and those whose name begins with `prefix`, at one instant."""
+        """Return the marks of `names`, and those whose names begin with `prefix`, at one
+        instant.
+        """
         self.catch_up(self.ledger.marked_at)
         with self.lock:
             marks = self.ledger.marks
@@ -310,7 +319,7 @@ class Messages:
 
     def unacked(self, group: str, topic: str, limit: int) -> list[list[int]]:
         """Return ranges of messages that a group has not acked, each as queue, first and end: the
-        oldest of each queue, up to `limit` messages.
+        oldest ones of each queue, up to `limit` messages.
         """
         self.catch_up(max(self.ledger.acked_at, self.ledger.changed_at))
         found: list[list[int]] = []
@@ -342,9 +351,10 @@ class Messages:
         return [QueueInfo(*each) for each in numbers]
 
     def groups(self, group: str | None) -> list[GroupInfo]:
-        """Return all groups, or one, with every queue of the topics that they have consumed.
+        """Return the state of all groups, or of one, with every queue of the topics that they have
+        consumed.
 
-        Each queue is shown at one instant. Between two queues other calls may have the lock.
+        Each queue is shown at one instant. Between two queues other calls may take the lock.
         """
         self.catch_up(max(self.ledger.acked_at, self.ledger.changed_at))
         with self.lock:
@@ -359,7 +369,8 @@ class Messages:
                 known = self.ledger.topics.get(topic)
                 queues = [] if known is None else [*known.queues]
                 if not queues and self.ledger.replayed_of(name, topic):
-                    # The topic was deleted; what was replayed is there.
+                    # The topic was deleted, but the group's replayed dead letters of it are still
+                    # there.
                     queues = Topic(topic, 1).queues
             for queue in queues:
                 with self.lock:
@@ -368,22 +379,22 @@ class Messages:
         return found
 
     def _behind(self, info: GroupInfo, oldest: list[tuple[str, int, int]]) -> GroupInfo:
-        """Return `info` with the time since its oldest message that is not acked was written. It is
-        one of those at these places.
+        """Return `info` with the age of the oldest message that is not acked. It is at one of the
+        places in `oldest`.
         """
         since = 0
         for place in oldest:
             try:
                 time_us = self.time_us_of(*place)
             except (OffsetGone, StorageError):
-                continue  # it is damaged, or gone
+                continue  # it is damaged, or was dropped
             if time_us is not None:
                 since = max(since, self.clock.time_us() - time_us)
         return replace(info, behind_seconds=since / 1_000_000)
 
     def _group_info(self, group: str, queue: Queue) -> tuple[GroupInfo, list[tuple[str, int, int]]]:
-        """Return how far a group is, and the places of the oldest messages that it has not acked:
-        of the queue, and of what was replayed.
+        """Return how far a group is in a queue, and the places of its oldest messages without an
+        ack: of the queue itself, and of what was replayed to the group.
         """
         acked = self.ledger.acked.get((group, queue.topic, queue.number)) or AckSet(queue.first)
         subscription = self.ledger.subscriptions.get((group, queue.topic))
@@ -407,8 +418,8 @@ class Messages:
     # --- waiting --------------------------------------------------------------------------------
 
     def listen(self, topics: tuple[str, ...], wakeup: Callable[[], None]) -> None:
-        """Have `wakeup` called, at least once, at the next message of any of `topics`. Under the
-        lock.
+        """Have `wakeup` called at least once when the next message of any of `topics` comes. Under
+        the lock.
         """
         self.hurry()
         for name in topics:
@@ -421,7 +432,7 @@ class Messages:
     def stop_listening(self, wakeup: Callable[[], None], topics: tuple[str, ...]) -> None:
         """Remove `wakeup` from the lists of `topics`."""
         if isinstance(wakeup, Wakeup) and wakeup.woken and len(topics) == 1:
-            return  # it was removed when it was woken
+            return  # it was removed from the list when it was woken
         with self.lock:
             for name in topics:
                 waiting = self._waiting_for(name)
@@ -435,8 +446,8 @@ class Messages:
         return self.ledger.awaited.get(name, []) if topic is None else topic.waiting
 
     def wake(self) -> None:
-        """Wake the threads that wait for the topics in `arrived`, which may not exist. Under the
-        lock.
+        """Wake the threads that wait for topics in `arrived`. Such a topic may not exist. The
+        caller holds the engine's lock.
         """
         for name in self.ledger.arrived:
             waiting = self._waiting_for(name)
@@ -447,12 +458,16 @@ class Messages:
         self.ledger.arrived.clear()
 
     def wake_for(self, queue: Queue) -> None:
-        """Wake the polls that wait for `queue`, to look again. Under the lock."""
+        """Wake the polls that wait for `queue`. They look again. The caller holds the engine's
+        lock.
+        """
         self.ledger.arrived.add(queue.topic)
         self.wake()
 
     def wake_all(self) -> None:
-        """Wake all waiting threads, because the engine closes or has failed. Under the lock."""
+        """Wake all waiting threads, because the engine closes or has failed. The caller holds the
+        engine's lock.
+        """
         waited_for = (topic.name for topic in self.ledger.topics.values() if topic.waiting)
         self.ledger.arrived.update(waited_for, self.ledger.awaited)
         self.wake()
