@@ -28,8 +28,8 @@ OF_CALLS = (
     ),
     Mutant(
         "what is claimed of a deleted topic is still there",
-        "            queue.first = queue.next  # who still reads it is told",
-        "            _ = queue.next  # who still reads it is told",
+        "            queue.first = queue.next\n    for place in [",
+        "            _ = queue.next\n    for place in [",
         tests="tests/consume/test_gone_meanwhile.py",
     ),
 )
