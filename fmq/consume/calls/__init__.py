@@ -1,1 +1,1 @@
-"""What a program does with what a group has for it: poll, handle, ack and give back."""
+"""What a program does with the messages of its group: poll, handle, ack and give back."""

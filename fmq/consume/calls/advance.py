@@ -1,7 +1,8 @@
-"""From a delivery that was handled to the next one, with one write.
+"""The step from a delivery that was handled to the next one, with one write.
 
-`run` acks a delivery when it asks for the next, so the ack and the attempt of the next message are
-one append. The next message is claimed before; it is not counted if there is none. Decision 58.
+`run` acks a delivery when it asks for the next one. So the ack and the attempt of the next message
+are one append. The next message is claimed before; if there is none, the append is only the ack.
+Decision 58.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ logger = logging.getLogger("fmq.consumers")
 
 
 class Handled(NamedTuple):
-    """A range that was handled, and is to be acked."""
+    """A range of messages that the program has handled and that is to be acked."""
 
     claim: Claim
     first: int
@@ -31,8 +32,8 @@ class Handled(NamedTuple):
 
 
 def keep(member: GroupMember, handled: Handled) -> None:
-    """Extend the lease of what was handled. If it has ended, and no claim has redelivered it yet,
-    neither does the claim of the next message, and it can be acked.
+    """Extend the lease of what was handled, before the next message is claimed. The claim
+    redelivers messages whose lease has ended. It must not redeliver these.
     """
     claim, first, end = handled
 
@@ -44,7 +45,9 @@ def keep(member: GroupMember, handled: Handled) -> None:
 
 
 class Advance:
-    """The ack of what was handled, and an attempt of what is claimed next, as one append."""
+    """One append: the ack of what was handled, and an attempt of the messages that were claimed
+    next.
+    """
 
     __slots__ = ("_handled", "_member", "_next", "_ranges", "is_acked", "left")
 
@@ -55,7 +58,7 @@ class Advance:
         claim: Claim,
         ranges: list[tuple[int, int]],
     ) -> None:
-        """`ranges` are those of the next messages, which `claim` holds."""
+        """`ranges` are the next messages. `claim` holds them."""
         self._member = member
         self._handled = handled
         self._next = claim
@@ -66,8 +69,8 @@ class Advance:
         """The ranges that are counted: those that `claim` still holds."""
 
     def plan(self, what: object = None) -> None:
-        """Plan it. The caller holds the engine's lock. It refuses all or nothing; a lost lease is
-        no refusal.
+        """Plan the append. The caller holds the engine's lock. A refusal changes nothing; a lost
+        lease is no refusal.
         """
         member, handled = self._member, self._handled
         member.writer.release_dropped()
@@ -89,9 +92,9 @@ class Advance:
 
 
 def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
-    """Ack `done`, which was handled, and return the next delivery; None if there is none yet.
+    """Ack the handled delivery `done`, and return the next delivery; None if there is none yet.
 
-    A lease that was lost meanwhile is logged.
+    If the lease of `done` was lost meanwhile, that is logged.
     """
     member = consumer._in_group
     if not is_worth_it(member):
@@ -103,7 +106,8 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
         found = member.claim(1, 0.0, tells=False)
         deliveries = [] if found is None else member.deliveries(consumer, *found)
     except BaseException:
-        end_handled(done)  # what is wrong with the next message does not concern it
+        # An error that is about the next message must not keep `done` from being acked.
+        end_handled(done)
         raise
     if found is None or not deliveries:
         end_handled(done)
@@ -122,16 +126,17 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
 
 
 def is_worth_it(member: GroupMember) -> bool:
-    """Return whether to look for the next message before the ack.
+    """Return whether it pays to look for the next message before the ack.
 
-    There is nothing to save if the ack is not synced. Where the order of keys is kept, the next
-    message may wait for the ack, and to find that out the whole backlog of its key is looked at.
+    It does not if the ack is not synced: there is no sync to save. Nor where the order of keys is
+    kept: the next message may have to wait for the ack, and finding that out takes a look at the
+    whole backlog of its key.
     """
     return member.writer.commit_queue.waits(None) and not member.entry.is_ordered
 
 
 def end_handled(done: Delivery) -> None:
-    """Ack a delivery that was handled, or log that its lease was lost."""
+    """Ack a delivery that was handled. If its lease was lost, log that."""
     try:
         done.ack()
     except LeaseLost as error:
@@ -139,7 +144,9 @@ def end_handled(done: Delivery) -> None:
 
 
 def note_handled(done: Delivery, *, is_acked: bool) -> None:
-    """Note that a delivery was acked with the next one, or log that its lease was lost."""
+    """Note that a delivery was acked together with the next attempt. If its lease was lost, log
+    that.
+    """
     if is_acked:
         done._settled = True
     else:

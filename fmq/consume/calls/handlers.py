@@ -1,6 +1,6 @@
 """Handling messages one by one or in batches, for the `for` loops and `run` of a consumer.
 
-It works alike for a consumer of this process's engine and for one of another process.
+This works alike for a consumer of an engine in this process and of one in another process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ logger = logging.getLogger("fmq.consumers")
 C = TypeVar("C")
 Handler = Callable[[Delivery], object]
 WORKERS_MAX = 1000
-EXTENSIONS = 3  # of a lease, before it would end
+# How often a lease is extended during its length.
+EXTENSIONS = 3
 
 
 def each_delivery(consumer: Any) -> Iterator[Delivery]:
-    """Return deliveries one by one, and wait for the next; end when `consumer` closes or drains."""
+    """Yield deliveries one by one, and wait for each next one. End when `consumer` closes or
+    drains.
+    """
     consumer._check()
     return _each(consumer, consumer._lookahead())
 
@@ -52,27 +55,27 @@ def _each(consumer: Any, ahead: Lookahead[Delivery]) -> Iterator[Delivery]:
 
 
 def give_back(consumer: Any, deliveries: list[Delivery]) -> None:
-    """Give back what a loop has taken, and its program has not seen."""
+    """Give back deliveries that a loop has taken and that its program has not seen."""
     for claim, first, end in joined((each._claim, *each._offsets()) for each in deliveries):
         try:
             consumer._give_back(claim, first, end, 0.0, count=False)
-        except LeaseLost:  # of a part of them, perhaps
+        except LeaseLost:  # perhaps only a part is lost: try each
             for each in range(first, end):
                 with suppress(FmqError):
                     consumer._give_back(claim, each, each + 1, 0.0, count=False)
-        except FmqError as error:  # such as that the engine is closed, which gives all back
+        except FmqError as error:  # for example Closed: closing the engine gives all back
             logger.debug("%s", error)
 
 
 def give_back_aheads(consumer: Any) -> None:
-    """Give back what the loops over a consumer have taken: it takes nothing new."""
+    """Give back what the loops over a consumer have taken ahead, because it takes nothing new."""
     for ahead in [*consumer._aheads]:
         give_back(consumer, ahead.rest())
 
 
 def batches(consumer: Any, max_size: int, max_wait: float) -> Iterator[Deliveries]:
-    """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
-    seconds of the first; end when `consumer` closes or drains.
+    """Yield up to `max_size` deliveries at a time, or fewer: those that have come within `max_wait`
+    seconds of the first. End when `consumer` closes or drains.
     """
     max_size, max_wait = check_count("max_size", max_size), check_seconds("max_wait", max_wait)
     consumer._check()
@@ -101,8 +104,8 @@ def _each_batch(
 
 
 def next_delivery(consumer: Any, timeout: float, done: Delivery | None = None) -> Delivery | None:
-    """Ack `done`, and return the next delivery; None once `consumer` closes or drains. A poll waits
-    for `timeout` seconds.
+    """Ack `done`, and return the next delivery; None once `consumer` closes or drains. Each poll
+    waits up to `timeout` seconds.
     """
     if done is not None:
         found_now: Delivery | None = consumer._advance(done)
@@ -113,8 +116,8 @@ def next_delivery(consumer: Any, timeout: float, done: Delivery | None = None) -
 
 
 def next_deliveries(consumer: Any, timeout: float, limit: int) -> list[Delivery]:
-    """Return the next deliveries, `limit` at most; none once `consumer` closes or drains. A poll
-    waits for `timeout` seconds.
+    """Return up to `limit` next deliveries; an empty list once `consumer` closes or drains. Each
+    poll waits up to `timeout` seconds.
     """
     while not (consumer._draining.is_on or consumer._closed):
         try:
@@ -129,7 +132,7 @@ def next_deliveries(consumer: Any, timeout: float, limit: int) -> list[Delivery]
 
 
 def joined(ranges: Iterable[tuple[C, int, int]]) -> list[tuple[C, int, int]]:
-    """Return ranges of claims, with adjacent ones joined."""
+    """Join the ranges of each claim that are adjacent."""
     found: list[tuple[C, int, int]] = []
     for claim, first, end in ranges:
         if found and found[-1][0] is claim and found[-1][2] == first:
@@ -140,8 +143,10 @@ def joined(ranges: Iterable[tuple[C, int, int]]) -> list[tuple[C, int, int]]:
 
 
 def found_twice(ranges: Iterable[tuple[C, int, int]]) -> tuple[C, int] | None:
-    """Return the claim and the offset of a message that is in two of these ranges, or None."""
-    ends: dict[int, int] = {}  # by claim
+    """Return the claim and the offset of a message that is in two of the ranges; None if there is
+    none.
+    """
+    ends: dict[int, int] = {}  # by claim: the end of its last range
     for claim, first, end in sorted(ranges, key=lambda each: each[1:]):
         if first < ends.get(id(claim), 0):
             return claim, first
@@ -152,7 +157,7 @@ def found_twice(ranges: Iterable[tuple[C, int, int]]) -> tuple[C, int] | None:
 def run(consumer: Any, handler: Handler, workers: int) -> None:
     """Give each delivery to `handler`, in `workers` threads, until `consumer` closes or drains.
 
-    In the main thread SIGTERM ends it, too.
+    In the main thread SIGTERM drains it.
     """
     if not callable(handler):
         raise TypeError(f"handler={handler!r}: is a function of a delivery. Nothing was changed.")
@@ -173,8 +178,10 @@ class Running:
         self._in_hand: list[Delivery | None] = [None] * workers
         self._failure: BaseException | None = None
         self._is_stopping = False
-        self._ended: list[int] = []  # the workers that are done; a thread may live on for a moment
-        self._changed = Lock()  # released when a thread has ended, or a signal has come
+        # The workers that are done. Their threads may live on for a moment.
+        self._ended: list[int] = []
+        # Released when a worker is done, or a signal has come.
+        self._changed = Lock()
         self._changed.acquire()
         self._threads = [
             Thread(target=self._work, args=(number,), name=f"fmq worker {number}", daemon=True)
@@ -182,8 +189,8 @@ class Running:
         ]
 
     def run(self) -> None:
-        """Return when all workers have ended. Raises the error that has ended one of them."""
-        # This thread extends the leases of what the workers handle.
+        """Run until all workers have ended. Raises the error that has ended one of them."""
+        # The workers handle deliveries. This thread extends their leases meanwhile.
         with self._until_sigterm(), self._consumer._draining.handling():
             for thread in self._threads:
                 thread.start()
@@ -191,7 +198,7 @@ class Running:
                 self._wait()
             except BaseException:
                 self._stop()
-                self._wait()  # what is in hand is handled; a second interrupt leaves it
+                self._wait()  # finish what is in hand; a second interrupt does not
                 raise
             for thread in self._threads:
                 thread.join()
@@ -199,7 +206,7 @@ class Running:
             raise self._failure
 
     def _wait(self) -> None:
-        """Extend the leases of what is in hand, until all workers are done."""
+        """Extend the leases of deliveries in hand, until all workers are done."""
         pause = self._consumer._lease_seconds / EXTENSIONS
         while len(self._ended) < len(self._threads):
             self._clock.wait(self._changed, pause)
@@ -218,16 +225,16 @@ class Running:
                 logger.warning("the lease of %r was not extended: %s", delivery, error)
 
     def _stop(self) -> None:
-        """Take nothing new."""
+        """Let the consumer take nothing new."""
         self._is_stopping = True
         try:
             self._consumer._stop_taking()
-        except FmqError as error:  # the engine has closed: there is nothing to take
+        except FmqError as error:  # for example Closed: then there is nothing to take
             logger.debug("%s", error)
 
     def _wake(self) -> None:
         if self._changed.locked():
-            with suppress(RuntimeError):  # another thread has just released it
+            with suppress(RuntimeError):  # another thread has released it meanwhile
                 self._changed.release()
 
     @contextmanager
@@ -238,7 +245,8 @@ class Running:
             return
 
         def stop(number: int, frame: object) -> None:
-            # This thread may hold any lock: it only waits here, or in an extension.
+            # The signal may come while this thread holds a lock. So only set a flag, and wake the
+            # thread.
             self._is_stopping = True
             self._wake()
 
@@ -271,7 +279,7 @@ class Running:
                 self._in_hand[number] = None
 
     def _handle(self, delivery: Delivery) -> Delivery | None:
-        """Call the handler. Return the delivery if it is still to be acked."""
+        """Call the handler. Return the delivery if it still has to be acked."""
         try:
             self._handler(delivery)
         except Exception as error:
@@ -283,15 +291,15 @@ class Running:
 
 def fail(delivery: Any, error: BaseException) -> None:
     """Give a delivery back because of `error`, unless it is settled. It waits as its consumer's
-    `retry` says, or becomes a dead letter if that was the last attempt. What ends the program is
-    no failure, and does not count.
+    `retry` says, or becomes a dead letter if that was the last attempt. An error that ends the
+    program (an exit, an interrupt) counts as no attempt.
     """
     if delivery.is_settled:
         return
     retry = delivery._consumer._retry
     try:
         if not isinstance(error, Exception):
-            delivery.release(count=False)  # the program ends, or its task was cancelled
+            delivery.release(count=False)  # the program ends, or its task is cancelled
         elif retry.is_last(delivery.attempt):
             try:
                 delivery.reject(_reason(error))
@@ -308,7 +316,7 @@ def fail(delivery: Any, error: BaseException) -> None:
 
 
 def used_up(attempts: int, *, given_back: bool) -> str:
-    """Return the reason of a dead letter whose last attempt ended without an error."""
+    """Return the reason for a dead letter whose last attempt ended without an error."""
     if given_back:
         return f"attempt {attempts} was given back, and there is no other one"
     return f"attempt {attempts} did not end: its lease or its process ended before"

@@ -1,4 +1,4 @@
-"""Draining a consumer: it takes nothing new, and a caller waits for what is in hand."""
+"""Draining a consumer: it takes nothing new, and a caller waits until nothing is in hand."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ logger = logging.getLogger("fmq.consumers")
 
 
 class Draining:
-    """Whether one consumer is drained, and the calls that wait until nothing is in hand."""
+    """The state of draining of one consumer, and the calls that wait for its end."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiters: list[Lock] = []
-        self._handling: list[int] = []  # the threads that handle what the consumer gives them
+        self._handling: list[int] = []  # threads that handle messages of the consumer
         self.is_on = False
 
     @contextmanager
     def handling(self) -> Iterator[None]:
-        """Note that this thread handles messages in the block. It cannot wait for itself."""
+        """Note that this thread handles messages in the block, so it must not wait for the
+        drain.
+        """
         me = get_ident()
         self._handling.append(me)
         try:
@@ -39,8 +41,8 @@ class Draining:
         look: Callable[[], tuple[int, float]],
         timeout: float,
     ) -> bool:
-        """Take nothing new, by `stop_taking`. Return True once nothing is in hand, or False after
-        `timeout` seconds.
+        """Call `stop_taking`, and wait until nothing is in hand. Return False if that takes longer
+        than `timeout` seconds.
 
         A thread that handles messages does not wait. A signal handler may call this anywhere.
         """
@@ -48,19 +50,20 @@ class Draining:
             stop_taking()
             return self._wait(look, 0.0 if get_ident() in self._handling else timeout)
         except Nested:
-            # The call that the signal has interrupted ends once another thread wakes it.
+            # A signal handler has interrupted a call of fmq in this thread. Let another thread stop
+            # the taking; the interrupted call ends then.
             start_new_thread(_quietly, (stop_taking,))
             return False
 
     def changed(self) -> None:
-        """Let the calls that wait look again, because something is no longer in hand."""
+        """Let the waiting calls look again, because a message is no longer in hand."""
         for lock in [*self._waiters]:
             if lock.locked():
                 lock.release()
 
     def _wait(self, look: Callable[[], tuple[int, float]], timeout: float) -> bool:
-        """Wait until nothing is in hand. `look` returns how much is, and when to look again even
-        without a change.
+        """Wait until nothing is in hand. `look` returns how many messages are, and when to look
+        again even without a change.
         """
         deadline = self._clock.monotonic() + timeout
         while True:
@@ -80,5 +83,5 @@ class Draining:
 def _quietly(stop_taking: Callable[[], object]) -> None:
     try:
         stop_taking()
-    except FmqError as error:  # such as that the engine is closed, where nothing is taken
+    except FmqError as error:  # for example Closed: a closed engine takes nothing
         logger.debug("%s", error)

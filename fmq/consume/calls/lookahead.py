@@ -1,10 +1,10 @@
 """How far a loop over a consumer reads ahead, and what it has taken and not handed out yet.
 
-It takes what the program handles in a tenth of a second, so that nothing waits here for long: a
-lease does not end meanwhile, and other members get their share. It takes one at a time where the
-order of keys is kept, and where one more attempt would be the last. What was tried before is handed
-out alone, as it may have ended its program; a crash then counts an attempt of it and of nothing
-else.
+A loop takes what the program handles in a tenth of a second. So nothing waits here for long: no
+lease ends meanwhile, and other members get their share. It takes messages one at a time where the
+order of keys is kept, and where one more attempt would be the last one. A message that was tried
+before is handed out alone, because it may have ended its program. If it does so again, the crash
+counts an attempt of this message only.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from fmq.basics.clock import Clock
 from fmq.consume.claims.backoff import Retry
 
 AHEAD_MAX = 64
-AHEAD_MAX_OF_SEVERAL = 8  # where other members may be waiting
+AHEAD_MAX_OF_SEVERAL = 8  # if the group has other members, which may be waiting
 AHEAD_SECONDS = 0.1
-LEASE_SHARE = 0.1  # of a lease, if that is shorter
-ATTEMPTS_MIN = 3  # for others the crash of a program could use up what it has not seen
-ASK_SECONDS = 10.0  # how long a loop believes that its consumer is alone
+LEASE_SHARE = 0.1  # at most this share of the lease
+# With fewer attempts allowed, one crash of the program could use up those of messages it has not
+# seen.
+ATTEMPTS_MIN = 3
+ASK_SECONDS = 10.0  # how long a loop believes that its group has no other member
 
 
 class Attempted(Protocol):
-    """A delivery."""
+    """A delivery, as far as a lookahead knows it."""
 
     @property
     def attempt(self) -> int: ...
@@ -34,7 +36,7 @@ D = TypeVar("D", bound=Attempted)
 
 
 class Lookahead(Generic[D]):
-    """What one loop has taken. A drain in another thread may take the rest of it."""
+    """What one loop has taken ahead. A drain in another thread may take the rest of it."""
 
     def __init__(
         self, clock: Clock, lease_seconds: float, retry: Retry, *, is_ordered: bool
@@ -51,30 +53,30 @@ class Lookahead(Generic[D]):
         self._asked_at = float("-inf")
 
     def next(self) -> D | None:
-        """Return the next delivery; None if there is none, or if the others have waited too long:
-        then the caller gives `rest` back.
+        """Return the next delivery. Return None if there is none, or if the rest has waited for too
+        long: then the caller gives `rest` back.
         """
         if not self._waiting or self._monotonic() - self._taken_at > self._patience:
             return None
         try:
             return self._waiting.popleft()
-        except IndexError:  # a drain has just taken it
+        except IndexError:  # a drain in another thread has taken it
             return None
 
     def rest(self) -> list[D]:
-        """Return what still waits, and forget it."""
+        """Return what was not handed out yet, and forget it."""
         found: list[D] = []
         while self._waiting:
             try:
                 found.append(self._waiting.popleft())
-            except IndexError:  # another thread takes it
+            except IndexError:  # another thread takes the rest
                 break
         if found:
-            self._limit = 1  # the program is slower than it was
+            self._limit = 1  # the program has become slower: take one at a time
         return found
 
     def limit(self) -> int:
-        """Return how many to take now."""
+        """Return how many messages the next poll should take."""
         if self._is_off or not self._taken:
             return 1
         spent = self._monotonic() - self._taken_at
@@ -84,7 +86,7 @@ class Lookahead(Generic[D]):
         return self._limit
 
     def wants_to_know(self) -> bool:
-        """Return whether to say by `note_others` if the group has other members."""
+        """Return whether the caller should call `note_others`, because the last answer is old."""
         is_large = self._limit >= AHEAD_MAX_OF_SEVERAL
         return is_large and self._monotonic() - self._asked_at >= ASK_SECONDS
 
@@ -93,7 +95,7 @@ class Lookahead(Generic[D]):
         self._is_shared, self._asked_at = members > 1, self._monotonic()
 
     def fill(self, found: list[D]) -> list[D]:
-        """Keep what a poll has brought. Return what is to be given back."""
+        """Keep the deliveries of a poll. Return those that are to be given back."""
         self._taken, self._taken_at = len(found), self._monotonic()
         alone = bool(found) and found[0].attempt > 1
         if alone:

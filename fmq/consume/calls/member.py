@@ -1,8 +1,9 @@
 """One consumer as a member of its group: what it may claim, and what it has claimed.
 
-A poll is one or more looks. A look is planned under the lock and never waits: it claims what is
-there, or says what is to be done first, or listens. The calls of a thread, of a loop and of a
-server all do that by the verbs of this class. What reads messages may touch the disk.
+A poll makes one or more looks. A look is planned under the lock and never waits. It claims messages
+that are there, or says what has to be read first, or listens for new ones. Threads, loops and
+servers all poll by the methods of this class (see consume/claims/poll.py). Methods that read
+messages may touch the disk.
 """
 
 from __future__ import annotations
@@ -64,21 +65,22 @@ class GroupMember(Settler):
         on_change: OnChange | None = None,
         skip: Callable[[str, str, int, int, int], object] | None = None,
     ) -> None:
-        """`check` raises if the engine takes no call, `after` is called after each write. `skip`
-        lets a group pass over messages that are damaged; without it polls raise.
+        """`check` raises if the engine is closed or has failed. `after` is called after each write.
+        `skip` passes over damaged messages for the group; without it polls raise Damaged.
 
-        `entry` is the member as the group knows it, which it does from now on.
+        `entry` is this member as the group knows it. The constructor takes it into the group.
         """
         super().__init__(messages, writer, check, entry, group, lease_seconds, after, burying)
         self._groups = groups
         self.topics = entry.topics
         self.retry = entry.retry
-        self.named = group  # as the caller has named the group
-        self._turn = 0  # the queue that a poll begins with
+        self.named = group  # the group's name as the caller gave it
+        self._turn = 0  # the queue at which the next poll begins
         self.ahead = ReadAhead(messages, check)
         buries = burying if entry.buries_expired else None
         self._sieve = Sieve(messages, writer, group, buries)
-        self.on_left: Callable[[], object] = lambda: None  # called when it is closed
+        # Called when the member has left its group.
+        self.on_left: Callable[[], object] = lambda: None
         self._on_change = on_change
         self._skip = skip
         now = messages.clock.monotonic()
@@ -89,9 +91,10 @@ class GroupMember(Settler):
     # --- polling --------------------------------------------------------------------------------
 
     def count(self, claim: Claim, pieces: list[C]) -> list[C]:
-        """Count an attempt of each message, and return the pieces that `claim` still holds.
+        """Count an attempt of each message in `pieces`, and return the pieces that `claim` still
+        holds.
 
-        If that cannot be written, give all back and raise.
+        If the attempts cannot be written, give all pieces back and raise.
         """
         try:
             left = self.tries.count(claim, [range_of(piece) for piece in pieces])
@@ -101,25 +104,29 @@ class GroupMember(Settler):
         return self.counted(claim, pieces, left)
 
     def counted(self, claim: Claim, pieces: list[C], left: list[Range]) -> list[C]:
-        """Return the pieces that are in `left`, and give back what `claim` holds of the others."""
+        """Return the pieces that are in `left`. Give the other ones back, as far as `claim` holds
+        them.
+        """
         if len(left) == len(pieces):
             return pieces
         self.give_back_pieces(claim, [each for each in pieces if range_of(each) not in left])
         return [each for each in pieces if range_of(each) in left]
 
     def give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
-        """Hand out again what was claimed: the program has not seen it."""
+        """Give back messages that were claimed and that the program has not seen."""
         for piece in pieces:
             self.try_give_back(claim, *range_of(piece))
 
     def claim(self, limit: int, timeout: float, **how: bool) -> Taken:
-        """Claim messages, waiting up to `timeout` seconds. Return them in pieces of consecutive
-        ones: batches, or lists of messages. Without a filter there is one piece.
+        """Claim messages, waiting up to `timeout` seconds. Return them as pieces of consecutive
+        messages: batches, or lists of messages. Without a filter there is one piece.
         """
         return self.find(Poll(self.clock, limit, timeout, **how))
 
     def find(self, poll: Poll) -> Taken:
-        """Return what `poll` gets; None if it gets nothing in its time. This thread waits."""
+        """Drive `poll` in this thread, which waits. Return what the poll gets; None if it gets
+        nothing in its time.
+        """
         call, run = self.taking(poll), self.writer.commit_queue.run
         step: Callable[[Any], Any] = call.send
         answer: Any = None
@@ -139,11 +146,11 @@ class GroupMember(Settler):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         finally:
-            answer = None  # an error refers to this frame
+            answer = None  # an error that is kept here would refer to this frame
 
     def taking(self, poll: Poll) -> Steps:
-        """Claim what `poll` asks for, and yield what that waits for. Return the claim and the
-        messages; None if there are none in its time.
+        """Claim what `poll` asks for. Yield each step that has to wait (see poll.py). Return the
+        claim and the messages; None if none came in time.
         """
         try:
             while True:
@@ -154,7 +161,7 @@ class GroupMember(Settler):
                         yield ARRIVAL
                     elif poll.has_caught_up or not self.writer.commit_queue.owes:
                         return None
-                    else:  # what was posted may be what it looks for
+                    else:  # a posted append may bring a message: wait for it once
                         yield self.writer.commit_queue.catch_up
                         poll.has_caught_up = True
                 elif isinstance(found, Claim):
@@ -175,20 +182,20 @@ class GroupMember(Settler):
             raise
 
     def drop(self, poll: Poll) -> None:
-        """Give back what `poll` has claimed: no program has seen it, so it was not tried."""
+        """Give back what `poll` has claimed, as untried: no program has seen it."""
         if poll.wakeup is not None:
             self.stop_listening(poll.wakeup)
         if poll.claim is not None and poll.is_counted:
-            with suppress(FmqError):  # an engine that is closed, or has failed, holds nothing
+            with suppress(FmqError):  # a closed or failed engine holds nothing
                 self.tries.uncount_claim(poll.claim, poll.ranges)
         elif poll.claim is not None:
             for each in poll.ranges:
                 self.try_give_back(poll.claim, *each)
 
     def plan_look(self, poll: Poll) -> Claim | SpanWanted | LookWanted | News | None:
-        """Claim what `poll` asks for. Where it is in memory, also plan the attempts. Return the
-        claim, or what has to be done first; None if there is nothing. If `poll` has time left, it
-        listens then. The caller holds the engine's lock.
+        """Claim what `poll` asks for. If the messages are in memory, plan their attempts, too.
+        Return the claim, or what has to be read first. Return None if there is nothing; if `poll`
+        has time left, it listens from now on. The caller holds the engine's lock.
         """
         self._check_engine()
         if self.is_closed:
@@ -203,7 +210,7 @@ class GroupMember(Settler):
             self._messages.wake()
         if member.lost or member.gained:
             if self._on_change is None or not poll.tells:
-                return None  # `take_news` tells a client first
+                return None  # a client learns the news by `take_news` before it polls on
             return member.take_news()
         self._turn += 1
         what = self.topics, self._turn, poll.limit, member, now, now + self.lease_seconds
@@ -223,7 +230,9 @@ class GroupMember(Settler):
         return found
 
     def read(self, claim: Claim, poll: Poll) -> list[Any]:
-        """Read the messages of `claim`, which are not in memory; return none if they are gone."""
+        """Read the messages of `claim` that are not in memory. Return an empty list if they are
+        gone.
+        """
         if self.retry.is_last(claim.count):
             self._use_up(claim)
             return []
@@ -235,25 +244,26 @@ class GroupMember(Settler):
         return pieces
 
     def _prepare(self, wanted: SpanWanted | LookWanted) -> None:
-        """Read what a look has to know before it can claim anything."""
+        """Read the keys or priorities that a look needs before it can claim."""
         if isinstance(wanted, SpanWanted):
             read_priorities(self._messages, self.writer, wanted)
         else:
             self._look(wanted, self.clock.monotonic() + self.lease_seconds)
 
     def _wait(self, poll: Poll) -> None:
-        """Wait until it is worth to look again."""
+        """Wait until a look may find something, or the time of the poll is over."""
         wakeup, poll.wakeup = poll.wakeup, None
         assert wakeup is not None
         try:
-            if not self.writer.dropped:  # else look again, which gives back their holds
+            # If there are dropped holds, look at once: that gives them back.
+            if not self.writer.dropped:
                 self.clock.wait(wakeup.lock, poll.until - self.clock.monotonic())
         finally:
             self.stop_listening(wakeup)
 
     def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:
-        """Have `wakeup` called when an empty poll may find something. Return when it looks again,
-        even if it is not. The caller holds the engine's lock.
+        """Have `wakeup` called when an empty poll may find something. Return when the poll looks
+        again even without a call. The caller holds the engine's lock.
         """
         self._messages.listen(self._groups.with_replays(self.group, self.topics), wakeup)
         self.entry.waiting.add(wakeup)
@@ -264,12 +274,14 @@ class GroupMember(Settler):
         groups, what = self._groups, (self.group, self.topics, self.entry)
         until = min(deadline, groups.next_lease_end(*what), groups.next_death(self.group))
         if groups.has_unleased(*what):
-            # The end of a transaction by the garbage collector wakes no poll.
+            # A transaction that the garbage collector ends wakes no poll, so look once in a lease.
             until = min(until, now + self.lease_seconds)
         return until
 
     def claim_again(self, topic: str, number: int, first: int, end: int) -> list[Claim]:
-        """Claim messages that this member has had before, unless they are another's now."""
+        """Claim messages that this member has had before, except those that another member
+        has now.
+        """
         queue = self._messages.ledger.queue(topic, number)
         if queue is None or topic not in self._groups.with_replays(self.group, self.topics):
             return []
@@ -285,36 +297,40 @@ class GroupMember(Settler):
         return self._sieve.know_order(claims, deadline) if self.entry.is_ordered else claims
 
     def listen(self, wakeup: Callable[[], None]) -> float:
-        """Have `wakeup` called when a poll may find something; return when to look anyway."""
+        """Have `wakeup` called when a poll may find something. Return when to look even without a
+        call.
+        """
         with self.writer.commit_queue.lock:
             return self._listen(wakeup, self._messages.clock.monotonic(), inf)
 
     def looks_anyway_at(self) -> float:
-        """Return when a poll looks that another one of its group listens for."""
+        """Return when a poll has to look that relies on another poll of its group to listen."""
         with self.writer.commit_queue.lock:
             return self._looks_at(self._messages.clock.monotonic(), inf)
 
     def all_may_find(self) -> bool:
-        """Return whether polls of all members have to look, whoever owns the queues."""
+        """Return whether the polls of all members have to look, and not only that of a queue's
+        owner.
+        """
         failed = self.writer.commit_queue.failure is not None
-        # What is replayed may go to any member.
+        # Replayed dead letters may go to any member.
         again = self._messages.ledger.again
         return failed or bool(again) or self._groups.is_stale(self.group)
 
     def _is_seen(self, now: float) -> None:
-        """Give the group a sign of life. The caller holds the engine's lock."""
+        """Note that the member is alive. The caller holds the engine's lock."""
         self._groups.see(self.group, self.entry, now)
         if self._messages.ledger.arrived:
             self._messages.wake()
 
     def _tell(self, lost: list[OwnedQueue], gained: list[OwnedQueue]) -> None:
-        """Tell the program which queues the member has no more, and which it has now."""
+        """Tell the program which queues the member has lost, and which it has gained."""
         self.ahead.drop(lost)
         assert self._on_change is not None
         self._on_change(lost, gained)
 
     def take_news(self) -> News | None:
-        """Return the queues that were lost and gained, for a client that is to be told."""
+        """Return the queues that were lost and gained, to be sent to a client."""
         with self.writer.commit_queue.lock:
             self.check()
             self._is_seen(self._messages.clock.monotonic())
@@ -328,9 +344,11 @@ class GroupMember(Settler):
     def _pieces(
         self, claim: Claim, limit: int, read: Callable[[Queue, int, int], C], *, in_one_piece: bool
     ) -> list[C]:
-        """Read what was claimed and is wanted; return nothing if there is nothing any more.
+        """Read the messages that were claimed and that the group wants. Return an empty list if
+        they are gone.
 
-        Of what cannot be read the rest is given back. Raises only if that begins with it.
+        If a message cannot be read, what comes before it is returned, and it is given back with the
+        rest. Raises only if the claim begins with it.
         """
         try:
             ranges = self._sifted(claim, limit, in_one_piece=in_one_piece)
@@ -344,7 +362,9 @@ class GroupMember(Settler):
                 for low, high in ranges[number + 1 :]:
                     self.try_give_back(claim, low, high)
                 if pieces or isinstance(error, OffsetGone):
-                    break  # retention dropped the messages after the claim, or a poll begins here
+                    # Messages were read before it, or retention has dropped it. Else this poll
+                    # begins with it.
+                    break
                 if not isinstance(error, Damaged):
                     raise
                 self._meet(error, claim.queue, first)
@@ -352,13 +372,13 @@ class GroupMember(Settler):
         return pieces
 
     def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
-        """Return the ranges of `claim` that are wanted now."""
+        """Return the ranges of `claim` that the group wants now."""
         if claim.filter or claim.now_us:
             return self._sieve.sift(claim, limit, self._meet, in_one_piece=in_one_piece)
         return claim.ranges
 
     def _look(self, wanted: LookWanted, deadline: float) -> None:
-        """Let the order of a queue know the keys that a poll has asked for."""
+        """Read the keys that a poll has asked for, and pass them to the order of the queue."""
         queue, holds, _, first, end, _ = wanted
         try:
             self._sieve.look(wanted, Claim(self.entry, queue, holds, first, end), deadline)
@@ -368,7 +388,9 @@ class GroupMember(Settler):
     def _read_piece(
         self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]
     ) -> C:
-        """Read a range. Give back what `read` does not return, or all if it raises."""
+        """Read a range by `read`. Give back what it does not return, or the whole range if it
+        raises.
+        """
         try:
             taken = read(claim.queue, first, end - first)
         except BaseException:
@@ -379,8 +401,9 @@ class GroupMember(Settler):
         return taken
 
     def _meet(self, error: Damaged, queue: Queue, first: int) -> None:
-        """Pass over the record of `first`, whose messages are lost together, or raise `error`, with
-        the call that does so. This member holds none of them any more.
+        """Pass over the record with the message `first`: its messages are lost together. Without
+        `skip`, raise `error`, with a note that names the call that passes over it. This member
+        holds none of them any more.
         """
         end = first + 1
         with suppress(OffsetGone, StorageError):
@@ -402,8 +425,9 @@ class GroupMember(Settler):
         raise error
 
     def _use_up(self, claim: Claim) -> None:
-        """Move to the dead letters what was tried as often as it may be, and not acked. What the
-        group does not want, or not yet, is passed over or waits, as if there were a next attempt.
+        """Move messages of the claim to the dead letters that were tried as often as allowed.
+        Messages that the group does not want are passed over, and messages that are not due wait,
+        as at any attempt.
         """
         try:
             ranges = self._sifted(claim, claim.end - claim.first, in_one_piece=False)
@@ -424,7 +448,7 @@ class GroupMember(Settler):
     def deliveries(
         self, consumer: object, claim: Claim, pieces: list[list[Message]]
     ) -> list[Delivery]:
-        """Return what was claimed, to be settled by `consumer`."""
+        """Return what was claimed as deliveries of `consumer`."""
         if is_internal(claim.queue.topic):
             return self.burying.deliveries(consumer, claim, pieces)
         attempt = claim.count + 1
@@ -433,7 +457,7 @@ class GroupMember(Settler):
     def delivery_batch(
         self, consumer: object, claim: Claim, batches: list[Batch]
     ) -> DeliveryBatch | None:
-        """Return what was claimed in one piece, to be settled by `consumer`."""
+        """Return what was claimed in one piece as a batch of `consumer`."""
         (batch,) = batches
         if is_internal(claim.queue.topic):
             return self.burying.delivery_batch(consumer, claim, batch)
@@ -442,12 +466,12 @@ class GroupMember(Settler):
     # --- what it has in hand ---------------------------------------------------------------------
 
     def in_hand(self) -> tuple[int, float]:
-        """Return how many messages are in hand, and when the first lease of them ends."""
+        """Return how many messages are in hand, and when the first of their leases ends."""
         with self.writer.commit_queue.lock:
             return self._groups.in_hand_of(self.group, self.entry, self.clock.monotonic())
 
     def stop_taking(self) -> None:
-        """Take nothing new."""
+        """Take nothing new from now on."""
         self.draining.is_on = True
         with self.writer.commit_queue.lock:
             self.entry.stir()
@@ -460,9 +484,9 @@ class GroupMember(Settler):
             return len(self._groups.members(self.group, self.clock.monotonic()))
 
     def close(self, *, counts: bool) -> None:
-        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
+        """Leave the group. Without `counts`, attempts of messages in hand do not count."""
         if not counts and not self.is_closed:
-            with suppress(FmqError):  # the engine writes no more
+            with suppress(FmqError):  # a failed engine writes no more
                 self.tries.uncount(self._groups, self.entry)
         self.is_closed = True
         self.draining.changed()
@@ -472,7 +496,7 @@ class GroupMember(Settler):
 
 
 def range_of(piece: Batch | list[Message]) -> Range:
-    """Return the offset of the first message of a piece, and the one after the last."""
+    """Return the offset of the first message of a piece, and the offset after its last one."""
     if not isinstance(piece, list):
         return piece.offset, piece.next
     first = piece[0].offset
@@ -487,6 +511,8 @@ def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: 
 
 
 def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> None:
-    """Redeliver to the rest of `group` what `member` holds. The caller holds the engine's lock."""
+    """Take `member` out of `group`, and redeliver what it holds to the others. The caller holds the
+    engine's lock.
+    """
     groups.leave(group, member)
     messages.wake()

@@ -1,6 +1,6 @@
-"""What becomes of the messages that a consumer holds: they are acked, rejected or given back.
+"""The end of what a consumer holds: its messages are acked, rejected or given back.
 
-Deliveries ask for it, and so does an engine process for the deliveries of its clients.
+Deliveries call this, and so does an engine process for the deliveries of its clients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fmq.tx.looks.messages import Messages
 
 
 class Acking(NamedTuple):
-    """An ack of messages that `claim` holds, and its append."""
+    """An ack of messages that `claim` holds, and the append that writes it."""
 
     claim: Claim
     first: int
@@ -50,7 +50,8 @@ class Settler:
         self._messages = messages
         self.writer = writer
         self._check_engine = check
-        self.entry = member  # stands for the consumer in its claims, which outlive it
+        # Stands for the consumer in its claims. They may outlive the consumer.
+        self.entry = member
         self.group = group
         self.lease_seconds = lease_seconds
         self.after = after
@@ -59,7 +60,7 @@ class Settler:
         self.tries = Tries(writer, group, messages.clock, messages.wake_for)
         self.draining = Draining(messages.clock)
         self.is_closed = False
-        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
+        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken ahead
 
     def ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         acking = self.acking(claim, first, end)
@@ -69,7 +70,7 @@ class Settler:
         self.after()
 
     def ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
-        """Ack deliveries of this consumer, in one append."""
+        """Ack deliveries of this consumer in one append."""
         held = [(each._claim, *each._offsets()) for each in deliveries]
         self.writer.commit_queue.run(self.plan_ack_all, self.acking_all(held), sync)
         self.draining.changed()
@@ -78,7 +79,9 @@ class Settler:
     def acking_all(
         self, held: list[tuple[Claim, int, int]]
     ) -> tuple[list[tuple[Claim, int, int]], Append]:
-        """Return what `plan_ack_all` takes; raise LeaseLost if a message is there twice."""
+        """Return the argument for `plan_ack_all`. Raises LeaseLost if a message is in the list
+        twice.
+        """
         self.check()
         if (twice := found_twice(held)) is not None:
             self._refuse(*twice)
@@ -114,7 +117,7 @@ class Settler:
                 acking = Acking(claim, at, stop, append)
                 self.writer.commit_queue.run(self.plan_ack, acking, True)
         except OffsetGone:
-            self.check_held(claim, first, end, claim)  # its topic was deleted meanwhile
+            self.check_held(claim, first, end, claim)  # the topic was deleted meanwhile
             raise
         self.draining.changed()
         self.after()
@@ -123,7 +126,7 @@ class Settler:
         return claim.holds.count_of
 
     def acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
-        """Return what `plan_ack` takes."""
+        """Return the argument for `plan_ack`."""
         queue = claim.queue
         acks = Acks((AckRange(self.group, queue.topic, queue.number, first, end),), 0)
         acks.extension = extension
@@ -151,7 +154,7 @@ class Settler:
         self.draining.changed()
 
     def try_give_back(self, claim: Claim, first: int, end: int) -> None:
-        """Hand out again what `claim` holds of the range: it was not tried."""
+        """Give back, as untried, what `claim` still holds of the range."""
 
         def give_back() -> None:
             claim.holds.give_back_held(first, end, claim)
@@ -177,18 +180,19 @@ class Settler:
             self._refuse(claim, first)
 
     def check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        """Raise LeaseLost, for the first message that `holder` does not hold."""
+        """Raise LeaseLost for the first message of the range that `holder` does not hold."""
         is_held = claim.holds.is_held_by
         if not is_held(first, end, holder):
             lost = (at for at in range(first, end) if not is_held(at, at + 1, holder))
             self._refuse(claim, next(lost, first))
 
     def take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
-        """Pass the range from `holder`, which does not ack it, back to `claim`.
+        """Pass the range back to `claim` from `holder`, which does not ack it.
 
-        If the consumer has closed, redeliver it instead. The caller holds the engine's lock.
+        If the consumer has closed, the range is redelivered instead. The caller holds the engine's
+        lock.
         """
-        self.entry.seen = self.clock.monotonic()  # its lease begins anew, so it is alive
+        self.entry.seen = self.clock.monotonic()  # the member is alive: its lease begins anew
         holds = claim.holds
         if not holds.is_held_by(first, end, holder):
             return

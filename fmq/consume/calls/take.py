@@ -1,4 +1,4 @@
-"""Taking messages: polled and acked in one call, for programs that never give back."""
+"""Taking messages: they are polled and acked in one call, for programs that never give back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 def take(member: GroupMember, limit: int, timeout: float, sync: bool | None) -> list[Message]:
-    """Return up to `limit` messages of one queue, whose ack is durable; none if none comes."""
-    member.writer.commit_queue.waits(sync)  # or a TypeError
+    """Return up to `limit` messages of one queue with a durable ack; an empty list if none
+    comes.
+    """
+    member.writer.commit_queue.waits(sync)  # raises TypeError for a wrong `sync`
     found = member.claim(limit, timeout, as_batch=True, in_one_piece=True)
     if found is None:
         return []
@@ -21,7 +23,8 @@ def take(member: GroupMember, limit: int, timeout: float, sync: bool | None) -> 
         messages = member.burying.shown_of(batch) or batch.messages
         member.ack(claim, batch.offset, batch.next, sync)
     except BaseException:
-        # The program has not seen them. If the ack was written, the engine has failed.
+        # The program has not seen the messages. If their ack was written, the engine has failed and
+        # holds nothing.
         member.try_give_back(claim, batch.offset, batch.next)
         raise
     return messages

@@ -1,1 +1,1 @@
-"""What the members of a group have in hand, and what comes next."""
+"""What the members of a group have in hand, and which message comes next."""

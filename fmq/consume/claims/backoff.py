@@ -12,12 +12,12 @@ from fmq.errors import BadOption
 from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 
 DELAY_SECONDS_MAX = 10 * 366 * 86400.0
-BACKOFF_SECONDS_MAX = 600.0  # the longest delay unless the caller asks for more
+BACKOFF_SECONDS_MAX = 600.0  # the longest delay, unless the caller sets another
 DELAYS_MAX = 1000
 
 
 def check_delay(delay: float) -> float:
-    """Return `delay` as a float; raise TypeError, or BadOption beyond ten years."""
+    """Return `delay` as a float. Raises TypeError, or BadOption if it is beyond ten years."""
     delay = check_seconds("delay", delay)
     if not 0 <= delay <= DELAY_SECONDS_MAX:
         raise BadOption(
@@ -64,7 +64,7 @@ class Retry:
             )
 
     def delay(self, count: int, draw: Callable[[], float] = random) -> float:
-        """Return how many seconds to wait after an attempt that failed, the `count`-th one."""
+        """Return how many seconds to wait after attempt number `count` has failed."""
         if isinstance(self.backoff, Sequence):
             delay = self.backoff[min(count, len(self.backoff)) - 1] if count else 0.0
         else:
@@ -73,23 +73,25 @@ class Retry:
 
     @property
     def longest(self) -> float:
-        """The longest delay; ten minutes if none is longer than nothing."""
+        """The longest delay: the largest one of a list; else ten minutes, or `backoff` if that is
+        longer.
+        """
         if isinstance(self.backoff, Sequence):
             return max(self.backoff) or BACKOFF_SECONDS_MAX
         return max(BACKOFF_SECONDS_MAX, self.backoff)
 
     def is_last(self, count: int) -> bool:
-        """Return whether the `count`-th attempt is the last one."""
+        """Return whether attempt number `count` is the last one."""
         return self.attempts is not None and count >= self.attempts
 
     def said(self) -> list[Any]:
-        """Return it as values for another process."""
+        """Return the retry as plain values, to be sent to another process."""
         backoff = [*self.backoff] if isinstance(self.backoff, Sequence) else self.backoff
         return [self.attempts, backoff, self.jitter]
 
 
 def retry_said(said: Any) -> Retry | None:
-    """Return what another process said. Raises TypeError or BadOption."""
+    """Return the Retry that another process sent as plain values. Raises TypeError or BadOption."""
     if said is None:
         return None
     attempts, backoff, jitter = said

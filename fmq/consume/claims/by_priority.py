@@ -1,10 +1,10 @@
 """The order in which a group is handed a queue whose messages have priorities: 9 first.
 
 Messages of one priority go in the order of their offsets. Messages that were given back go by their
-priority, too. The spans of the queue (tx/ledger/spans.py) say which priorities occur where, so a
-poll does not look through the backlog, and keeps nothing for each message. If a span has several
-priorities, and those of its messages are not known one by one, the poll has to read them first
-(SpanWanted). They are kept then, so a span is read at most once for each priority.
+priority, too. The spans of the queue (tx/ledger/spans.py) say which priorities occur where. So a
+poll does not look through the backlog, and nothing is kept for each message. If a span has several
+priorities, and it is not known which message has which, the poll has to read them first
+(SpanWanted). The answers are kept, so a span is read at most once for each priority.
 
 Guarded by the engine's lock.
 """
@@ -34,7 +34,7 @@ class SpanWanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Messages of one priority that may be handed out now, each tried `tries` times before."""
+    """Messages of one priority that may be handed out now. Each was tried `tries` times before."""
 
     level: int
     first: int
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Messages that are handed out again."""
+    """Messages that were given back, with the place that they have among the new ones."""
 
     first: int
     end: int
@@ -56,29 +56,30 @@ class PriorityOrder:
     """The order in which one group is handed the messages of one queue."""
 
     def __init__(self, queue: Queue, start: int, free: Callable[[int, int], Range | None]) -> None:
-        """Nothing from `start` on was handed out. `free` returns the first range between two
-        offsets that is neither acked, nor held, nor waits to be due.
+        """Nothing from `start` on was handed out before. `free` returns the first range between two
+        offsets that is neither acked, nor held, nor waiting for its time.
         """
         self._queue = queue
         self._free = free
-        # All messages of a priority below its cursor were handed out once.
+        # For each priority: every message of it below its cursor was handed out once.
         self._cursors = [start] * (PRIORITY_MAX + 1)
         self._oldest = start
-        # Ranges that were given back, by priority. Some may be acked or held again by now.
+        # Ranges that were given back, by priority. Some may have been acked or held since.
         self._unread: dict[int, SortedDict[int, int]] = {}
         self._given_back: dict[int, deque[Returned]] = {}
         self._unsorted: list[Returned] = []
-        self._not_new: SortedDict[int, int] = SortedDict()  # all of it from `_oldest` on, as ranges
+        # Ranges from `_oldest` on that were handed out at least once.
+        self._not_new: SortedDict[int, int] = SortedDict()
 
     def put_back(self, first: int, end: int, tries: int = 0, behind: int = IN_ORDER) -> None:
-        """Hand these out again by their priorities: after the new messages of the same priority
-        that are below `behind`, or in the order of offsets.
+        """Hand out a range again by the priorities of its messages. Among messages of one priority
+        it comes after the new ones below `behind`, or, with IN_ORDER, in the order of offsets.
         """
         self._unsorted.append(Returned(first, end, tries, behind))
         self._not_new[first] = max(end, self._not_new.get(first, 0))
 
     def take(self, first: int, end: int) -> None:
-        """Note that a range is handed out, which `best` or `oldest` has named."""
+        """Note that a range is handed out. `best` or `oldest` has named it."""
         for given_back in self._given_back.values():
             if given_back and given_back[0].first <= first < given_back[0].end:
                 whole = given_back.popleft()
@@ -92,8 +93,8 @@ class PriorityOrder:
                     unread[end] = stop
 
     def take_back(self) -> list[tuple[int, int, int]]:
-        """Forget all ranges that were put back. Return those that are free, with how often each was
-        tried.
+        """Forget all ranges that were given back. Return those that are free, each with how often
+        it was tried.
         """
         returned = [*self._unsorted]
         for given_back in self._given_back.values():
@@ -110,7 +111,7 @@ class PriorityOrder:
         return found
 
     def best(self, most: int) -> Found | SpanWanted | None:
-        """Return up to `most` messages of the highest priority that there is."""
+        """Return up to `most` messages of the highest priority that can be handed out."""
         wanted = self._sort()
         if wanted is not None:
             return wanted
@@ -121,8 +122,8 @@ class PriorityOrder:
         return None
 
     def oldest(self) -> tuple[int, int] | None:
-        """Return the offset of the oldest message that may be handed out, and how often it was
-        tried. A message that was given back is as old as its turn. Call it after `best`.
+        """Return the offset of the oldest message that can be handed out, and how often it was
+        tried. The age of a message that was given back is that of its turn. Call it after `best`.
         """
         found = self._free_new(max(self._oldest, self._queue.first), self._queue.next)
         self._oldest = self._queue.next if found is None else found[0]
@@ -185,7 +186,7 @@ class PriorityOrder:
     def _find_in(
         self, known: bytearray, base: int, level: int, at: int, stop: int, most: int
     ) -> Range | None:
-        """Return the first messages of `level` that are free, of a span whose priorities are
+        """Return the first free messages of priority `level` in a span whose priorities are
         `known`.
         """
         for first, end in _runs_of(known, level, at - base, stop - base, most):
@@ -224,7 +225,9 @@ class PriorityOrder:
     # --- what was given back ----------------------------------------------------------------------
 
     def _sort(self) -> SpanWanted | None:
-        """Sort the ranges that were given back by priority. Return what has to be read first."""
+        """Sort the ranges that were given back by priority. If priorities have to be read before,
+        return which.
+        """
         spans = self._spans()
         while self._unsorted:
             first, end, tries, behind = self._unsorted[0]
@@ -284,7 +287,9 @@ def _turn(each: Returned) -> tuple[int, int]:
 
 
 def _runs_of(known: bytearray, level: int, at: int, stop: int, most: int) -> Iterator[Range]:
-    """Yield the places of `level` between two places, joining up to `most` consecutive ones."""
+    """Yield the ranges between two places whose priority is `level`, of at most `most` messages
+    each.
+    """
     at = known.find(level, at, stop)
     while at >= 0:
         end = at + 1

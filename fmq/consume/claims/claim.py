@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 class Trier(Protocol):
-    """A member of the group."""
+    """The member for which a claim is made, as far as a claim knows it."""
 
     @property
     def retry(self) -> Retry: ...
 
 
 class Claim:
-    """The offsets [first, end) of a queue, or some of them where messages have priorities.
+    """The messages that one poll takes: the offsets [first, end) of a queue, or, with priorities,
+    some of them.
 
     A delivery can be acked only while the claim that it came with still holds it.
     """
@@ -44,19 +45,21 @@ class Claim:
         self.holds = holds
         self.first = first
         self.end = end
-        self.count = count  # how often each of its messages was tried before
-        self.filter = filter_text  # what its group wanted of the topic then; "": all
-        self.now_us = 0  # what expires until then is passed over; 0: nothing of it expires
-        self.ranges = [(first, end)]  # in the order in which they are handed out
+        self.count = count  # how often each message was tried before
+        # The group's filter of the topic when the claim was made; "" lets all messages through.
+        self.filter = filter_text
+        # Messages that have expired at this time are passed over; 0: none of them expires.
+        self.now_us = 0
+        self.ranges = [(first, end)]  # in the order of handing out
 
     def add(self, first: int, end: int) -> None:
-        """Add a range, which is handed out after those that are there."""
+        """Add a range. It is handed out after the ranges that are there."""
         self.ranges.append((first, end))
         self.first, self.end = min(self.first, first), max(self.end, end)
 
     def may_have_expired(self, now_us: int) -> bool:
-        """Return whether a message of it may have expired by now. A dead letter that was replayed
-        does not expire.
+        """Return whether a message of the claim may have expired by now. Replayed dead letters do
+        not expire.
         """
         spans = self.queue.spans
         return (

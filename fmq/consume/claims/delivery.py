@@ -1,6 +1,6 @@
-"""What a poll hands to its caller: one message, or many of one queue, to ack or to give back.
+"""What a poll hands to its caller: one message, or many of one queue, to be acked or given back.
 
-A delivery does not know whether it may still be acked. Its consumer decides that.
+A delivery does not know whether its member still holds the message. The consumer checks that.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class DeliveredRange:
     __slots__ = ("_attempt", "_claim", "_consumer", "_settled")
 
     _attempt: int
-    _claim: Any  # a Claim of this engine, or one of another process
-    _consumer: Any  # the Consumer; its module imports this one
+    _claim: Any  # a Claim of this engine, or a number that stands for one in another process
+    _consumer: Any  # the Consumer, which is not imported: its module imports this one
 
     @property
     def topic(self) -> str:
@@ -42,24 +42,26 @@ class DeliveredRange:
         return self._offsets()[0]
 
     def _offsets(self) -> tuple[int, int]:
-        """Return the offset of the first message and the one after the last."""
+        """Return the offset of the first message, and the offset after the last one."""
         raise NotImplementedError
 
     def ack(self, *, sync: bool | None = None) -> None:
-        """Record that the group is done with it. The ack is durable on return, as a send is.
+        """Record that the group has handled the messages. The ack is durable on return, as a send
+        is.
 
-        `sync` overrides the engine's option. Raises LeaseLost if it was redelivered meanwhile.
+        `sync` overrides the engine's option. Raises LeaseLost if the messages were redelivered
+        meanwhile.
         """
         self._consumer._ack(self._claim, *self._offsets(), sync)
         self._settled = True
 
     @property
     def is_settled(self) -> bool:
-        """True once it was acked, given back or rejected, or belongs to a transaction."""
+        """True once the delivery was acked, given back or rejected, or is part of a transaction."""
         return getattr(self, "_settled", False)
 
     def extend(self, seconds: float) -> None:
-        """Keep it for `seconds` from now on, whatever the lease was. Raises LeaseLost."""
+        """Hold the messages for `seconds` from now on, whatever the lease was. Raises LeaseLost."""
         seconds = check_seconds("seconds", seconds)
         if not 0 < seconds <= SECONDS_MAX:
             raise BadOption(
@@ -77,8 +79,8 @@ class DeliveredRange:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ack it at the end of the block, or give it back if the block raises, unless the block has
-        done that.
+        """Ack at the end of the block, or give back if the block raises, unless the block did so
+        itself.
         """
         if error is not None:
             self._consumer._fail(self, error)
@@ -87,15 +89,15 @@ class DeliveredRange:
 
     @property
     def attempt(self) -> int:
-        """The number of times that the group has tried it, this one included: 1 is the first."""
+        """How often the group has tried it, this time included: 1 is the first attempt."""
         return self._attempt
 
     def release(self, *, delay: float | None = None, count: bool = True) -> None:
-        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds, or
-        when the `retry` of the consumer says so.
+        """Give the messages back: any consumer of the group gets them again after `delay` seconds,
+        or, without `delay`, when the consumer's `retry` says so.
 
-        Without `count` this attempt does not count, and it waits only for a `delay` that is named.
-        The delay survives a restart. Raises LeaseLost if it is not this consumer's any more.
+        Without `count` this attempt does not count, and the messages wait only if `delay` is given.
+        The delay survives a restart. Raises LeaseLost if this consumer does not hold them any more.
         """
         count = check_flag("count", count)
         wait = self._wait(delay, count=count)
@@ -103,41 +105,48 @@ class DeliveredRange:
         self._settled = True
 
     def _wait(self, delay: float | None, *, count: bool) -> float:
-        """Return after how many seconds it is handed out again."""
+        """Return how many seconds the messages wait until they are handed out again."""
         if delay is not None:
             return check_delay(delay)
         retry: Retry = self._consumer._retry
         return retry.delay(self.attempt) if count else 0.0
 
     def reject(self, reason: str = "") -> None:
-        """Move it to the dead letters of the group, and ack it, in one append: durable on return.
+        """Move the messages to the dead letters of the group and ack them, in one append. It is
+        durable on return, and `engine.dead_letters(group)` shows them from then on.
 
-        `engine.dead_letters(group)` has it then. Raises LeaseLost if it was redelivered meanwhile,
-        TooLarge if it fills a segment so far that nothing can be added.
+        Raises LeaseLost if they were redelivered meanwhile, TooLarge if a message is so large that
+        the note why it failed does not fit into a segment beside it.
         """
         check_text("reason", reason)
         self._consumer._reject(self._claim, *self._offsets(), reason)
         self._settled = True
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
-        """Pass the hold to `holder`, without a deadline. Return the ack to write."""
+        """Pass the hold to `holder`, without a deadline. Return the ack that the transaction has to
+        write.
+        """
         what = self._claim, *self._offsets()
         ack: AckRange = self._consumer._hold_for_transaction(*what, keeper, holder)
         self._settled = True
         return ack
 
     def _check_held_for_transaction(self, holder: object) -> None:
-        """Raise LeaseLost if `holder` does not hold it any more. Under the engine's lock."""
+        """Raise LeaseLost if `holder` does not hold the messages any more. The caller holds the
+        engine's lock.
+        """
         self._consumer._check_held(self._claim, *self._offsets(), holder)
 
     def _end_hold_for_transaction(self, holder: object) -> None:
-        """Pass the hold back from `holder`, which does not ack it. Under the engine's lock."""
+        """Pass the hold back from `holder`, which does not ack. The caller holds the
+        engine's lock.
+        """
         self._consumer._take_back(self._claim, *self._offsets(), holder)
         self._settled = False
 
 
 class Delivery(DeliveredRange):
-    """One message handed to one consumer. Made by `consumer.poll`."""
+    """One message that was handed to one consumer. `consumer.poll` makes it."""
 
     __slots__ = ("_message",)
 
@@ -201,7 +210,7 @@ class Delivery(DeliveredRange):
 
 
 class DeliveryBatch(DeliveredRange):
-    """Consecutive messages of one queue, acked together. Made by `consumer.poll_batch`.
+    """Consecutive messages of one queue that are acked together. `consumer.poll_batch` makes it.
 
     The bodies are there at once. Message objects are made when they are asked for.
     """
@@ -241,14 +250,16 @@ class DeliveryBatch(DeliveredRange):
 
 
 class ReplayedDelivery(Delivery):
-    """A dead letter that was replayed, as it was where it failed."""
+    """A dead letter that was replayed. It shows the topic, queue and offset where the message
+    failed.
+    """
 
     __slots__ = ("_place",)
 
     def __init__(
         self, consumer: Any, claim: Any, message: Message, attempt: int, place: int
     ) -> None:
-        """`place` is its offset where it is now."""
+        """`place` is the offset at which the replayed message lies now."""
         super().__init__(consumer, claim, message, attempt)
         self._place = place
 
@@ -269,7 +280,9 @@ class ReplayedDelivery(Delivery):
 
 
 class ReplayedBatch(DeliveryBatch):
-    """Dead letters that were replayed, as they were where they failed. Offsets may have gaps."""
+    """Dead letters that were replayed. They show where the messages failed, so offsets may have
+    gaps.
+    """
 
     __slots__ = ("_shown",)
 
@@ -297,16 +310,16 @@ class ReplayedBatch(DeliveryBatch):
 
 
 class Deliveries(list[Delivery]):
-    """Deliveries that are acked or given back together. Made by `consumer.batches`."""
+    """Deliveries that are acked or given back together. `consumer.batches` makes it."""
 
     def __init__(self, consumer: Any, deliveries: Iterable[Delivery]) -> None:
         super().__init__(deliveries)
         self._consumer = consumer
 
     def ack(self, *, sync: bool | None = None) -> None:
-        """Ack all that are not settled yet, in one append. Raises LeaseLost, and acks none, if one
-        of them was redelivered meanwhile, or is there twice. A client acks 8,192 stretches of
-        consecutive messages in one append, and begins another one for more.
+        """Ack all deliveries that are not settled yet, in one append. Raises LeaseLost, and acks
+        none, if one of them was redelivered meanwhile or is in the list twice. A client acks up to
+        8,192 ranges of consecutive messages in one append, and more of them in several.
         """
         left = [each for each in self if not each.is_settled]
         if left:
@@ -315,7 +328,7 @@ class Deliveries(list[Delivery]):
                 each._settled = True
 
     def release(self, *, delay: float | None = None, count: bool = True) -> None:
-        """Give all back that are not settled yet, each as its own `release` does."""
+        """Give back all deliveries that are not settled yet, each as its own `release` does."""
         for each in self:
             if not each.is_settled:
                 each.release(delay=delay, count=count)
@@ -329,7 +342,7 @@ class Deliveries(list[Delivery]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ack them at the end of the block, or give them back if the block raises."""
+        """Ack the deliveries at the end of the block, or give them back if the block raises."""
         if error is None:
             self.ack()
         else:
@@ -348,7 +361,7 @@ def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost
 
 
 def of_another_engine(topic: str, queue: int, offset: int) -> BadOption:
-    """Return the error for a message that a transaction of another engine shall ack."""
+    """Return the error for a transaction that is to ack a message of another engine."""
     return BadOption(
         f"{topic}/{queue} offset {offset}: delivered by another "
         "engine than the transaction's, which cannot ack it there. Nothing was changed; "
@@ -357,7 +370,7 @@ def of_another_engine(topic: str, queue: int, offset: int) -> BadOption:
 
 
 def held_by(delivery: DeliveredRange) -> tuple[Any, Any, int, int]:
-    """Return the consumer and the claim of a delivery, its first offset and the one after its
-    last.
+    """Return the consumer and the claim of a delivery, its first offset and the offset after its
+    last one.
     """
     return delivery._consumer, delivery._claim, *delivery._offsets()

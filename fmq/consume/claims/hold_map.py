@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right, insort
 class Hold:
     """A range of offsets that one owner holds until `deadline`.
 
-    The owner is a Claim of a consumer, or stands for a transaction or an ack on its way to the
-    disk. These have no deadline.
+    The owner is the Claim of a consumer. Or it is an object that stands for a transaction, or for
+    an ack that is being written; these two have no deadline.
     """
 
     __slots__ = ("count", "deadline", "end", "first", "owner")
@@ -28,10 +28,11 @@ class Hold:
 
 
 class HoldMap:
-    """Disjoint holds, each found by its first offset or by any offset inside.
+    """Disjoint holds. Each is found by its first offset, or by any offset inside of it.
 
-    The order is kept in a list. Almost every hold is added at its end and removed near an end,
-    and up to a hundred thousand holds a list is faster than a tree written in Python.
+    The order is kept in a list. Almost every hold is added at the end of the list and removed near
+    one of its ends. Up to a hundred thousand holds, a list is then faster than a tree written in
+    Python.
     """
 
     __slots__ = ("_firsts", "by_first")
@@ -69,7 +70,7 @@ class HoldMap:
         return hold if hold.end > offset else None
 
     def is_free_from(self, offset: int) -> bool:
-        """Return whether nothing is held from `offset` on."""
+        """Return whether no hold reaches to `offset` or beyond."""
         firsts = self._firsts
         return not firsts or self.by_first[firsts[-1]].end <= offset
 
@@ -87,14 +88,14 @@ class HoldMap:
         return [self.by_first[each] for each in within]
 
     def pieces(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of the range that are held, one for each hold."""
+        """Return the parts of the range that are held, one part for each hold."""
         before = self.find(first)
         holds = self.find_all(first if before is None else before.first, end)
         pieces = [(max(hold.first, first), min(hold.end, end)) for hold in holds]
         return [(low, high) for low, high in pieces if low < high]
 
     def split(self, first: int, end: int) -> Hold | None:
-        """Return a hold of exactly this range, cut out of the one that covers it."""
+        """Cut a hold of exactly this range out of the hold that covers it, and return it."""
         hold = self.find(first)
         if hold is None or hold.end < end:
             return None

@@ -1,8 +1,29 @@
-"""What a group has handed out of one queue and not acked yet.
+"""The holds: what a group has handed out of one queue and not acked yet, and what comes next.
 
-A message is acked, held by a consumer until its lease ends, given back (redelivery.py), or not
-tried yet (untried.py). All of these are kept as ranges, so a thousand messages delivered at once
-cost as much as one. Guarded by the engine's lock.
+For a group, each message of a queue is in one of these states:
+
+    untried      no member has tried it (untried.py)
+    held         an owner has it: the claim of a consumer until its lease ends, or a transaction,
+                 or an ack that is being written
+    given back   it was tried and waits for its next attempt (redelivery.py)
+    acked        the group is done with it (tx/ledger/acks.py)
+
+    untried --poll--> held --ack--> acked
+                       |  ^
+          lease ends,  |  | poll, once it is due
+          released     v  |
+                     given back
+
+An example: offsets 0 to 99 are in the queue, and a poll takes 10. One hold covers [0, 10) until its
+lease ends. The ack of offset 3 cuts it in three: the range [3, 4) is acked, [0, 3) and [4, 10) stay
+held. When the lease ends, both are given back, each with its number of attempts. The next poll
+takes [0, 3). It is one range, and the acked offset 3 is not handed out again.
+
+Everything is kept as ranges, so a thousand messages that are delivered at once cost as much as one.
+Only the acks and the attempts are in the journal. The holds are in memory and end with the engine.
+
+If the group keeps the order of keys, `order` (key_order.py) says which message is next; if the
+queue has priorities, `by_priority` does. Guarded by the engine's lock.
 """
 
 from __future__ import annotations
@@ -21,28 +42,31 @@ from fmq.consume.claims.untried import Untried
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.ledger import Queue
 
-LATER = object()  # owns what waits for an earlier message of its key
-FORMER = object()  # owns what clients of a server that was killed may still have
+# The owner of messages that wait until an earlier message of their key is acked.
+LATER = object()
+# The owner of messages that clients may still have from a server that was killed.
+FORMER = object()
 
 
 class QueueHolds:
-    """What one group holds of one queue, and what it may hand out next."""
+    """The holds of one group in one queue, and the choice of what it hands out next."""
 
     def __init__(self, acked: AckSet, ready: ReadyQueues | None = None, number: int = 0) -> None:
-        """`number` is that of the queue, which is added to `ready` when a hold is given back."""
+        """`number` is the number of the queue. It is added to `ready` when a hold is given back."""
         self._ready = ReadyQueues(range(1)) if ready is None else ready
         self._number = number
         self._acked = acked
         self._holds = HoldMap()
         self.redeliveries = Redeliveries()
         self._untried = Untried(acked, self._holds, self.redeliveries)
-        self.earliest_deadline = math.inf  # no lease ends before it
-        self.order: KeyOrder | None = None  # of a group that keeps the order of each key
-        self.has_ended = False  # the group was moved, and goes on with other holds
+        self.earliest_deadline = math.inf  # no lease ends before this
+        self.order: KeyOrder | None = None  # only if the group keeps the order of each key
+        # True once the group was moved. From then on it uses another object.
+        self.has_ended = False
         self._by_priority: PriorityOrder | None = None
 
     def belong_to(self, ready: ReadyQueues) -> None:
-        """Let the polls that look at `ready` find the queue."""
+        """Let polls find the queue by `ready`."""
         self._ready = ready
         if self.has_unleased():
             ready.unleased.add(self)
@@ -52,11 +76,11 @@ class QueueHolds:
     def next_range(
         self, visible: int, first: int, limit: int, now: float = 0.0
     ) -> tuple[int, int, int] | None:
-        """Return the next at most `limit` offsets to hand out, as one range in [first, visible),
-        and how often each of them was tried before.
+        """Return the next range to hand out, of at most `limit` offsets in [first, visible), and
+        how often its messages were tried before.
 
-        New messages and those that were given back take turns, see redelivery.py. The caller adds
-        a hold for the range.
+        New messages and messages that were given back take turns (redelivery.py). The caller adds a
+        hold for the range.
         """
         if self.order is not None:
             self.end_order()
@@ -73,12 +97,12 @@ class QueueHolds:
         return self._untried.take(visible, first, limit)
 
     def next_new_range(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
-        """Return the next at most `limit` offsets that no caller has tried, as one range."""
+        """Return the next at most `limit` offsets that no member has tried, as one range."""
         found = self._untried.take(visible, first, limit)
         return None if found is None else found[:2]
 
     def by_priority(self, queue: Queue, now: float) -> PriorityOrder:
-        """Return the order of a queue whose messages have priorities."""
+        """Return the order by priorities. It takes over all that was given back."""
         if self.order is not None:
             self.end_order()
         order = self._by_priority
@@ -95,16 +119,17 @@ class QueueHolds:
         return order
 
     def begin_order(self, filter_text: str) -> KeyOrder:
-        """Keep the order of each key from now on."""
+        """Keep the order of each key from now on, and return it."""
         if self.order is None:
             if self._by_priority is not None:
                 self._end_priorities()
-            self._untried.pop_returned()  # it is looked at with the rest
+            # The order looks at these messages with all the others.
+            self._untried.pop_returned()
             self.order = KeyOrder(self._acked.floor, filter_text)
         return self.order
 
     def end_order(self) -> None:
-        """Go on in the order of offsets: the group does not keep that of keys any more."""
+        """Hand out by offsets from now on: the group does not keep the order of keys any more."""
         self.order = None
         self._untried.begin_again()
         for hold in [*self._holds.by_first.values()]:
@@ -112,7 +137,7 @@ class QueueHolds:
                 self.give_back(hold.first, hold.end)
 
     def _end_priorities(self) -> None:
-        """Go on without priorities."""
+        """Hand out without a look at priorities from now on."""
         assert self._by_priority is not None
         returned, self._by_priority = self._by_priority.take_back(), None
         for first, end, count in returned:
@@ -121,17 +146,19 @@ class QueueHolds:
 
     @property
     def floor(self) -> int:
-        """The offset below which all is acked."""
+        """The offset below which everything is acked."""
         return self._acked.floor
 
     def hold(self, first: int, end: int, owner: object, deadline: float, count: int = 0) -> None:
-        """Hold a range that has no owner, until `deadline`. It was tried `count` times."""
+        """Hold a range that has no owner, until `deadline`. Its messages were tried `count`
+        times.
+        """
         if deadline < self.earliest_deadline:
             self.earliest_deadline = deadline
         self._holds.add(Hold(first, end, owner, deadline, count))
 
     def count_tries(self, ranges: list[tuple[int, int]], more: int = 1) -> None:
-        """Note that held ranges are tried once more."""
+        """Note that the messages of held ranges are tried `more` times more."""
         for first, end in ranges:
             hold = self._holds.by_first.get(first)
             if hold is None or hold.end != end:
@@ -145,14 +172,16 @@ class QueueHolds:
         return 0 if hold is None else hold.count
 
     def tried_before(self, first: int, end: int, count: int, due: float) -> None:
-        """Hand out a range from the time `due` on. It was tried before the engine was opened."""
+        """Let a range be handed out from the time `due` on. It was tried before the engine was
+        opened.
+        """
         for low, high in self._acked.gaps(first, end):
             self.redeliveries.add(low, high, count, due)
 
     def hold_again(self, first: int, end: int, owner: object, deadline: float) -> bool:
-        """Hold a range that is not acked, and that `owner` has held before.
+        """Hold a range again that `owner` has held before and that is not acked.
 
-        Return False, and change nothing, if any of it has another owner than FORMER.
+        Return False, and change nothing, if a part of it has an owner other than FORMER.
         """
         pieces = self._holds.pieces(first, end)
         if any(not self.is_held_by(low, high, FORMER) for low, high in pieces):
@@ -176,8 +205,8 @@ class QueueHolds:
         return True
 
     def hold_former(self, upto: int, deadline: float, now: float) -> None:
-        """Hold all that is free below `upto` for FORMER, until `deadline`; not what is due after
-        `now`, for that was given back.
+        """Hold everything that is free below `upto` for FORMER, until `deadline`. Leave out what is
+        due after `now`: it was given back, so no client has it.
         """
         start = self._untried.cursor
         later = [each for each in self.redeliveries.within(start, upto) if each.due > now]
@@ -205,13 +234,13 @@ class QueueHolds:
         return offset in self._acked
 
     def busy(self, first: int, end: int) -> set[int]:
-        """Return the offsets of a range that are held, or wait to be redelivered."""
+        """Return the offsets of a range that are held or wait for redelivery."""
         ranges = self._holds.pieces(first, end)
         ranges += [(each.first, each.end) for each in self.redeliveries.within(first, end)]
         return {each for low, high in ranges for each in range(max(low, first), min(high, end))}
 
     def hold_later(self, offset: int, count: int) -> None:
-        """Hold a message that was tried until those before it of its key are acked."""
+        """Hold a message that was tried until the earlier messages of its key are acked."""
         self._ready.unleased.add(self)
         self._holds.add(Hold(offset, offset + 1, LATER, math.inf, count))
 
@@ -239,7 +268,7 @@ class QueueHolds:
     def transfer(self, first: int, end: int, owner: object, heir: object) -> bool:
         """Pass the range from `owner` to `heir`, without a deadline.
 
-        Return False, and change nothing, if `owner` does not hold all of it.
+        Return False, and change nothing, if `owner` does not hold all of the range.
         """
         hold = self._holds.by_first.get(first)
         if hold is None or hold.end != end:
@@ -254,7 +283,7 @@ class QueueHolds:
         return True
 
     def transfer_back(self, first: int, end: int, owner: object, deadline: float) -> None:
-        """Pass a held range to `owner`, with a new deadline."""
+        """Pass a range that is held to `owner`, with a new deadline."""
         hold = self._holds.split(first, end)
         assert hold is not None, "the range is not held"
         if deadline < self.earliest_deadline:
@@ -265,7 +294,7 @@ class QueueHolds:
     # --- ending holds ---------------------------------------------------------------------------
 
     def end_all(self) -> None:
-        """End every hold: the group goes on elsewhere."""
+        """End every hold, because the group was moved."""
         self.has_ended = True
         for first in [*self._holds.by_first]:
             self._holds.remove(first)
@@ -273,7 +302,7 @@ class QueueHolds:
         self.redeliveries.clear()
 
     def end_acked(self, first: int, end: int) -> None:
-        """End every hold in a range that was acked."""
+        """End the holds in a range that was acked."""
         exact = self._holds.by_first.get(first)
         if exact is not None and exact.end == end:
             self._holds.remove(first)
@@ -283,8 +312,8 @@ class QueueHolds:
                 self._holds.remove(low)
 
     def hand_on(self, first: int, end: int) -> bool:
-        """Let the next messages of the keys go on, as the ack of a range is durable. Return whether
-        one may be handed out now.
+        """Let the next messages of these keys go on: the ack of the range is durable. Return
+        whether a message can be handed out because of that.
         """
         assert self.order is not None
         is_free, left = self.order.remove(first, end)
@@ -297,8 +326,9 @@ class QueueHolds:
         return is_free
 
     def give_back(self, first: int, end: int, due: float = 0.0, count: int | None = None) -> None:
-        """End the hold of this range, and hand it out again: what was not tried at the next poll
-        of the group, the rest from the time `due` on. `count` overrides how often it was tried.
+        """End the hold of this range, and hand its messages out again: untried ones at the next
+        poll of the group, others from the time `due` on. `count` replaces the number of their
+        attempts.
         """
         self._ready.add(self._number)
         hold = self._holds.split(first, end)
@@ -316,7 +346,9 @@ class QueueHolds:
             self._put_back_in_order(first, end)
 
     def _take_later(self, first: int, end: int) -> None:
-        """Take from its claim what must not be acked before the messages that are given back."""
+        """Take later messages of the same keys from their claims. They must not be acked before the
+        messages [first, end), which are given back.
+        """
         assert self.order is not None
         for offset in range(first, end):
             for later in reversed(self.order.after(offset)):
@@ -331,29 +363,30 @@ class QueueHolds:
                     self._put_back_in_order(later, later + 1)
 
     def _put_back_in_order(self, first: int, end: int) -> None:
-        """Hand out a range again that was not tried."""
+        """Let a range be handed out again. Its messages were not tried."""
         assert self.order is not None
         for offset in range(end - 1, first - 1, -1):
             if self.order.after(offset):
-                self.redeliveries.add(offset, offset + 1, 0, 0.0)  # it goes before those
+                # It goes before the later ones that are out.
+                self.redeliveries.add(offset, offset + 1, 0, 0.0)
             else:
                 self.order.put_back(offset, offset + 1)
 
     def give_back_held(self, first: int, end: int, owner: object) -> None:
-        """Give back what `owner` holds of the range. It may have lost a part of it: where the order
-        of keys is kept, to what waits for a message that was given back.
+        """Give back the parts of the range that `owner` still holds. Where the order of keys is
+        kept, it may have lost some of them: later messages of a key that was given back.
         """
         for low, high in reversed(self._holds.pieces(first, end)):
             if self.is_held_by(low, high, owner):
                 self.give_back(low, high)
 
     def give_back_all(self, first: int, end: int) -> None:
-        """Redeliver everything that any owner holds in the range."""
+        """Give back everything in the range, whoever holds it."""
         for low, high in reversed(self._holds.pieces(first, end)):
             self.give_back(low, high)
 
     def give_back_of(self, member: object) -> None:
-        """Redeliver all that `member` holds when it leaves the group."""
+        """Give back what `member` holds, because it leaves the group."""
         for hold in _last_first(self.held_by(member)):
             self.give_back(hold.first, hold.end)
 
@@ -366,13 +399,13 @@ class QueueHolds:
         ]
 
     def in_hand_of(self, member: object, now: float) -> tuple[int, float]:
-        """Return how many messages `member` has, and when the first of its leases ends."""
+        """Return how many messages `member` holds, and when the first of its leases ends."""
         held = [hold for hold in self.held_by(member) if hold.deadline > now]
         count = sum(hold.end - hold.first for hold in held)
         return count, min((hold.deadline for hold in held), default=math.inf)
 
     def extend(self, first: int, end: int, deadline: float) -> None:
-        """Let the hold of a range that is held end at `deadline`."""
+        """Let the hold of a range end at `deadline`. The range must be held."""
         hold = self._holds.split(first, end)
         assert hold is not None, "the range is not held"
         hold.deadline = deadline
@@ -384,18 +417,18 @@ class QueueHolds:
         """Give back each hold whose lease has ended. Return whether there was one."""
         late = [hold for hold in self._holds.by_first.values() if hold.deadline <= now]
         for hold in _last_first(late):
-            # A message that blocks its handlers, or kills them, waits longer each time.
+            # A message that blocks its handler, or kills the process, waits longer each time.
             retry = hold.owner.member.retry if isinstance(hold.owner, Claim) else DEFAULT
             self.give_back(hold.first, hold.end, hold.deadline + retry.delay(hold.count))
         self.earliest_deadline = self.next_deadline()
         return bool(late)
 
     def next_deadline(self) -> float:
-        """Return when the next lease ends. Looks at every hold."""
+        """Return when the next lease ends. This looks at every hold."""
         return min((hold.deadline for hold in self._holds.by_first.values()), default=math.inf)
 
     def has_unleased(self) -> bool:
-        """Return whether a transaction holds anything."""
+        """Return whether a hold has no deadline, as that of a transaction."""
         return any(hold.deadline == math.inf for hold in self._holds.by_first.values())
 
     def _check(self) -> None:
@@ -408,9 +441,9 @@ class QueueHolds:
 
 
 def _last_first(holds: Iterable[Hold]) -> list[Hold]:
-    """Return the holds from the last one to the first, the order in which to give many back.
+    """Return the holds from the last one to the first: the order in which to give back many.
 
-    To give one back changes later holds of its claim where the order of keys is kept, not earlier
-    ones.
+    Where the order of keys is kept, giving one back changes later holds of its claim, but no
+    earlier ones.
     """
     return sorted(holds, key=lambda hold: hold.first, reverse=True)

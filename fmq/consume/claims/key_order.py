@@ -1,11 +1,18 @@
-"""The order of the messages of each key in one queue, for a group that keeps it.
+"""The order of the messages of each key in one queue, for a group that keeps this order.
 
-A message is handed out when all messages before it of the same key are acked, or are handed out
-with it. So a poll takes the oldest message of a key of which none is out.
+A message may be handed out when all earlier messages of its key are acked, or are handed out
+together with it. A message is *out* from the time it is handed out until it is acked, or put back
+untried.
 
-The keys of messages are read once, front to back, and kept until the messages are acked. At most
-WAITING_MAX messages wait here: while that many do and none may be handed out, nothing further back
-is looked at. After a restart the order is empty, and built by looking again.
+    key      offsets in order     state
+    "a"      3  7  12             3 is out, so 7 and 12 wait
+    "b"      5  6                 none is out, so 5 is free: the next poll gets it
+
+So a poll takes the oldest message whose key has none out.
+
+Keys are read once, in the order of offsets, and kept until the messages are acked. At most
+WAITING_MAX messages wait here. While so many wait and none is free, nothing further back is read.
+After a restart the order is empty, and is built again by reading.
 
 Guarded by the engine's lock.
 """
@@ -18,14 +25,14 @@ from heapq import heappop, heappush
 
 from fmq.consume.claims.ranges import Ranges
 
-Key = str | None  # messages without a key are in order among themselves
+Key = str | None  # None: messages without a key keep their order among themselves
 WAITING_MAX = 32_768
 """How many messages of one queue are kept in memory before they are handed out: some 40 bytes each,
 and a text for each key."""
 
 
 class KeyOrder:
-    """The messages of one queue that one group has looked at and not acked, by key."""
+    """The messages of one queue that a group has read and not acked, by key."""
 
     __slots__ = (
         *("_again", "_first", "_free", "_key_of", "_lines", "_out"),
@@ -33,17 +40,20 @@ class KeyOrder:
     )
 
     def __init__(self, looked: int, filter_text: str) -> None:
-        """Everything below `looked` is acked. Only what passes the filter is looked at."""
+        """Everything below `looked` is acked. Messages that do not pass the filter are left out."""
         self.filter = filter_text
-        self.looked = looked  # all below it was looked at, `_again` excepted
-        self.waiting = 0  # messages that were looked at and not handed out
-        self.unreadable = -1  # from here on nothing could be read when it was tried last
-        self._first = 0  # nothing is out below it
-        self._again: Ranges = []  # below `looked`, to be looked at again
-        self._lines: dict[Key, list[int]] = {}  # what waits: the offsets of each key, in order
-        self._out: dict[Key, list[int]] = {}  # what was handed out, and not acked
-        self._key_of: dict[int, Key] = {}  # of what is out
-        self._free: list[tuple[int, Key]] = []  # a heap of what may be handed out, and of old news
+        # The keys of all messages below this offset were read, except those in `_again`.
+        self.looked = looked
+        self.waiting = 0  # messages whose keys were read and that are not out
+        # The offset at which reading failed last; -1: it did not fail.
+        self.unreadable = -1
+        self._first = 0  # no message below this is out
+        self._again: Ranges = []  # ranges below `looked` whose keys are to be read again
+        self._lines: dict[Key, list[int]] = {}  # key -> offsets that wait, in order
+        self._out: dict[Key, list[int]] = {}  # key -> offsets that are out, in order
+        self._key_of: dict[int, Key] = {}  # offset -> key, of the messages that are out
+        # A heap of the first waiting message of each key. Some entries are out of date.
+        self._free: list[tuple[int, Key]] = []
 
     def __contains__(self, offset: int) -> bool:
         """Return whether the message at `offset` is out."""
@@ -53,18 +63,18 @@ class KeyOrder:
 
     @property
     def looks_again(self) -> bool:
-        """Return whether something below `looked` is to be looked at again."""
+        """Return whether keys below `looked` are to be read again."""
         return bool(self._again)
 
     def next_look(self, end: int) -> tuple[int, int] | None:
-        """Return the next range below `end` to look at."""
+        """Return the next range below `end` whose keys are to be read."""
         if self._again:
             return self._again[0]
         return (self.looked, end) if self.looked < end else None
 
     def has_looked(self, first: int, end: int) -> bool:
-        """Note that a range is looked at, which `next_look` has begun with. Return False if another
-        poll was faster.
+        """Note that the keys from `first` to `end` were read. `next_look` has returned this range.
+        Return False if another poll was faster.
         """
         if self._again and self._again[0][0] == first:
             _, stop = self._again.pop(0)
@@ -78,7 +88,9 @@ class KeyOrder:
         return True
 
     def look_again(self, first: int, end: int) -> None:
-        """Look at a range again: what was done with it has failed."""
+        """Read the keys of a range again later, because what was done with the messages has
+        failed.
+        """
         self._again.append((first, end))
         self._again.sort()
 
@@ -107,8 +119,8 @@ class KeyOrder:
     # --- handing out ----------------------------------------------------------------------------
 
     def first_free(self, is_gone: Callable[[int], bool]) -> int | None:
-        """Return the offset of the first message that may be handed out. What `is_gone` is acked,
-        or not stored any more.
+        """Return the offset of the first message that may be handed out. `is_gone` tells that a
+        message is acked or not stored any more.
         """
         free = self._free
         while free:
@@ -123,7 +135,7 @@ class KeyOrder:
         return None
 
     def _next_of(self, offset: int, key: Key) -> None:
-        """Remove the first that is free, and let the next of its key be free instead."""
+        """Remove the first free message, and let the next one of its key be free instead."""
         heappop(self._free)
         line = self._lines[key]
         del line[0]
@@ -134,8 +146,8 @@ class KeyOrder:
             del self._lines[key]
 
     def take(self, limit: int, is_gone: Callable[[int], bool], *, in_one_piece: bool) -> Ranges:
-        """Hand out up to `limit` messages, the oldest first, of one key also several. Return them
-        as ranges; only the first range if it has to be `in_one_piece`.
+        """Hand out up to `limit` messages, the oldest first; several of one key go together. Return
+        them as ranges, or only the first range if it has to be `in_one_piece`.
         """
         found: Ranges = []
         taken: list[tuple[int, Key]] = []
@@ -153,7 +165,9 @@ class KeyOrder:
         return found
 
     def take_these(self, first: int, end: int) -> None:
-        """Hand out what waits of a range. Looks at every key: only for what is claimed again."""
+        """Hand out the waiting messages of a range. This looks at every key: use it only when a
+        range is claimed again.
+        """
         for key, line in [*self._lines.items()]:
             these = line[bisect_left(line, first) : bisect_left(line, end)]
             for offset in these:
@@ -164,14 +178,14 @@ class KeyOrder:
                 del self._lines[key]
 
     def may_go(self, offset: int, before: Iterable[int]) -> bool:
-        """Return whether a message that is out and in no hands may be handed out with those in
-        `before`.
+        """Return whether a message that is out, but held by no member, may be handed out together
+        with those in `before`.
         """
         out = self._out[self._key_of[offset]]
         return all(each in before for each in out[: bisect_left(out, offset)])
 
     def after(self, offset: int) -> list[int]:
-        """Return the messages of the same key after it that are out."""
+        """Return the later messages of the same key that are out."""
         if offset not in self._key_of:
             return []
         out = self._out[self._key_of[offset]]
@@ -180,7 +194,7 @@ class KeyOrder:
     # --- what is no longer out ------------------------------------------------------------------
 
     def put_back(self, first: int, end: int) -> None:
-        """Let a range wait that was handed out and not tried."""
+        """Let a range wait again that was handed out and not tried."""
         for offset in range(first, end):
             if offset in self._key_of:
                 key = self._key_of[offset]
@@ -190,8 +204,8 @@ class KeyOrder:
                 self.look_again(offset, offset + 1)
 
     def remove(self, first: int, end: int) -> tuple[bool, list[int]]:
-        """Forget a range, which is acked. Return whether another message may be handed out now, and
-        the first of each of its keys that is still out.
+        """Forget a range that was acked. Return whether this makes another message free, and for
+        each of the keys the first message that is still out.
         """
         is_free, left = False, []
         offsets = range(first, end)
@@ -218,13 +232,13 @@ class KeyOrder:
                 heappush(self._free, (self._lines[key][0], key))
 
     def drop_below(self, first: int) -> None:
-        """Forget what is out below `first`, which retention has dropped."""
+        """Forget messages that are out below `first`: retention has dropped them."""
         if first > self._first:
             self._first = first
             self.remove(0, first)
 
     def begin_again(self, looked: int, filter_text: str) -> None:
-        """Look at all anew that is not out, because the group has another filter."""
+        """Read the keys of all messages again that are not out: the group has another filter."""
         self.filter, self.looked, self.unreadable, self.waiting = filter_text, looked, -1, 0
         self._again.clear()
         self._lines.clear()

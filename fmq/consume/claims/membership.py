@@ -29,7 +29,7 @@ RAISE, SKIP = "raise", "skip"
 
 
 class OwnedQueue(NamedTuple):
-    """A queue that a member gets or loses."""
+    """A queue that a member gains or loses."""
 
     topic: str
     queue: int
@@ -39,7 +39,7 @@ OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
 
 
 class News(NamedTuple):
-    """Queues that a member has lost and gained."""
+    """The queues that a member has lost and gained."""
 
     lost: list[OwnedQueue]
     gained: list[OwnedQueue]
@@ -77,10 +77,9 @@ class Member:
         retry: Retry = DEFAULT,
         buries_expired: bool = False,
     ) -> None:
-        """An `ordered` one gets the messages of each key in their order. A `strict` one is in no
-        group with others that read other topics. One that `is_told` learns in its next poll which
-        queues it has gained and lost. One that `buries_expired` makes dead letters of messages that
-        have expired.
+        """`ordered`: the member gets the messages of each key in their order. `strict`: it joins no
+        group whose members read other topics. `is_told`: its next poll tells which queues it has
+        gained and lost. `buries_expired`: expired messages become dead letters.
         """
         self.buries_expired = buries_expired
         self.name = name
@@ -90,12 +89,13 @@ class Member:
         self.is_ordered = ordered
         self.is_told = is_told
         self.retry = retry
-        self.seen = 0.0  # when it last polled, acked or extended
-        self.waiting: set[object] = set()  # the wakeups of its polls that wait
-        self.refusal: Exception | None = None  # why it is no member any more, for good
-        self.lost: list[OwnedQueue] = []  # what it does not know yet
+        self.seen = 0.0  # when it last polled, acked or extended a lease
+        self.waiting: set[object] = set()  # the wakeups of its waiting polls
+        # The error that its calls raise once it is out of the group for good.
+        self.refusal: Exception | None = None
+        self.lost: list[OwnedQueue] = []  # queues that it does not know it has lost
         self.gained: list[OwnedQueue] = []
-        self.on_stir: Callable[[Member], object] | None = None  # while polls wait for it
+        self.on_stir: Callable[[Member], object] | None = None  # called by `stir` while polls wait
 
     @property
     def has_news(self) -> bool:
@@ -103,26 +103,32 @@ class Member:
         return bool(self.lost or self.gained)
 
     def take_news(self) -> News:
-        """Return what it has lost and gained since the last call, and note that it knows now."""
+        """Return the queues lost and gained since the last call. From now on the member knows of
+        them.
+        """
         news = News(self.lost, self.gained)
         self.lost, self.gained = [], []
         return news
 
     def end_wait(self, wakeup: object, now: float) -> None:
-        """Note that a poll waits no more. It was alive until now. Under the engine's lock."""
+        """Note that a poll has stopped waiting. Its member was alive until now. The caller holds
+        the engine's lock.
+        """
         if wakeup in self.waiting:
             self.waiting.remove(wakeup)
             self.seen = now
 
     def stir(self) -> None:
-        """Have its polls look: a queue of its own may have a message, or they are to end. Under the
-        engine's lock.
+        """Let the polls of this member look again: one of its queues may have a message, or they
+        are to end. The caller holds the engine's lock.
         """
         if self.on_stir is not None:
             self.on_stir(self)
 
     def note(self, moved: OwnedQueue, *, gained: bool) -> None:
-        """Note that it gains or loses a queue. A queue that it never knew of is no news."""
+        """Note that the member gains or loses a queue. A queue that it gains and loses before it
+        was told is no news.
+        """
         if not self.is_told:
             return
         self.stir()
@@ -136,8 +142,8 @@ class Member:
 def check_membership(
     topics: str | Iterable[str], group: str, lease_seconds: float | None, options: Options
 ) -> tuple[tuple[str, ...], str, float]:
-    """Return the topics, the group and the lease of a consumer; raise TypeError or what refuses
-    them.
+    """Return the topics, the group and the lease of a consumer if they are right. Raises TypeError,
+    BadName or BadOption.
     """
     names = check_names("topic", topics)
     group = check_name("group", group)
@@ -166,7 +172,9 @@ def check_member(
     expired: str = COUNT,
     damaged: str = RAISE,
 ) -> Member:
-    """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
+    """Return a new member for these topics. Raises TypeError, BadName, or the error of its
+    strategy.
+    """
     name = check_name("member", name)
     check_flag("ordered", ordered)
     check_flag("strict", strict)
@@ -191,7 +199,7 @@ def check_member(
 
 
 def check_expired(expired: str) -> str:
-    """Return what becomes of expired messages; raise BadOption."""
+    """Return what becomes of expired messages if the word is known. Raises BadOption."""
     if expired not in (COUNT, DEAD_LETTER):
         raise BadOption(
             f"expired={expired!r}: is {COUNT!r} or {DEAD_LETTER!r}, which says what becomes of "
@@ -201,7 +209,7 @@ def check_expired(expired: str) -> str:
 
 
 def check_damaged(damaged: str) -> str:
-    """Return what is done about damaged messages; raise BadOption."""
+    """Return what is done about damaged messages if the word is known. Raises BadOption."""
     if damaged not in (RAISE, SKIP):
         raise BadOption(
             f"damaged={damaged!r}: is {RAISE!r} or {SKIP!r}, which says whether a poll goes on "
@@ -211,23 +219,24 @@ def check_damaged(damaged: str) -> str:
 
 
 class GroupRoom:
-    """The members of one group."""
+    """The members of one group, and the owners of its queues."""
 
     def __init__(self, group: str, timeout: float, queues_of: Callable[[str], int]) -> None:
-        """A member is out after `timeout` seconds without a sign of life."""
+        """A member is out after `timeout` seconds without a call."""
         self.group = group
         self._timeout = timeout
         self._queues_of = queues_of
         self.members: dict[str, Member] = {}
         self.strategy: Strategy | None = None
         self.is_ordered = False
-        self.owners: dict[str, list[Member | None]] = {}  # by topic, then by queue
-        self.next_death = math.inf  # no member is out before it
+        # Topic -> the owner of each queue, by number.
+        self.owners: dict[str, list[Member | None]] = {}
+        self.next_death = math.inf  # no member will be out before this time
 
     # --- who is in ------------------------------------------------------------------------------
 
     def check(self, member: Member) -> None:
-        """Raise StrategyDiffers or TopicsDiffer if `member` cannot come in."""
+        """Raise StrategyDiffers or TopicsDiffer if `member` cannot join."""
         others = [each for name, each in self.members.items() if name != member.name]
         how, ours = _text(member), _text(self)
         if others and how != ours:
@@ -238,7 +247,7 @@ class GroupRoom:
                 raise TopicsDiffer(self.group, *both)
 
     def enter(self, member: Member, now: float) -> Member | None:
-        """Take `member` in. Return the one of the same name before it, which is out."""
+        """Take `member` in. Return an earlier member of the same name, which is out from now on."""
         before = self.members.pop(member.name, None)
         if before is not None:
             before.refusal = MemberReplaced(self.group, member.name)
@@ -250,19 +259,19 @@ class GroupRoom:
         return before
 
     def see(self, member: Member, now: float) -> None:
-        """Note a sign of life."""
+        """Note that the member has made a call, so it is alive."""
         member.seen = now
         self.next_death = min(self.next_death, now + self._timeout)
 
     def leave(self, member: Member) -> bool:
-        """Let `member` out. Return whether it was in."""
+        """Take `member` out. Return whether it was in."""
         if self.members.get(member.name) is not member:
             return False
         del self.members[member.name]
         return True
 
     def expire(self, now: float) -> list[Member]:
-        """Let those out that gave no sign of life, and return them."""
+        """Take out the members that made no call for too long, and return them."""
         dead = []
         self.next_death = math.inf
         for member in [*self.members.values()]:
@@ -281,7 +290,7 @@ class GroupRoom:
         return dead
 
     def infos(self, now: float) -> list[MemberInfo]:
-        """Return all members."""
+        """Return all members as callers see them."""
         strategy = None if self.strategy is None else _text(self)
         return [
             MemberInfo(
@@ -303,13 +312,15 @@ class GroupRoom:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether topics have other queues than when they were shared out."""
+        """Return whether a topic has another number of queues than when the queues were
+        shared out.
+        """
         return any(len(owners) != self._queues_of(topic) for topic, owners in self.owners.items())
 
     def share_out(self) -> list[tuple[OwnedQueue, Member | None, Member | None]]:
-        """Share the queues of each topic among those who read it, by the strategy.
+        """Share the queues of each topic among the members that read it, by the strategy.
 
-        Return what moves, with its former and its new owner.
+        Return each queue that moves, with its former and its new owner.
         """
         if self.strategy is None:
             return []
@@ -338,7 +349,7 @@ class GroupRoom:
     def _owners_of(
         self, topic: str, readers: dict[str, Member], before: Sequence[Member | None]
     ) -> list[Member | None]:
-        """Return who owns each queue of `topic` from now on."""
+        """Return the owner of each queue of `topic` from now on."""
         owners: list[Member | None] = [None] * self._queues_of(topic)
         if not readers or not owners:
             return owners
@@ -355,7 +366,7 @@ class GroupRoom:
 
 
 def _text(who: Member | GroupRoom) -> str:
-    """Return how the queues are shared, by a text that members of all processes compare."""
+    """Return the sharing as a text. Members in all processes compare these texts."""
     if who.strategy is None:
         return "no strategy"
     return f"{describe(who.strategy)}, in order" if who.is_ordered else describe(who.strategy)

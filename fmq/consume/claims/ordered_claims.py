@@ -1,8 +1,9 @@
 """What one poll takes of a queue whose group keeps the order of each key.
 
-A poll takes what the order knows to be free. If it knows too little, the poll first reads the keys
-of the next messages, without the lock (LookWanted). Then it tells the order, and tries again. So
-what is done under the lock for one poll is bounded, whatever the backlog.
+A poll takes messages that the order (key_order.py) knows to be free. If it knows too few, the poll
+first reads the keys of the next messages, without the lock (LookWanted). Then it passes them to the
+order, and tries again. So one poll does a bounded amount of work under the lock, whatever the
+backlog.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOOKED_AT_ONCE_MAX = 4096
 
 
 class LookWanted(NamedTuple):
-    """The offsets whose keys a poll has to know before it can choose."""
+    """The offsets whose keys a poll has to read before it can choose."""
 
     queue: Queue
     holds: QueueHolds
@@ -33,7 +34,7 @@ class LookWanted(NamedTuple):
 
 
 class InOrder(NamedTuple):
-    """Messages that may be handed out together, each tried `tries` times before."""
+    """Messages that may be handed out together. Each was tried `tries` times before."""
 
     ranges: Ranges
     tries: int
@@ -42,7 +43,7 @@ class InOrder(NamedTuple):
 
 
 def order_of(holds: QueueHolds, filter_text: str) -> KeyOrder:
-    """Return the order of a queue, made now if there is none."""
+    """Return the order of a queue. Make it if there is none."""
     order = holds.begin_order(filter_text)
     if order.filter != filter_text:
         order.begin_again(holds.floor, filter_text)
@@ -52,10 +53,11 @@ def order_of(holds: QueueHolds, filter_text: str) -> KeyOrder:
 def next_in_order(
     holds: QueueHolds, queue: Queue, filter_text: str, limit: int, now: float, *, in_one_piece: bool
 ) -> InOrder | LookWanted | None:
-    """Return the next at most `limit` messages to hand out, or what has to be looked at first.
+    """Return the next at most `limit` messages to hand out, or the range whose keys have to be read
+    first.
 
-    New messages and those that were given back take turns, see redelivery.py. The caller holds what
-    it gets.
+    New messages and messages that were given back take turns (redelivery.py). The caller adds a
+    hold for what it gets.
     """
     order = order_of(holds, filter_text)
     order.drop_below(queue.first)
@@ -73,7 +75,7 @@ def next_in_order(
         given_back.find_due(now, queue.next)
     while (due := given_back.next_turn(new)) is not None:
         if due.end > order.looked or order.looks_again:
-            # It was tried, so what comes before it is not more than had been looked at then.
+            # The message was tried before, so reading up to it is not more work than was done then.
             wanted = next_look(holds, queue, due.end, limit)
             if wanted is not None:
                 return wanted
@@ -88,7 +90,7 @@ def next_in_order(
 
 
 def next_look(holds: QueueHolds, queue: Queue, end: int, limit: int = 1) -> LookWanted | None:
-    """Return what is to be looked at next of the messages below `end`."""
+    """Return the next range below `end` whose keys are to be read; None if there is none."""
     order = holds.order
     assert order is not None
     while (found := order.next_look(end)) is not None:
@@ -110,8 +112,8 @@ def _those_that_may_go(
     *,
     in_one_piece: bool,
 ) -> Ranges:
-    """Return what may be handed out now of messages that were given back. The others are held until
-    those before them of their keys are acked, or given back again.
+    """Return which of the given-back messages `found` may be handed out now. The others are held
+    for LATER until the earlier messages of their keys are acked or given back again.
     """
     taken: list[int] = []
     for offset in range(found.first, found.end):
@@ -134,12 +136,13 @@ def learn(
     claim: Claim,
     deadline: float,
 ) -> Ranges:
-    """Let the order know the `keys` up to the offset `end`, each with whether the group wants the
-    message. Return the ranges that it does not want, which `claim` holds now.
+    """Pass the `keys` up to the offset `end` to the order, each with whether the group wants the
+    message. Return the ranges of messages that it does not want. `claim` holds them now.
     """
     _, holds, order, first, _, filter_text = wanted
     if holds.has_ended or holds.order is not order or order.filter != filter_text:
-        return []  # the group was moved, or has another filter
+        # The group was moved, or got another filter, while the keys were read.
+        return []
     if not order.has_looked(first, end):
         return []
     busy = holds.busy(first, end)

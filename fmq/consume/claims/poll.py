@@ -1,8 +1,16 @@
 """One poll of a consumer: what its caller asks for, what it has got so far, and what it waits for.
 
-A poll is written once, as a generator (`GroupMember.taking`). It yields what it waits for and gets
-the answer back, or the error. It knows no thread and no loop. `GroupMember.find` drives it in a
-thread, and fmq/aio/polls.py on a loop.
+A poll is written once, as a generator: `GroupMember.taking` (consume/calls/member.py). The
+generator knows no thread and no loop. Where it would have to wait, it yields a step, and its driver
+sends the result back, or throws the error in:
+
+    LOOK          the driver calls `plan_look` in the commit queue, and has what it plans written
+    ARRIVAL       the driver waits for a message, the end of a lease, or the end of the timeout
+    a function    the driver calls it: it may read the disk
+
+The driver of a thread is `GroupMember.find`: it sleeps on a lock of its own. The driver of a loop
+is fmq/aio/polls.py: it awaits a future, and calls functions in a thread. An engine process is a
+loop, too: fmq/server/long_polls.py polls for its clients.
 """
 
 from __future__ import annotations
@@ -19,10 +27,12 @@ from fmq.tx.looks.messages import Wakeup
 
 
 class PollStep(Enum):
-    """What a poll waits for. It also waits for work that may touch the disk: a function."""
+    """A thing that a poll waits for. Instead it may yield a function that may read the disk."""
 
-    LOOK = "a look"  # `GroupMember.plan_look` is called, and what it has planned is written
-    ARRIVAL = "an arrival"  # until it is worth to look again, or the time of the poll is over
+    # The driver calls `GroupMember.plan_look` and has the planned append written.
+    LOOK = "a look"
+    # The driver waits until it is worth to look again, or the poll's time is over.
+    ARRIVAL = "an arrival"
 
 
 LOOK, ARRIVAL = PollStep.LOOK, PollStep.ARRIVAL
@@ -31,16 +41,19 @@ Steps = Generator[PollStep | Callable[[], Any], Any, Taken]
 
 
 class Poll:
-    """What one call asks of a consumer. By one thread at a time."""
+    """One call of a consumer, and its progress. One thread at a time uses it."""
 
-    claim: Claim | None = None  # what it holds; the next three are about that
-    ranges: list[tuple[int, int]]  # as far as they are wanted
+    # What the poll has claimed. `ranges`, `pieces` and `is_counted` belong to it.
+    claim: Claim | None = None
+    ranges: list[tuple[int, int]]  # the parts of the claim that the group wants
     pieces: list[Any]  # the messages of `ranges`, if they were in memory
-    is_counted = False  # whether an attempt of each of `ranges` is planned
-    waits = False  # whether there was nothing, and there is time left
-    wakeup: Wakeup | None = None  # by which a thread waits, at the latest until `until`
+    is_counted = False  # True once an attempt of each message of `ranges` is planned
+    waits = False  # True if nothing was found and time is left
+    # What wakes the waiting thread, which waits at most until `until`.
+    wakeup: Wakeup | None = None
     until = 0.0
-    has_caught_up = False  # with what was posted; once is enough
+    # True once the poll has waited for what was posted. Once is enough.
+    has_caught_up = False
 
     def __init__(
         self,
@@ -54,15 +67,15 @@ class Poll:
         tells: bool = True,
         listens: bool = True,
     ) -> None:
-        """Raises what refuses `limit` and `timeout`."""
+        """Raises the errors of a wrong `limit` or `timeout`."""
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
         if type(timeout) is not float or isnan(timeout):
             timeout = check_seconds("timeout", timeout)
         self.limit = limit
         self.deadline = clock.monotonic() + timeout
-        self.as_batch = as_batch  # whether it wants batches, else lists of messages
+        self.as_batch = as_batch  # True: return batches; False: lists of messages
         self.in_one_piece = in_one_piece
-        self.counts = counts  # whether an attempt of each message is counted
-        self.tells = tells  # whether the program may be told now which queues it has
-        self.listens = listens  # whether a look that finds nothing makes a wakeup
+        self.counts = counts  # True: count an attempt of each message
+        self.tells = tells  # True: the program may be told which queues it has
+        self.listens = listens  # True: a look that finds nothing makes a wakeup

@@ -1,4 +1,4 @@
-"""Offsets as ranges, each from its first one to the one after its last."""
+"""Ranges of offsets, each from its first offset to the one after its last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Ranges = list[tuple[int, int]]
 
 
 def ranges_of(offsets: Iterable[int]) -> Ranges:
-    """Return sorted offsets as ranges."""
+    """Join sorted offsets to ranges."""
     found: Ranges = []
     for offset in offsets:
         if found and found[-1][1] == offset:
@@ -19,7 +19,7 @@ def ranges_of(offsets: Iterable[int]) -> Ranges:
 
 
 def gaps_between(offsets: list[int], at: int, end: int) -> Ranges:
-    """Return the ranges between `at` and `end` that have none of `offsets`."""
+    """Return the ranges between `at` and `end` that contain none of `offsets`."""
     found: Ranges = []
     for offset in (*offsets, end):
         if offset > end:

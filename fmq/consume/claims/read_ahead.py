@@ -1,4 +1,4 @@
-"""The messages that a consumer has read ahead, from which its claims are served.
+"""Messages that a consumer has read ahead. Its claims are served from them.
 
 A batch is kept until its last message is taken, or its queue belongs to another member.
 """
@@ -20,7 +20,7 @@ from fmq.tx.ledger.spans import UNREADABLE
 from fmq.tx.looks.messages import Messages
 
 READ_AHEAD_MESSAGES = 256
-LATEST_MAX = 16  # messages of the latest run, which are made under the lock
+LATEST_MAX = 16  # a longer latest run is read outside of the lock
 
 
 class BatchAhead(NamedTuple):
@@ -32,22 +32,23 @@ class BatchAhead(NamedTuple):
 
 
 class ReadAhead:
-    """What one consumer has read of each queue and not taken yet."""
+    """What one consumer has read of each queue and not handed out yet."""
 
     def __init__(self, messages: Messages, check_engine: Callable[[], None]) -> None:
-        """`check_engine` raises if the engine takes no call."""
+        """`check_engine` raises if the engine is closed or has failed."""
         self._messages = messages
         self._check_engine = check_engine
         self.batches: dict[Queue, BatchAhead] = {}
-        self._ends: dict[Queue, int] = {}  # of what was read last
+        self._ends: dict[Queue, int] = {}  # queue -> the offset after the last one read
 
     def take_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
-        """Return the claimed messages. Make Message objects of all that was read ahead."""
+        """Return the claimed messages. Make Message objects of everything that was read ahead."""
         ahead, offset, end = self._read_ahead(queue, first, count)
         try:
             _ = ahead.messages
         except (Damaged, NewerFormat):
-            # Deliver the messages before the damage. A poll that begins with it raises.
+            # Hand out the messages before the damage. The next poll begins with the damage, and
+            # raises.
             self.batches.pop(queue, None)
             ahead = ahead.part(first, len(ahead)).sound()
             offset, end = first, ahead.next
@@ -60,12 +61,12 @@ class ReadAhead:
         """Return the claimed messages as a batch, which makes Message objects only when asked."""
         ahead, _, end = self._read_ahead(queue, first, count)
         if first + count >= end:
-            self.batches.pop(queue, None)  # used up: do not keep it in memory
+            self.batches.pop(queue, None)  # all of it is used: free the memory
         return ahead.part(first, count)
 
     def take_warm(self, claim: Claim, *, as_batch: bool) -> list[Any]:
-        """Return the pieces of `claim` if all of them are in memory, else nothing. Under the
-        engine's lock, so it makes few objects and meets no damage.
+        """Return the pieces of `claim` if all of them are in memory, else an empty list. The caller
+        holds the engine's lock, so this makes few objects and does not raise Damaged.
         """
         queue, pieces = claim.queue, []
         for first, end in claim.ranges:
@@ -81,7 +82,7 @@ class ReadAhead:
         return pieces
 
     def _latest(self, queue: Queue, first: int) -> BatchAhead | None:
-        """Keep and return the latest run of a queue, if it begins with `first` and is short."""
+        """Keep and return the latest run of a queue if it begins with `first` and is short."""
         latest = queue.latest
         if latest is None or latest.offset != first or latest.counts[0] > LATEST_MAX:
             return None
@@ -95,23 +96,28 @@ class ReadAhead:
         return kept
 
     def _read_ahead(self, queue: Queue, first: int, count: int) -> BatchAhead:
-        """Return a batch that contains the offset `first`: mostly the one that was read last."""
+        """Return a batch that contains the offset `first`. Usually that is the batch that was read
+        last.
+        """
         kept = self.batches.get(queue)
         if kept is not None and kept.offset <= first < kept.next:
             return kept
-        # With a filter or priorities the next message is probably elsewhere, if this one was.
+        # Read only `count`: with a filter or with priorities the next claim is probably elsewhere.
         wanted = count
         if self._ends.get(queue, first) == first:
-            # A multiple of `count`, so that equal polls always get as many as they ask for.
+            # The last read ended here, so claims are consecutive: read ahead. A multiple of `count`
+            # lets equal polls always get as many as they ask for.
             wanted = -(-READ_AHEAD_MESSAGES // count) * count
         try:
             return self._keep(queue, self._messages.batch_of(queue, first, wanted))
         except OSError:
-            self._check_engine()  # if the engine was closed meanwhile, say that instead
+            self._check_engine()  # raises Closed if closing the engine has caused the error
             raise
 
     def drop(self, lost: Container[tuple[str, int]]) -> None:
-        """Drop what was read of queues, named by topic and number, that the member has lost."""
+        """Drop what was read of the queues in `lost`, given by topic and number: the member has
+        lost them.
+        """
         for queue in [*self.batches]:
             if (queue.topic, queue.number) in lost:
                 self.batches.pop(queue, None)
@@ -122,8 +128,8 @@ class ReadAhead:
 
 
 def read_priorities(messages: Messages, writer: Writer, wanted: SpanWanted) -> None:
-    """Read which message has which priority, for the next claim. If one cannot be read, its poll
-    raises, in its turn.
+    """Read the priority of each message in `wanted`, for the next claim. If a message cannot be
+    read, the poll that hands it out raises the error.
     """
     queue, first, end = wanted
     found = bytearray()
@@ -133,7 +139,8 @@ def read_priorities(messages: Messages, writer: Writer, wanted: SpanWanted) -> N
             for carried in messages.carried(queue, at, end - at):
                 found += carried.priorities()
     except OffsetGone:
-        return  # retention was here meanwhile: the next claim looks at what is left
+        # Retention has dropped the messages meanwhile. The next claim looks at what is left.
+        return
     except (Damaged, NewerFormat):
         found += UNREADABLE * (end - first - len(found))
     writer.change(partial(messages.ledger.know_priorities, queue, first, found))

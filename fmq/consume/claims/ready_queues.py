@@ -1,8 +1,17 @@
-"""The queues of one topic that may have a message to hand out to one group, or to one member.
+"""The queues of one topic that may have a message to hand out: to one group, or to one member.
 
-A queue that a poll has found idle is left out until a message is published to it, a hold in it is
-given back, or a lease in it ends. So a poll does not look at idle queues. Guarded by the engine's
-lock.
+A poll looks only at queues in `numbers`. If it finds nothing to hand out in a queue, the queue is
+*idle* and leaves `numbers`. It comes back when
+
+    a message is published to it         the queue calls `add`, once (ledger.Queue.idle)
+    a hold in it is given back           QueueHolds.give_back calls `add`
+    a lease in it ends                   `expire` finds it in the heap `lease_ends`
+
+An example with four queues: queue 2 has a backlog. A poll finds 0, 1 and 3 empty and removes them,
+so the next polls look at queue 2 alone. In queue 1 a consumer holds messages until the time 90.0:
+(90.0, 1) is in the heap. The first poll after that time finds queue 1 among `numbers` again.
+
+Guarded by the engine's lock.
 """
 
 from __future__ import annotations
@@ -19,19 +28,20 @@ if TYPE_CHECKING:
 
 
 class ReadyQueues:
-    """Which queues of a topic a poll of one group looks at."""
+    """The queues of a topic that the polls of one group, or of one member, look at."""
 
     __slots__ = ("_next_end", "_owner", "lease_ends", "numbers", "unleased")
 
     def __init__(self, queues: Iterable[int], owner: Member | None = None) -> None:
-        self._owner = owner  # None: all members of the group
-        self.numbers = [*queues]  # of the queues that a poll looks at, sorted
-        self.lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
-        self._next_end: dict[int, float] = {}  # the soonest of these for each number
-        self.unleased: set[QueueHolds] = set()  # with holds of transactions, perhaps
+        self._owner = owner  # whose polls look here; None: those of all members
+        self.numbers = [*queues]  # the queues that a poll looks at, sorted
+        # A heap of (time, number), of idle queues with leases.
+        self.lease_ends: list[tuple[float, int]] = []
+        self._next_end: dict[int, float] = {}  # number -> its earliest time in the heap
+        self.unleased: set[QueueHolds] = set()  # holds that may include those of transactions
 
     def add(self, number: int) -> None:
-        """Look at this queue in the next polls."""
+        """Let the next polls look at this queue."""
         if self._owner is not None:
             self._owner.stir()
         numbers = self.numbers
@@ -40,12 +50,12 @@ class ReadyQueues:
             numbers.insert(i, number)
 
     def add_all(self, numbers: Iterable[int]) -> None:
-        """Look at these queues, too."""
+        """Let the next polls look at these queues, too."""
         for number in numbers:
             self.add(number)
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Look at these queues no more."""
+        """Do not look at these queues any more."""
         gone = {*numbers}
         self.numbers = [number for number in self.numbers if number not in gone]
         self.lease_ends = [end for end in self.lease_ends if end[1] not in gone]
@@ -62,7 +72,9 @@ class ReadyQueues:
             heappop(ends)
 
     def remove_idle(self, i: int, until: float) -> None:
-        """Leave out the queue `numbers[i]`, in which no lease ends before `until`."""
+        """Take the queue `numbers[i]` out, because it is idle. No lease in it ends before
+        `until`.
+        """
         number = self.numbers[i]
         if until < self._next_end.get(number, math.inf):
             self._next_end[number] = until
@@ -70,5 +82,5 @@ class ReadyQueues:
         del self.numbers[i]
 
     def next_lease_end(self) -> float:
-        """Return when the next lease in an idle queue ends, or an earlier time."""
+        """Return a time before which no lease ends in an idle queue."""
         return self.lease_ends[0][0] if self.lease_ends else math.inf

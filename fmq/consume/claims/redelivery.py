@@ -1,8 +1,11 @@
-"""The messages of one queue that one group has given back, and when each is handed out again.
+"""The messages of one queue that a group has given back, and when each is handed out again.
 
-A message that was given back is due at a time. From then on it has a turn among the others: after
-those that were due before it, and after the new messages that were there when a poll first found it
-due. So neither new messages nor those that were given back starve.
+A message that was given back becomes due at a time. From then on it has its turn: after those that
+were due before it, and after the new messages that existed when a poll first found it due. So new
+messages do not starve, nor do those that were given back.
+
+An example: the queue has new messages 50 to 59 when a poll finds message 7 due. The polls hand out
+50 to 59, then 7, then 60 and later ones, which have come since.
 
 Times are those of `clock.monotonic`. Guarded by the engine's lock.
 """
@@ -17,16 +20,17 @@ from sortedcontainers import SortedDict
 
 
 class GivenBack:
-    """A range of messages that were tried equally often, and are due at the same time."""
+    """A range of messages that were tried equally often and become due at the same time."""
 
     __slots__ = ("behind", "count", "due", "end", "first", "is_gone")
 
     def __init__(self, first: int, end: int, count: int, due: float) -> None:
         self.first = first
         self.end = end
-        self.count = count  # how often each of them was tried
+        self.count = count  # how often each message was tried
         self.due = due
-        self.behind = -1  # new messages below this offset go first (-1: not found due yet)
+        # New messages below this offset go first; -1 while no poll has found the range due.
+        self.behind = -1
         self.is_gone = False
 
     def __lt__(self, other: GivenBack) -> bool:
@@ -34,21 +38,22 @@ class GivenBack:
 
 
 class Redeliveries:
-    """The ranges that wait to be handed out again."""
+    """The ranges of one queue that wait to be handed out again."""
 
     __slots__ = ("_due", "_later", "by_first", "end")
 
     def __init__(self) -> None:
         self.by_first: SortedDict[int, GivenBack] = SortedDict()
-        self._later: list[GivenBack] = []  # a heap by time, of those that no poll has found due yet
-        self._due: deque[GivenBack] = deque()  # those that are, in the order of their turns
-        self.end = 0  # no range goes further
+        self._later: list[GivenBack] = []  # a heap by time: ranges that no poll has found due yet
+        # Ranges that a poll has found due, in the order of their turns.
+        self._due: deque[GivenBack] = deque()
+        self.end = 0  # no range reaches further
 
     def __bool__(self) -> bool:
         return bool(self.by_first)
 
     def add(self, first: int, end: int, count: int, due: float) -> None:
-        """Hand the range out again from the time `due` on. Until then it has no turn."""
+        """Hand the range out again from the time `due` on."""
         if self.by_first:
             self._join(waiting := GivenBack(first, end, count, due))
         else:
@@ -60,7 +65,9 @@ class Redeliveries:
         heappush(self._later, waiting)
 
     def _join(self, waiting: GivenBack) -> None:
-        """Let `waiting` take in its neighbours, if they are like it and not due yet."""
+        """Join `waiting` with its neighbours if they were tried equally often and are due at the
+        same time.
+        """
         ranges = self.by_first
         i = ranges.bisect_left(waiting.first)
         before = ranges.peekitem(i - 1)[1] if i else None
@@ -73,12 +80,12 @@ class Redeliveries:
             waiting.end = after.end
 
     def _remove(self, waiting: GivenBack) -> None:
-        """Remove a range. Its entries in the heap and the turns are dropped when they are met."""
+        """Remove a range. Its entries in the heap and among the turns are skipped later."""
         waiting.is_gone = True
         del self.by_first[waiting.first]
 
     def _put_back(self, of: GivenBack, first: int, end: int) -> None:
-        """Let a part of a removed range wait on, in the same turn."""
+        """Let a part of a removed range wait on, with the same turn."""
         part = GivenBack(first, end, of.count, of.due)
         part.behind = of.behind
         self.by_first[first] = part
@@ -88,7 +95,7 @@ class Redeliveries:
             self._due.appendleft(part)
 
     def find_due(self, now: float, visible: int) -> None:
-        """Give a turn to each range that is due, after the new messages below `visible`."""
+        """Give a turn to each range that is due: after the new messages below `visible`."""
         later = self._later
         while later and (later[0].is_gone or later[0].due <= now):
             waiting = heappop(later)
@@ -97,8 +104,8 @@ class Redeliveries:
                 self._due.append(waiting)
 
     def next_turn(self, new: int | None) -> GivenBack | None:
-        """Return the messages whose turn it is. `new` is the first offset that was never handed
-        out; None if there is none.
+        """Return the range whose turn it is; None if a new message comes first. `new` is the first
+        offset that was never handed out; None if there is none.
         """
         due = self._due
         while due and due[0].is_gone:
@@ -106,14 +113,14 @@ class Redeliveries:
         return None if not due or (new is not None and new < due[0].behind) else due[0]
 
     def take(self, limit: int, new: int | None) -> GivenBack | None:
-        """Remove and return at most `limit` of the messages whose turn it is."""
+        """Remove and return at most `limit` messages of the range whose turn it is."""
         waiting = self.next_turn(new)
         if waiting is None:
             return None
         self._due.popleft()
         self._remove(waiting)
         waiting.is_gone = False
-        # Messages that were given back one by one are handed out together again.
+        # Hand out messages together that were given back one by one.
         while waiting.end - waiting.first < limit:
             i = self.by_first.bisect_left(waiting.first)
             before = self.by_first.peekitem(i - 1)[1] if i else None
@@ -159,13 +166,13 @@ class Redeliveries:
         return found
 
     def next_due(self) -> float:
-        """Return when the next range that is not due yet will be."""
+        """Return when the next range becomes due, of those that are not."""
         while self._later and self._later[0].is_gone:
             heappop(self._later)
         return self._later[0].due if self._later else math.inf
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all ranges."""
         self.by_first.clear()
         self._later.clear()
         self._due.clear()
@@ -182,7 +189,7 @@ class Redeliveries:
 
 
 def _turns(one: GivenBack, other: GivenBack) -> bool:
-    """Return whether `one` can be handed out with `other`, whose turn it is."""
+    """Return whether `one` can be handed out together with `other`, whose turn it is."""
     return one.behind >= 0 and one.count == other.count
 
 

@@ -1,7 +1,7 @@
-"""Which offsets of one queue no member of a group has tried yet.
+"""The offsets of one queue that no member of a group has tried yet.
 
-From a cursor on, nothing was handed out. Before it there is what was claimed and given back without
-an attempt. Guarded by the engine's lock.
+Nothing was handed out from a cursor on. Before the cursor there are the ranges that were claimed
+and given back without an attempt. Guarded by the engine's lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ Range = tuple[int, int]
 
 
 class Untried:
-    """What one group has not tried of one queue, beside what it has acked, holds and redelivers."""
+    """What a group has not tried of one queue: all but what it has acked, holds or waits to
+    redeliver.
+    """
 
     __slots__ = ("_acked", "_holds", "_redeliveries", "_returned", "cursor")
 
@@ -24,14 +26,15 @@ class Untried:
         self._acked = acked
         self._holds = holds
         self._redeliveries = redeliveries
-        self._returned: SortedDict[int, int] = SortedDict()  # first -> end, before the cursor
-        # From here on there is only what was so when the engine was opened: what undecided
-        # transactions hold, and what was tried before.
+        # First -> end of ranges given back untried, before the cursor.
+        self._returned: SortedDict[int, int] = SortedDict()
+        # From the cursor on, messages are taken only if they were so when the engine was opened:
+        # held by undecided transactions, or tried before.
         self.cursor = acked.floor
 
     def take(self, visible: int, first: int, limit: int) -> tuple[int, int, int] | None:
-        """Return the next at most `limit` offsets in [first, visible), and that they were tried 0
-        times. The caller holds them.
+        """Return the next at most `limit` untried offsets in [first, visible), with 0 as their
+        number of attempts. The caller adds a hold.
         """
         found = self._find_returned(first) if self._returned else None
         if found is not None:
@@ -49,16 +52,16 @@ class Untried:
         return low, end, 0
 
     def find(self, visible: int, first: int) -> Range | None:
-        """Return the next range that `take` would take from. It stays as it is."""
+        """Return the range from which `take` would take next. Nothing changes."""
         found = self._find_returned(first) if self._returned else None
         return self.free_range(max(self.cursor, first), visible) if found is None else found
 
     def _find_returned(self, first: int) -> Range | None:
-        """Return the first range before the cursor. What of it was acked meanwhile is removed."""
+        """Return the first range before the cursor. Parts that were acked meanwhile are removed."""
         returned, acked = self._returned, self._acked
         while returned:
             start, end = returned.popitem(0)
-            # What was claimed together and given back in pieces is handed out together again.
+            # Join ranges that were claimed together and given back in pieces.
             while returned and returned.peekitem(0)[0] <= end:
                 end = max(end, returned.popitem(0)[1])
             gap = acked.gap(max(start, first), end)
@@ -70,11 +73,11 @@ class Untried:
         return None
 
     def put_back(self, first: int, end: int) -> None:
-        """Hand out a range again that was claimed and not tried."""
+        """Let a range be handed out again that was claimed and not tried."""
         self._returned[first] = max(end, self._returned.get(first, 0))
 
     def remove(self, first: int, end: int) -> None:
-        """Remove what was put back of a range."""
+        """Remove a range from what was given back untried."""
         returned = self._returned
         for start, stop in [*returned.items()]:
             if start < end and first < stop:
@@ -85,19 +88,19 @@ class Untried:
                     returned[end] = stop
 
     def pop_returned(self) -> list[Range]:
-        """Remove and return all that was put back, in order."""
+        """Remove and return all ranges that were given back untried, in order."""
         ranges = [*self._returned.items()]
         self._returned.clear()
         return ranges
 
     def begin_again(self) -> None:
-        """Find what is free from the first message on that is not acked."""
+        """Begin again at the first message that is not acked, and take what is free."""
         self._returned.clear()
         self.cursor = self._acked.floor
 
     def free_range(self, first: int, end: int) -> Range | None:
-        """Return the first range between two offsets that is neither acked, nor held, nor waits to
-        be due.
+        """Return the first range between two offsets that is free: neither acked, nor held, nor
+        waiting for redelivery.
         """
         holds, redeliveries = self._holds, self._redeliveries
         while (gap := self._acked.gap(first, end)) is not None:

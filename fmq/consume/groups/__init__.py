@@ -1,1 +1,1 @@
-"""Groups: who is in them, what their filters let through, and their dead letters."""
+"""Groups: their members, their filters and their dead letters."""

@@ -1,4 +1,4 @@
-"""Making, moving and deleting groups, and changing topics. Each step is one append."""
+"""Making, moving and deleting groups, and changing topics. Each change is one append."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ At = str | int | datetime
 
 
 class GroupChanges:
-    """What changes the groups and topics of one engine, for callers and for new consumers."""
+    """Changes the groups and topics of one engine, for callers and for new consumers."""
 
     def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
         self._writer = writer
@@ -54,7 +54,9 @@ class GroupChanges:
         self._extension = b""
 
     def asked_by(self, request: Request) -> GroupChanges:
-        """Return the same for one call that carries out `request` of a client."""
+        """Return a copy whose next change is noted as the client's `request`, so that a repeat of
+        the request does nothing.
+        """
         found = copy(self)
         found._extension = extension_of(request)
         return found
@@ -68,11 +70,11 @@ class GroupChanges:
             return self._groups.members(group, self._writer.clock.monotonic())
 
     def put_out(self) -> None:
-        """Let the members of all groups out that gave no sign of life, and redeliver what they
-        have in hand.
+        """Take out the members of all groups that made no call for too long, and redeliver what
+        they hold.
         """
         now, queue = self._writer.clock.monotonic(), self._writer.commit_queue
-        if now < self._groups.first_death:  # a look without the lock
+        if now < self._groups.first_death:  # a first look, without the lock
             return
         with queue.lock, queue.changing:
             self._groups.put_out(now)
@@ -80,13 +82,13 @@ class GroupChanges:
                 self._messages.wake()
 
     def next_death(self) -> float:
-        """Return when the next member of any group may be out, by the monotonic clock."""
+        """Return when the next member of any group may count as dead, by the monotonic clock."""
         return self._groups.first_death
 
     # --- calls ----------------------------------------------------------------------------------
 
     def make(self, group: str, topic: str, at: At, wanted: str = "") -> None:
-        """Make a group of `topic` that begins at `at` and has the filter `wanted`.
+        """Make a group of `topic` that begins at the place `at` and has the filter `wanted`.
 
         Raises GroupExists, OffsetBeyond, BadOption or TypeError.
         """
@@ -109,11 +111,11 @@ class GroupChanges:
         *,
         at_end: bool = False,
     ) -> None:
-        """Make the group of each of `topics` that it does not take from yet, at the earliest, or
-        `at_end`.
+        """Subscribe the group to each of `topics` that it does not take from yet. It begins at the
+        earliest message, or with `at_end` after the newest.
 
-        It has the filter `wanted`. Raises FilterDiffers if it exists and has another one; None is
-        any.
+        Its filter is `wanted`. Raises FilterDiffers if the group exists and has another filter;
+        None fits any.
         """
         known, topics = self._ledger.subscriptions, [*topics]
 
@@ -136,7 +138,7 @@ class GroupChanges:
         self._run(plan)
 
     def set_filter(self, group: str, topic: str, wanted: str) -> None:
-        """Let `group` want other messages of `topic` from now on."""
+        """Give `group` another filter for `topic` from now on."""
 
         def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
@@ -145,9 +147,9 @@ class GroupChanges:
         self._run(plan)
 
     def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
-        """Let `group` go on at `at` in one queue of `topic`, or in all of them.
+        """Let `group` go on at the place `at`, in one queue of `topic` or in all of them.
 
-        What it has acked from there on is redelivered.
+        Messages from there on are redelivered even if they were acked.
         """
         if number is not None:
             number = check_count("queue", number, 0)
@@ -187,7 +189,9 @@ class GroupChanges:
             self._check_known(group)
 
     def delete(self, group: str, *, unless: Callable[[str], bool] | None = None) -> None:
-        """Delete `group` in all its topics, `unless` that is true. Nothing is kept for it then."""
+        """Delete `group` in all its topics, except if `unless` returns True. Nothing is kept for it
+        then.
+        """
 
         def plan() -> list[Changed | TopicMade]:
             if unless is not None and unless(group):
@@ -203,7 +207,9 @@ class GroupChanges:
     # --- topics ---------------------------------------------------------------------------------
 
     def make_topic(self, topic: str, queues: int | None, retain_seconds: float | None) -> None:
-        """Make `topic` with so many queues; None: as the options say. Raises TopicExists."""
+        """Make `topic` with this many queues. None: as many as the options say. Raises
+        TopicExists.
+        """
         topic, count = check_name("topic", topic), self._writer.options.queues_of(topic)
         if queues is not None:
             count = _check_queues(check_count("queues", queues))
@@ -218,7 +224,7 @@ class GroupChanges:
         self._run(plan)
 
     def add_queues(self, topic: str, count: int) -> None:
-        """Give `topic` `count` more queues; raise UnknownTopic."""
+        """Give `topic` `count` more queues. Raises UnknownTopic."""
         count = check_count("count", count)
 
         def plan() -> list[Changed | TopicMade]:
@@ -228,7 +234,7 @@ class GroupChanges:
         self._run(plan)
 
     def retain(self, topic: str, seconds: float | None) -> None:
-        """Keep the messages of `topic` for `seconds`; None: as the options say."""
+        """Set how long the messages of `topic` are kept, in seconds. None: as the options say."""
         retain_ms = _retain_ms(seconds)
 
         def plan() -> list[Changed | TopicMade]:
@@ -238,7 +244,8 @@ class GroupChanges:
         self._run(plan)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete `topic` with its messages. Its groups stay, and begin anew if it is made again.
+        """Delete `topic` with its messages. Its groups stay. If the topic is made again, they begin
+        anew.
 
         Raises UnknownTopic, or TopicInUse if an undecided transaction writes to it.
         """
@@ -262,7 +269,7 @@ class GroupChanges:
             self._topic(topic)
 
     def grow_topics(self) -> None:
-        """Give topics the queues that the options want, where they have fewer."""
+        """Give topics more queues where they have fewer than the options say."""
         for topic, wanted in self._writer.options.topic_queues.items():
             known = self._ledger.topics.get(topic)
             if known is not None and len(known.queues) < wanted:
@@ -277,7 +284,7 @@ class GroupChanges:
                 )
 
     def trim(self) -> None:
-        """Drop what topics with a retention of their own keep no more."""
+        """Drop messages that are older than the retention of their own topic."""
         now_us = self._writer.clock.time_us()
         for topic in [*self._ledger.topics.values()]:
             if topic.retain_ms:
@@ -290,7 +297,7 @@ class GroupChanges:
                 for queue in topic.queues
             }
         except BadName:
-            return  # it was made again with fewer queues meanwhile
+            return  # it was made again meanwhile, with fewer queues
 
         def plan() -> list[Changed | TopicMade]:
             if self._ledger.topics.get(topic.name) is not topic:
@@ -324,7 +331,7 @@ class GroupChanges:
     # --- how a change is planned ----------------------------------------------------------------
 
     def _run(self, plan: Callable[[], list[Changed | TopicMade]]) -> None:
-        """Write the changes that `plan` returns, durably."""
+        """Write the changes that `plan` returns. They are durable on return."""
         writer = self._writer
 
         def plan_changes(_: None) -> None:
@@ -341,11 +348,12 @@ class GroupChanges:
             is_needed = plan()
         if is_needed:
             writer.commit_queue.run(plan_changes, None, True)
-        else:  # as for almost every new consumer
+        else:  # nothing to change, as for almost every new consumer
             writer.catch_up(self._ledger.changed_at)
 
     def _finder(self, topic: str, at: At) -> Callable[[Queue], int]:
-        """Return what finds the offset of `at` in a queue. It is called under the lock, in a plan.
+        """Return a function that finds the offset for `at` in a queue. It is called in a plan,
+        under the engine's lock.
 
         Raises TypeError or BadOption.
         """
@@ -375,7 +383,9 @@ class GroupChanges:
         return exactly
 
     def _queues(self, topic: str, number: int | None = None) -> list[Queue]:
-        """Return one queue of `topic`, or all; none if it does not exist yet. Raises BadName."""
+        """Return one queue of `topic`, or all of them; an empty list if the topic does not exist.
+        Raises BadName.
+        """
         known = self._ledger.topics.get(topic)
         queues = [] if known is None else known.queues
         if number is None:
@@ -385,7 +395,7 @@ class GroupChanges:
         return [queues[number]]
 
     def _check_known(self, group: str, topic: str | None = None) -> None:
-        """Raise UnknownGroup unless `group` takes from `topic`, or without one from any topic."""
+        """Raise UnknownGroup unless `group` takes from `topic`; without a topic, from any."""
         topics = [taken for known, taken in self._ledger.subscriptions if known == group]
         if not topics or topic not in (None, *topics):
             raise UnknownGroup(group, topic or "", topics)
@@ -398,7 +408,7 @@ class GroupChanges:
         first: int = 0,
         end: float = inf,
     ) -> None:
-        """Raise StillUndecided if a transaction acks messages there."""
+        """Raise StillUndecided if an undecided transaction acks messages in this range."""
         for entry in self._ledger.undecided.values():
             prepare = entry.prepare
             for ack in prepare.acks:

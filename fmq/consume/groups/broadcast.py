@@ -1,8 +1,8 @@
-"""Members that get every message: each is a group of its own, which goes with its consumer.
+"""Broadcast: members that get every message. Each is a group of its own, deleted with its consumer.
 
-Its group has a name that no caller can give, begins after the newest message, and is deleted when
-its consumer is closed. If the consumer is dropped, its connection ends, or its process is killed,
-the group is deleted `reclaim_seconds` later, unless a client has come back to it.
+The group has a name that no caller can give. It begins after the newest message, and is deleted
+when its consumer is closed. If the consumer is dropped, or its connection or its process ends, the
+group is deleted `reclaim_seconds` later, unless a client has come back to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fmq.tx.ledger.ledger import Ledger
 
 
 def check_broadcast(strategy: object, *, ordered: bool, strict: bool) -> None:
-    """Raise BadOption for arguments that make no sense for a member that is alone in its group."""
+    """Raise BadOption for arguments that make no sense for the only member of a group."""
     if strategy is not None or ordered or strict:
         raise BadOption(
             "broadcast=True: each member gets every message, so there is nothing to share out or "
@@ -29,12 +29,14 @@ def check_broadcast(strategy: object, *, ordered: bool, strict: bool) -> None:
 
 
 class Broadcasts:
-    """The groups of one engine that each have one member."""
+    """The broadcast groups of one engine. Each has one member."""
 
     def __init__(
         self, changes: GroupChanges, groups: Groups, ledger: Ledger, clock: Clock, grace: float
     ) -> None:
-        """A group without its member is kept for `grace` seconds, as a client may come back."""
+        """A group without its member is kept for `grace` seconds, because a client may come
+        back.
+        """
         self._changes = changes
         self._groups = groups
         self._ledger = ledger
@@ -42,13 +44,14 @@ class Broadcasts:
         self._grace = grace
         self._unused_since: dict[str, float] = {}
         self._joining: dict[str, int] = {}
-        self._may_be_some = True  # so that a round of chores looks at no other groups
+        # False: no such groups, so a round of chores need not look for them.
+        self._may_be_some = True
 
     @contextmanager
     def joining(
         self, group: str, member: str, topics: Iterable[str], wanted: str | None
     ) -> Iterator[str]:
-        """Make the group of a member, and keep it while the block makes its consumer."""
+        """Make the group of a member. Do not sweep it while the block makes its consumer."""
         name = broadcast_group(group, member)
         self._may_be_some = True
         self._joining[name] = self._joining.get(name, 0) + 1
@@ -71,11 +74,11 @@ class Broadcasts:
         return [name for name in groups if not self._is_used(name)]
 
     def has_unused(self) -> bool:
-        """Return whether there are groups without their members, which are deleted soon."""
+        """Return whether any groups have no member. They will be deleted soon."""
         return bool(self._unused())
 
     def sweep(self) -> None:
-        """Delete the groups that are without their members for long enough."""
+        """Delete the groups that have had no member for long enough."""
         now, unused = self._clock.monotonic(), self._unused()
         if unused or self._unused_since:
             since = self._unused_since
@@ -85,6 +88,6 @@ class Broadcasts:
                     self.left(name)
 
     def left(self, name: str) -> None:
-        """Delete a group, whose member has left it. Raises nothing: a sweep tries again."""
+        """Delete a group that its member has left. Errors are not raised: a sweep tries again."""
         with suppress(FmqError):
             self._changes.delete(name, unless=self._is_used)

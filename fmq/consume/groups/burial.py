@@ -1,8 +1,9 @@
-"""Moving messages to the dead letters of their group, and replaying, purging or carrying those.
+"""Moving messages to the dead letters of their group, and replaying, purging or carrying dead
+letters.
 
-Each move is one append. A message that is rejected is acked by the append that holds its dead
-letter. A dead letter that is replayed or carried forward is ended by the append with its copy. So
-a crash leaves each at one place.
+Each move is one append. It holds the dead letter, and acks the message that was rejected. A dead
+letter that is replayed or carried forward is ended by the append that holds its copy. So after a
+crash each is in exactly one place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RANGES_AT_ONCE = 5000
 
 
 class Burying:
-    """The dead letters of one engine."""
+    """Moves the dead letters of one engine."""
 
     def __init__(self, writer: Writer, messages: Messages) -> None:
         self._writer = writer
@@ -59,9 +60,9 @@ class Burying:
         attempts: Callable[[int], int],
         extension: bytes = b"",
     ) -> Iterator[tuple[int, int, Append]]:
-        """Yield first, end and append of parts of a range. Each append acks its part for `group`,
-        and makes dead letters of it; its ACK has the `extension`. Raises TooLarge, or what reading
-        raises.
+        """Yield parts of a range: first, end, and an append that acks the part for `group` and
+        makes dead letters of it. Its ACK gets the `extension`. Raises TooLarge, or the errors of
+        reading.
         """
         at, now = first, self._writer.clock.time_us()
         said = short_reason(reason)
@@ -73,7 +74,8 @@ class Burying:
             before = self._failures(queue, at, stop)
             for message, offset, earlier in zip(messages, range(at, stop), before, strict=True):
                 place, origin = offset, message.origin
-                if earlier is not None:  # the message was replayed, and has failed again
+                # The message was replayed before, and has failed again: keep its first place.
+                if earlier is not None:
                     place, origin = earlier.offset, earlier.origin
                 assert origin is not None, "the message was read"
                 failures.append(Failure(None, now, attempts(offset), place, origin, said))
@@ -100,7 +102,7 @@ class Burying:
         return run
 
     def _fitting(self, records: list[object], queue: Queue, offset: int) -> Append:
-        """Return an append of `records`; raise TooLarge if no segment can hold it."""
+        """Return an append of `records`. Raises TooLarge if no segment can hold it."""
         append = Append(records)
         most = self._writer.journal.append_bytes_max
         if append.size > most:
@@ -113,8 +115,8 @@ class Burying:
     def deliveries(
         self, consumer: object, claim: Claim, parts: Iterable[list[Message]]
     ) -> list[Delivery]:
-        """Return the messages of `claim`, which were replayed, as they were where they failed;
-        none if they are gone.
+        """Return the replayed messages of `claim` as deliveries. They show the places where they
+        failed. Return an empty list if they are gone.
         """
         return [
             ReplayedDelivery(consumer, claim, shown, claim.count + 1, message.offset)
@@ -125,7 +127,7 @@ class Burying:
         ]
 
     def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch | None:
-        """Return the same as `deliveries`, for messages that are acked together."""
+        """Return replayed messages as one batch, as `deliveries` does for single ones."""
         shown = self._as_they_were(claim.queue.topic, batch.messages)
         return ReplayedBatch(consumer, claim, batch, claim.count + 1, shown) if shown else None
 
@@ -137,15 +139,15 @@ class Burying:
         try:
             failures = [*self._messages.failures(topic, first, first + len(messages))]
         except OffsetGone:
-            return []  # their group was deleted since they were read
+            return []  # the group was deleted since they were read
         return [
             message if failure is None else origin_of(message, failure)
             for message, failure in zip(messages, failures, strict=True)
         ]
 
     def shown_of(self, batch: Batch) -> list[Message] | None:
-        """Return replayed messages as they were where they failed, none if they are gone. None:
-        they were not replayed.
+        """Return replayed messages with the places where they failed; an empty list if they are
+        gone. Return None if `batch` was not replayed.
         """
         return self._as_they_were(batch.topic, batch.messages) if is_internal(batch.topic) else None
 
@@ -156,20 +158,20 @@ class Burying:
         return self._pages.count(group)
 
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
-        """Return dead letters with numbers above `after`, as many as may be read at once."""
+        """Return dead letters with numbers above `after`, as many as one call may read."""
         return self._pages.page(group, after, limit)
 
     def replayed(self, group: str, topic: str, after: int, limit: int) -> list[DeadLetter]:
-        """Return what was replayed to `group` of the dead letters of `topic`, and is not acked."""
+        """Return the dead letters of `topic` that were replayed to `group` and are not acked."""
         return self._pages.replayed(group, topic, after, limit)
 
     # --- from the dead letters ------------------------------------------------------------------
 
     def replay(self, group: str, numbers: list[int] | None, *, or_gone: bool = False) -> int:
-        """Redeliver these dead letters to `group`, or all of them. Return how many.
+        """Replay these dead letters, or all of them, to `group`. Return how many were replayed.
 
-        Raises UnknownDeadLetter, and changes nothing, if one is not there, unless `or_gone` allows
-        that.
+        Raises UnknownDeadLetter, and changes nothing, if one of them does not exist. With `or_gone`
+        missing ones are left out.
         """
         done = 0
         whose = self._ledger.dead.get(group)
@@ -181,7 +183,9 @@ class Burying:
         return done
 
     def _replay(self, group: str, whose: DeadLetterState | None, letters: list[Letter]) -> int:
-        """Move `letters`, with an append for each of their topics. Return how many were there."""
+        """Replay `letters`, with one append for each topic that they came from. Return how many
+        still existed.
+        """
         by_topic: dict[str, list[Letter]] = {}
         for letter in letters:
             by_topic.setdefault(letter.failure.origin.topic, []).append(letter)
@@ -207,8 +211,9 @@ class Burying:
         *,
         or_gone: bool = False,
     ) -> int:
-        """Drop these dead letters of `group`, or all of them, those that were replayed and are not
-        acked included, unless an undecided transaction acks them. Return how many.
+        """Drop these dead letters of `group`, or all of them, for good. Replayed ones that are not
+        acked are dropped, too, unless an undecided transaction acks them. Return how many were
+        dropped.
         """
         whose = self._ledger.dead.get(group)
         while True:
@@ -219,7 +224,8 @@ class Burying:
                     ranges = self._older(group, ranges, before_us)
                 break
             except OffsetGone:
-                pass  # a retention has just carried them forward, or the group was deleted
+                # Retention has carried them forward just now, or the group was deleted.
+                pass
         done = 0
         for at in range(0, len(ranges), RANGES_AT_ONCE):
             part = ranges[at : at + RANGES_AT_ONCE]
@@ -230,7 +236,9 @@ class Burying:
         return done
 
     def _purge_replayed(self, group: str) -> int:
-        """Ack what was replayed to `group`, for good. Return how many there were."""
+        """Ack everything that was replayed to `group`, for good. Return how many messages there
+        were.
+        """
         done = 0
         while True:
             with self._writer.commit_queue.lock:
@@ -241,7 +249,7 @@ class Burying:
 
             def plan(append: Append, acks: list[AckRange] = acks) -> bool:
                 if self._replayed(group)[: len(acks)] != acks:
-                    return False  # a consumer was faster
+                    return False  # a consumer has acked some meanwhile: look again
                 self._writer.send(append)
                 return True
 
@@ -249,8 +257,8 @@ class Burying:
                 done += sum(each.end - each.first for each in acks)
 
     def _replayed(self, group: str) -> list[AckRange]:
-        """Return what was replayed to `group` and is neither acked nor held by a transaction that
-        is undecided. The caller holds the engine's lock.
+        """Return what was replayed to `group` and is neither acked nor held by an undecided
+        transaction. The caller holds the engine's lock.
         """
         taken: dict[str, list[tuple[int, int]]] = {}
         for entry in self._ledger.undecided.values():
@@ -266,7 +274,9 @@ class Burying:
         return found
 
     def _older(self, group: str, ranges: Ranges, before_us: int) -> Ranges:
-        """Return those of `ranges` that died before a time. Raises what reading raises."""
+        """Return the parts of `ranges` whose letters died before a time. Raises the errors of
+        reading.
+        """
         topic = dead_topic(group)
         return ranges_of(
             offset
@@ -278,14 +288,14 @@ class Burying:
         )
 
     def check(self, group: str, numbers: list[int]) -> None:
-        """Raise UnknownDeadLetter unless `group` has all of these."""
+        """Raise UnknownDeadLetter unless `group` has dead letters of all these numbers."""
         self._wanted(group, numbers, or_gone=False)
 
     def _wanted(
         self, group: str, numbers: list[int] | None, *, or_gone: bool
     ) -> list[tuple[int, int, int]]:
         """Return number, offset and count of each run of the wanted letters. Raises
-        UnknownDeadLetter.
+        UnknownDeadLetter if one does not exist.
         """
         if numbers is None:
             return _joined(self._pages.runs(group))
@@ -310,8 +320,8 @@ class Burying:
         copies: list[Run],
     ) -> bool:
         """End the letters in `ranges`, with their `copies`, in one append. Return False, and change
-        nothing, if one of them is not there any more, or if `whose` they are was deleted: another
-        group of that name may have letters at their places.
+        nothing, if one of them has ended already, or if the group was deleted: a new group of the
+        same name may have letters at these places.
         """
         writer = self._writer
         places = [QueuePlace(0, offset) for first, end in ranges for offset in (first, end, 0)]
@@ -332,8 +342,8 @@ class Burying:
         return writer.commit_queue.run(plan, append, True)
 
     def _renumbered(self, append: Append) -> Append:
-        """Return `append` with the offsets of its copies in its END_DEAD. The caller holds the
-        engine's lock.
+        """Put the offsets of the copies into the END_DEAD of `append`, and return it. The caller
+        holds the engine's lock.
         """
         *copies, change = append.records
         topic = self._writer.ledger.topics.get(copies[0].topic)
@@ -349,10 +359,10 @@ class Burying:
     # --- over a retention -----------------------------------------------------------------------
 
     def carry(self, below: Mapping[str, int]) -> int:
-        """Write the dead letters below an offset of each topic in `below` again, so that their
-        segments can be dropped. Return how many bytes that took.
+        """Write dead letters again, so that their segments can be dropped: in each topic of `below`
+        those with lower offsets. Return how many bytes were written.
 
-        Raises StorageFull, or what reading raises.
+        Raises StorageFull, or the errors of reading.
         """
         written = 0
         for group, dead in [*self._ledger.dead.items()]:
@@ -366,7 +376,7 @@ class Burying:
         return written
 
     def _some(self, group: str, number: int, offset: int, count: int) -> list[Letter]:
-        """Return the first letters of a run, as many as one append should have."""
+        """Return the first letters of a run, as many as one append should hold."""
         letters: list[Letter] = []
         size = 0
         for letter in self._pages.read(group, number, offset, count):
@@ -388,13 +398,13 @@ class Burying:
 
 
 def origin_of(message: Message, failure: Failure) -> Message:
-    """Return a replayed message as it was where it failed."""
+    """Return a replayed message with the place where it failed."""
     origin: Origin = failure.origin
     return message._replace(offset=failure.offset, origin=origin)
 
 
 def _as_many(messages: list[Message]) -> list[Message]:
-    """Return the first of `messages`, at least one, and about PAGE_BYTES of them."""
+    """Return the first ones of `messages`: about PAGE_BYTES, and at least one."""
     size = 0
     for count, message in enumerate(messages, 1):
         size += len(message.body)

@@ -1,4 +1,4 @@
-"""Reading the dead letters of a group, of a running engine or of a directory that is only read."""
+"""Reading the dead letters of a group, in an engine or in a directory opened read-only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class DeadLetterPages:
         messages: Messages,
         catch_up: Callable[[], None],
     ) -> None:
-        """`catch_up` makes durable what the ledger knows: what is shown stays."""
+        """`catch_up` waits until what the ledger knows is durable, so that nothing is shown that a
+        crash takes away.
+        """
         self._lock = lock
         self._ledger = ledger
         self._messages = messages
@@ -57,14 +59,15 @@ class DeadLetterPages:
             return self._ledger.dead_letters_of(group)
 
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
-        """Return dead letters with numbers above `after`, as many as may be read at once. Those
-        that are damaged are left out, and a warning is logged.
+        """Return dead letters with numbers above `after`, as many as one call may read. Damaged
+        ones are left out, and a warning is logged.
         """
         return [shown(letter) for letter in self.letters(group, after, limit, leaves_out=True)]
 
     def replayed(self, group: str, topic: str, after: int, limit: int) -> list[DeadLetter]:
-        """Return what was replayed to `group` of the dead letters of `topic` and is not acked, as
-        many as may be read at once. Their numbers, all above `after`, are their offsets now.
+        """Return the dead letters of `topic` that were replayed to `group` and are not acked, as
+        many as one call may read. Their numbers are the offsets at which they lie now, all above
+        `after`.
         """
         self._catch_up()
         with self._lock:
@@ -79,7 +82,7 @@ class DeadLetterPages:
                 try:
                     some = self._read_some(name, first, most)
                 except OffsetGone:
-                    return found  # the group was deleted, or retention was here
+                    return found  # the group was deleted, or retention has dropped them
                 for message, failure in some:
                     found.append(shown(Letter(first, first, message, failure)))
                     size += len(message.body)
@@ -87,14 +90,14 @@ class DeadLetterPages:
         return found
 
     def state_of(self, group: str) -> tuple[DeadLetterState | None, Queue | None]:
-        """Return what the ledger knows of the letters of `group`, and their queue. The caller holds
-        the engine's lock.
+        """Return the ledger's state of the dead letters of `group`, and their queue. The caller
+        holds the engine's lock.
         """
         dead = self._ledger.dead.get(group)
         return dead, None if dead is None else self._ledger.queue(dead.topic, 0)
 
     def runs(self, group: str) -> list[tuple[int, int, int]]:
-        """Return number, offset and count of each run of the letters of `group`, by number."""
+        """Return number, offset and count of each run of letters of `group`, sorted by number."""
         self._catch_up()
         with self._lock:
             dead, queue = self.state_of(group)
@@ -109,14 +112,15 @@ class DeadLetterPages:
         *,
         leaves_out: bool = False,
     ) -> list[Letter]:
-        """Return up to `limit` letters with numbers above `after`, up to `last`, and about
+        """Return letters with numbers above `after` and up to `last`: at most `limit`, and about
         PAGE_BYTES.
         """
         while True:
             try:
                 return self._letters_now(group, after, limit, last, leaves_out=leaves_out)
             except OffsetGone:
-                pass  # a retention has just carried them forward, or the group was deleted
+                # Retention has carried them forward just now, or the group was deleted.
+                pass
 
     def _letters_now(
         self, group: str, after: int, limit: int, last: int | None, *, leaves_out: bool
@@ -140,7 +144,9 @@ class DeadLetterPages:
     def read(
         self, group: str, number: int, offset: int, count: int, *, leaves_out: bool = False
     ) -> Iterator[Letter]:
-        """Yield the letters of one run; raise what reading raises, or leave out what is damaged."""
+        """Yield the letters of one run. Raises the errors of reading, or with `leaves_out` skips
+        damaged ones.
+        """
         topic, end = dead_topic(group), offset + count
         at_once = LETTERS_AT_ONCE
         while offset < end:
@@ -153,7 +159,7 @@ class DeadLetterPages:
                 if not leaves_out:
                     raise
                 if at_once > 1:
-                    at_once = 1  # record: the damaged one may be behind others
+                    at_once = 1  # read record by record: others may lie before the damaged one
                     continue
                 logger.warning(
                     "%d dead letters of the group %r from number %d on are left out: %s",

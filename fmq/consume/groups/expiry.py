@@ -1,7 +1,7 @@
-"""Moving what has expired to the dead letters of its group, for members that ask for that.
+"""Moving expired messages to the dead letters of their group, for members that ask for that.
 
-Each append acks messages as expired, so the group counts them, and holds their dead letters. It
-need not be durable at once: what a crash takes is looked at again.
+Each append acks messages as expired, so that the group counts them, and holds their dead letters.
+It need not be durable at once: after a crash, a poll finds the same messages expired again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ REASON = "it had expired before the group got it"
 def bury_expired(
     burying: Burying, writer: Writer, group: str, claim: Claim, expired: Ranges
 ) -> Ranges:
-    """Make dead letters of these ranges of `claim`, which have expired. Return what cannot be
-    copied, for the caller to count.
+    """Make dead letters of the expired ranges of `claim`. Return the ranges that cannot be copied:
+    the caller only counts them.
     """
     left: Ranges = []
     for at, end in expired:
@@ -38,10 +38,10 @@ def bury_expired(
                     writer.commit_queue.run(plan, append, False)
                     at = stop
             except OffsetGone:
-                return left  # retention has dropped it, or its topic was deleted
+                return left  # retention has dropped them, or the topic was deleted
             except (Damaged, NewerFormat, TooLarge) as error:
                 if size > 1:
-                    size = 1  # the messages beside it can be copied
+                    size = 1  # try each message alone: others can be copied
                     continue
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {at}"
                 logger.warning("%s has expired, and is no dead letter: %s", where, error)

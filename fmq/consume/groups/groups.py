@@ -1,4 +1,27 @@
-"""The groups of an engine: what each holds of each queue. Guarded by the engine's lock."""
+"""The groups of an engine: which member holds what of each queue, and who gets what next.
+
+For each group the parts are
+
+    GroupRoom       its members, and which of them owns which queue (membership.py)
+    QueueHolds      for each queue, what is held, given back or untried (holds.py)
+    ReadyQueues     for each topic, the queues in which a poll has to look (ready_queues.py)
+
+Without a strategy, all members of a group share one ReadyQueues for each topic, and compete. With a
+strategy each queue has one owner, and each member has a ReadyQueues of its own queues.
+
+An example: topic "orders" has four queues, and group "mail" has the members A and B with the
+strategy "average". A owns the queues 0 and 1, B the queues 2 and 3. Only the polls of B look at queue
+3. When B closes, or makes no call for `member_timeout`, B is out: its holds are given back, and the
+next call of A shares the queues out again. From then on A owns all four, and B's messages are among
+those that it is handed.
+
+A poll calls `see` (the member is alive) and `claim` (hold messages of the first ready queue that
+has some). The ledger calls `end_holds`, `give_back` and `changed` when an append is applied, in
+this engine or by another call: so an ack ends its hold when it is planned, before it is durable. If
+the write fails, the engine ends, and all holds with it.
+
+All of it is guarded by the engine's lock.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +56,34 @@ Topics = tuple[str, ...]
 
 
 class Groups:
-    """The holds of all groups, begun from the ledger and changed by every ack that is applied, and
-    the members of each.
+    """The members and holds of all groups. They begin as the ledger says, and change with each ack
+    that is applied.
     """
 
     def __init__(self, ledger: Ledger, member_timeout: float, clock: Clock) -> None:
-        """A member that gives no sign of life for `member_timeout` seconds is out."""
+        """A member that makes no call for `member_timeout` seconds is out."""
         self._ledger = ledger
         self._clock = clock
         self._member_timeout = member_timeout
-        self.rooms: dict[str, GroupRoom] = {}  # by group
+        self.rooms: dict[str, GroupRoom] = {}  # by name of the group
         self._holds: dict[GroupKey, QueueHolds] = {}
-        # Messages since the oldest, of each group and topic.
+        # By group and topic: messages that were handed out since the last one that was the oldest.
         self._handed_out: dict[tuple[str, str], int] = {}
-        # By group and topic, and by member if the queues belong to members.
+        # By group, topic and owner. The owner is None if all members share the queues.
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
         self._former: Callable[[GroupKey], int] | None = None
         self._former_until = 0.0
-        self.first_death = math.inf  # no member of any group is out before it
-        self.on_sooner: Callable[[], object] = lambda: None  # called when it is earlier than before
-        self._found_us = ledger.last_us  # when the last record was written that was found
+        self.first_death = math.inf  # no member of any group will be out before this
+        # Called when `first_death` becomes earlier.
+        self.on_sooner: Callable[[], object] = lambda: None
+        self._found_us = ledger.last_us  # the time of the last record that the engine found
         for entry in ledger.undecided.values():
-            # What an undecided transaction acks stays held until it is decided.
+            # What an undecided transaction acks stays held until the transaction is decided.
             for ack in entry.prepare.acks:
                 self._holds_of(ack.group, ack.topic, ack.queue).reserve(ack.first, ack.end, entry)
 
     def _holds_of(self, group: str, topic: str, queue: int) -> QueueHolds:
-        """Return the holds in one queue, made now if the group had none there."""
+        """Return the group's holds in one queue. Make them if there are none."""
         key = group, topic, queue
         holds = self._holds.get(key)
         if holds is None:
@@ -73,24 +97,30 @@ class Groups:
         return holds
 
     def _load_tried(self, key: GroupKey, holds: QueueHolds) -> None:
-        """Hand out again what was tried before the engine was opened, or before a seek."""
+        """Let messages be handed out again that were tried before the engine was opened, or before
+        a seek.
+        """
         tried = self._ledger.tried.get(key)
         if tried:
             now, now_us = self._clock.monotonic(), self._clock.time_us()
             for first, end, count, due_us in tried.all():
                 if not due_us:
-                    # What was in hand at a kill waits, too: perhaps it kills its process each time.
-                    # It was tried before the last record that the engine found.
+                    # Messages that were in hand when the process was killed wait, too: one of them
+                    # may kill its process each time. They were tried no later than the last record
+                    # that the engine found.
                     tried_us = min(self._found_us, now_us)
                     due_us = tried_us + round(DEFAULT.delay(count) * 1_000_000)
                 wait = max(due_us - now_us, 0) / 1_000_000
-                # What need not wait is due before the poll that looks for it has begun.
+                # A message that need not wait is due at once, even for a poll that has begun
+                # before.
                 holds.tried_before(first, end, count, now + wait if wait else -math.inf)
 
     def hold_former(self, upto: Callable[[GroupKey], int], until: float) -> None:
-        """Hold what was handed out before, `upto` an offset of each queue, for those who have it.
+        """Hold what was handed out before the engine was opened, for the clients that may still
+        have it. `upto` returns for each queue the offset below which messages were handed out.
 
-        They claim it again, or others get it at the time `until`.
+        The clients claim it again. What they have not claimed by the time `until` is handed to
+        others.
         """
         self._former, self._former_until = upto, until
 
@@ -104,7 +134,9 @@ class Groups:
         return owners[queue] if queue < len(owners) else None
 
     def with_replays(self, group: str, topics: Topics) -> Topics:
-        """Return `topics`, and where what is replayed to `group` of their dead letters lies."""
+        """Return `topics`, and the internal topics with the dead letters that were replayed to
+        `group`.
+        """
         again = self._ledger.again
         if not again:
             return topics
@@ -112,11 +144,15 @@ class Groups:
 
     @staticmethod
     def _looking(topic: str, owner: Member | None) -> Member | None:
-        """Return whose queues `topic` has: members compete for what is replayed."""
+        """Return `owner` if members own the queues of `topic`, else None. All members compete for
+        replayed dead letters.
+        """
         return None if is_internal(topic) else owner
 
     def _ready_of(self, group: str, topic: str, owner: Member | None) -> ReadyQueues:
-        """Return the queues that the polls of `owner` look at; of all members if it is None."""
+        """Return the queues at which the polls of `owner` look; those of all members if it
+        is None.
+        """
         ready = self._ready.get((group, topic, owner))
         if ready is None:
             ready = ReadyQueues(range(self._queues_of(topic)) if owner is None else (), owner)
@@ -126,8 +162,8 @@ class Groups:
     # --- members --------------------------------------------------------------------------------
 
     def enter(self, group: str, member: Member, now: float) -> None:
-        """Take `member` into `group`; raise StrategyDiffers or TopicsDiffer, or UnknownGroup if the
-        group was deleted since it has joined.
+        """Take `member` into `group`. Raises StrategyDiffers or TopicsDiffer, or UnknownGroup if
+        the group was deleted since the member joined.
         """
         if any((group, topic) not in self._ledger.subscriptions for topic in member.topics):
             raise UnknownGroup(group, was_deleted=True)
@@ -145,7 +181,7 @@ class Groups:
             self.on_sooner()
 
     def put_out(self, now: float) -> None:
-        """Let the members of all groups out that gave no sign of life. The caller holds the
+        """Take out the members of all groups that made no call for too long. The caller holds the
         engine's lock.
         """
         for group in [*self.rooms]:
@@ -154,7 +190,7 @@ class Groups:
         self.first_death = min(deaths, default=math.inf)
 
     def _room(self, group: str, now: float) -> GroupRoom | None:
-        """Return the room of `group` with the members that are alive; None if there is none."""
+        """Return the room of `group` with the members that are alive; None if it has none."""
         room = self.rooms.get(group)
         if room is None or now < room.next_death:
             return room
@@ -170,8 +206,8 @@ class Groups:
         return None
 
     def see(self, group: str, member: Member, now: float) -> GroupRoom:
-        """Note that `member` is alive. If it is out, or silent for too long, it comes in anew.
-        Return the room of the group.
+        """Note that `member` is alive, and return the room of its group. If it was taken out, or
+        was silent for too long, it joins again.
         """
         room = self._room(group, now)
         if room is None or room.members.get(member.name) is not member:
@@ -185,7 +221,7 @@ class Groups:
         return room
 
     def in_hand(self, group: str, member: Member) -> list[tuple[Queue, QueueHolds, Hold]]:
-        """Return what `member` holds."""
+        """Return the holds of `member`, each with its queue."""
         return [
             (queue, holds, hold)
             for name in self.with_replays(group, member.topics)
@@ -196,7 +232,7 @@ class Groups:
         ]
 
     def leave(self, group: str, member: Member) -> None:
-        """Let `member` out of `group`, and redeliver all that it holds."""
+        """Take `member` out of `group`, and redeliver everything that it holds."""
         room = self._room(group, self._clock.monotonic())
         if room is not None and room.leave(member):
             self._share_out(room)
@@ -205,24 +241,26 @@ class Groups:
         self._give_back_of(group, member)
 
     def members(self, group: str, now: float) -> list[MemberInfo]:
-        """Return the members of `group` that are not put out. The caller holds the engine's
-        lock.
-        """
+        """Return the members of `group` that are alive. The caller holds the engine's lock."""
         room = self.rooms.get(group)
         return [] if room is None else room.infos(now)
 
     def next_death(self, group: str) -> float:
-        """Return when the next member of `group` may be out."""
+        """Return when the next member of `group` may count as dead."""
         room = self.rooms.get(group)
         return math.inf if room is None else room.next_death
 
     def is_stale(self, group: str) -> bool:
-        """Return whether the next sign of life of any member shares the queues of `group` out."""
+        """Return whether the queues of `group` have to be shared out again. The next call of any
+        member does it.
+        """
         room = self.rooms.get(group)
         return room is None or room.is_stale
 
     def _share_out(self, room: GroupRoom) -> None:
-        """Share the queues out. Who loses one is fenced before another gets it."""
+        """Share the queues out again. A former owner loses its holds before the new owner
+        can poll.
+        """
         group = room.group
         moved = room.share_out()
         taken: dict[tuple[str, Member], list[int]] = {}
@@ -243,7 +281,7 @@ class Groups:
             self._ledger.arrived.add(topic)
 
     def _stop_looking(self, group: str, name: str, member: Member, numbers: list[int]) -> None:
-        """Let the polls of `member` look at these queues no more."""
+        """Let the polls of `member` not look at these queues any more."""
         ready, topic = self._ready.get((group, name, member)), self._ledger.topics.get(name)
         if ready is not None and topic is not None:
             ready.drop(numbers)
@@ -253,20 +291,22 @@ class Groups:
                     idle.remove(ready.add)
 
     def _give_back_of(self, group: str, member: Member) -> None:
-        """Redeliver what `member`, which is out, holds."""
+        """Redeliver what `member` holds: it is out."""
         for name in self.with_replays(group, member.topics):
             self._ready.pop((group, name, member), None)
             topic = self._ledger.topics.get(name)
             for queue in () if topic is None else topic.queues:
                 holds = self._holds.get((group, name, queue.number))
-                if holds is not None:  # None: the group never polled this queue
+                if holds is not None:  # None: the group has never polled this queue
                     holds.give_back_of(member)
         self._ledger.arrived.update(member.topics)
 
     # --- called when an append is applied -------------------------------------------------------
 
     def end_holds(self, ack: AckRange) -> None:
-        """End the holds of a range that is acked. Those that wait for it wait until it is shown."""
+        """End the holds of a range that is acked. Later messages of its keys go on once the ack is
+        shown.
+        """
         holds = self._holds.get((ack.group, ack.topic, ack.queue))
         if holds is not None:
             holds.end_acked(ack.first, ack.end)
@@ -280,12 +320,12 @@ class Groups:
             self._ledger.arrived.add(ack.topic)
 
     def give_back(self, ack: AckRange) -> None:
-        """Redeliver a range that a rolled-back transaction would have acked."""
+        """Redeliver a range whose ack was part of a transaction that was rolled back."""
         self._holds_of(ack.group, ack.topic, ack.queue).give_back_all(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)
 
     def changed(self, change: Changed) -> None:
-        """Begin anew where a group was moved."""
+        """Make new holds where a change has moved or deleted a group or a topic."""
         group, name = change.group, change.topic
         if change.asked == ChangeKind.SEEK:
             self._end([(group, name, number) for number, _ in change.places])
@@ -306,14 +346,14 @@ class Groups:
             room = self.rooms.pop(group, None)
             for member in () if room is None else room.members.values():
                 member.refusal = UnknownGroup(group, was_deleted=True)
-                member.stir()  # its polls wait for nothing
+                member.stir()  # its polls have nothing to wait for
                 self._ledger.arrived.update(member.topics)
-            # A group that is made again looks at queues that this one had found idle.
+            # If the group is made again, it has to look at queues that this one had found idle.
             self._ready = {key: ready for key, ready in self._ready.items() if key[0] != group}
         self._ledger.arrived.add(name)
 
     def _end(self, keys: Iterable[GroupKey]) -> None:
-        """End the holds of these queues: no delivery of them counts any more."""
+        """End the holds of these queues: their deliveries cannot be acked any more."""
         for key in keys:
             holds = self._holds.pop(key, None)
             if holds is not None:
@@ -335,9 +375,9 @@ class Groups:
     ) -> Claim | SpanWanted | LookWanted | None:
         """Hold up to `limit` messages of one queue for `member` of `room` until `deadline`.
 
-        Return a SpanWanted or LookWanted if something has to be read first. The search begins with
-        queue number `turn` of all queues of `topics`, so that no queue starves. Leases that have
-        ended by `now` are given back first.
+        Return a SpanWanted or LookWanted if something has to be read first; None if there is
+        nothing. The search begins with queue number `turn`, counted over all queues of `topics`, so
+        that no queue starves. Leases that have ended by `now` are given back first.
         """
         ledger, group = self._ledger, room.group
         owner = None if room.strategy is None else member
@@ -357,7 +397,7 @@ class Groups:
             text = ledger.subscriptions[group, name].filter
             wanted = max(limit, SIFTED_AT_ONCE) if text else limit
             i = bisect_left(ready.numbers, start % len(topic.queues))
-            start = 0  # the other topics begin with their first queue
+            start = 0  # in the other topics begin with the first queue
             if topic.has_priorities and not room.is_ordered:
                 pieces_max = 1 if in_one_piece else wanted
                 now_us = self._clock.time_us()
@@ -398,8 +438,8 @@ class Groups:
         return None
 
     def _in_turn(self, names: Topics, turn: int) -> tuple[Topics, int]:
-        """Return the topics from the one on that has queue number `turn` of all their queues, and
-        which of its own queues that is.
+        """Find the queue number `turn`, counted over the queues of all topics. Return the topics
+        from that of the queue on, and the number of the queue in its topic.
         """
         known = [name for name in names if name in self._ledger.topics]
         start = turn % (sum(map(self._queues_of, known)) or 1)
@@ -433,8 +473,8 @@ class Groups:
     def _claim_by_priority(
         self, group: str, topic: Topic, ready: ReadyQueues, i: int, asked: ClaimAsked
     ) -> Claim | SpanWanted | None:
-        """Claim of the queue that has a message of the highest priority, or the oldest of the next
-        queue if it is its turn.
+        """Claim from the queue with a message of the highest priority. If it is the turn of the
+        oldest message of the next queue, claim that.
         """
         found: list[Candidate] = []
         for number in (*ready.numbers[i:], *ready.numbers[:i]):
@@ -461,7 +501,9 @@ class Groups:
         return claim
 
     def _claim_expired(self, claim: Claim, deadline: float) -> None:
-        """Claim more messages if some of `claim` may have expired, to pass over many at once."""
+        """If messages of `claim` may have expired, claim more, so that many are passed over at
+        once.
+        """
         queue, holds = claim.queue, claim.holds
         now_us = self._clock.time_us()
         if not claim.may_have_expired(now_us):
@@ -479,7 +521,9 @@ class Groups:
     def claim_again(
         self, group: str, queue: Queue, first: int, end: int, member: Member, deadline: float
     ) -> list[Claim]:
-        """Claim a range that `member` has had before: what is neither acked nor another's."""
+        """Claim the parts of a range that are neither acked nor held by another member. `member`
+        has had them before.
+        """
         room = self.rooms[group]
         if (
             room.strategy is not None
@@ -494,16 +538,16 @@ class Groups:
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
 
     def in_hand_of(self, group: str, member: Member, now: float) -> tuple[int, float]:
-        """Return how many messages `member` has in hand, and when the first of its leases ends."""
+        """Return how many messages `member` holds, and when the first of its leases ends."""
         found = [
             holds.in_hand_of(member, now) for (of, *_), holds in self._holds.items() if of == group
         ]
         return sum(count for count, _ in found), min((end for _, end in found), default=math.inf)
 
     def next_lease_end(self, group: str, topics: Topics, member: Member) -> float:
-        """Return when the next lease in these topics ends, or an earlier time.
+        """Return a time before which no lease in these topics ends.
 
-        Call it only after a claim that has found nothing, because then every queue is idle.
+        Call it only after a claim that has found nothing: then every queue is idle.
         """
         ready = self._looked_at(group, topics, member)
         return min((each.next_lease_end() for each in ready), default=math.inf)
@@ -516,7 +560,9 @@ class Groups:
         return [each for each in found if each is not None]
 
     def has_unleased(self, group: str, topics: Topics, member: Member) -> bool:
-        """Return whether a transaction, or an ack on its way, holds a message of these topics."""
+        """Return whether a transaction, or an ack that is being written, holds a message of these
+        topics.
+        """
         for ready in self._looked_at(group, topics, member):
             unleased = ready.unleased
             for holds in [*unleased]:

@@ -1,8 +1,8 @@
 """Choosing what one poll takes of a topic with priorities: from which queue, and how much.
 
-The queue with the message of the highest priority comes first. Of ten messages of a topic that a
-group is handed, at least one is the oldest of its queue, and the queues take turns in that. So no
-message starves. Guarded by the engine's lock.
+The queue with the message of the highest priority comes first. But of ten messages that a group is
+handed, at least one is the oldest of its queue, and the queues take turns in that. So no message
+starves. Guarded by the engine's lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.groups.sieve import SIFTED_AT_ONCE
 from fmq.tx.ledger.ledger import Queue
 
-OLDEST_EVERY = 10  # messages
+# Of so many messages that are handed out, one is the oldest of its queue.
+OLDEST_EVERY = 10
 
 
 class Candidate(NamedTuple):
@@ -42,13 +43,13 @@ class ClaimAsked(NamedTuple):
     def take(
         self, found: list[Candidate], handed_out: int
     ) -> tuple[Claim | SpanWanted | None, int]:
-        """Hold messages of one of these queues, which are in the order of turns.
+        """Hold messages of one of the queues in `found`, which are in the order of turns.
 
-        `handed_out` messages of the topic were handed out since the last one that was the oldest.
-        Also return the new value of that number.
+        `handed_out` counts the messages of the topic that were handed out since the last one that
+        was the oldest of its queue. Also return the new count.
         """
         best = max(each.level for each in found)
-        # Else the first one with a message of that priority.
+        # Take the first queue that has a message of this priority.
         chosen = next(
             each for each in found if handed_out >= OLDEST_EVERY - 1 or each.level == best
         )
@@ -63,7 +64,8 @@ class ClaimAsked(NamedTuple):
                 claim = Claim(self.member, chosen.queue, holds, first, end, *what)
                 if claim.may_have_expired(self.now_us):
                     claim.now_us = self.now_us
-                    # Pass over many at once. Those that are not wanted are given back then.
+                    # Claim many at once, so that many can be passed over. Those that remain are
+                    # given back.
                     pieces_max = choice.left = max(self.limit, SIFTED_AT_ONCE)
             else:
                 claim.add(first, end)
@@ -78,20 +80,23 @@ class ClaimAsked(NamedTuple):
 
 
 class _Choice:
-    """What one claim takes of a queue."""
+    """The messages that one claim takes from a queue."""
 
     def __init__(self, order: PriorityOrder, limit: int, least: int, handed_out: int) -> None:
-        """Another queue has a message of the priority `least`, so nothing below it is taken."""
+        """Messages below the priority `least` are not taken, because another queue has one of that
+        priority.
+        """
         self._order = order
         self.left = limit
         self._least = least
         self.handed_out = handed_out
-        self.count = -1  # how often each message was tried before
+        self.count = -1  # how often each chosen message was tried before
         self.wanted: SpanWanted | None = None
 
     def ranges(self) -> Iterator[Range]:
-        """Yield ranges whose messages were all tried equally often. The caller holds each before it
-        takes the next. Ends early, and sets `wanted`, where priorities must be read.
+        """Yield ranges whose messages were all tried equally often. The caller has to hold each
+        range before it asks for the next one. If priorities have to be read first, `wanted` is set
+        and there are no more ranges.
         """
         while self.left > 0:
             best = self._order.best(self.left)
@@ -113,7 +118,7 @@ class _Choice:
                 end = min(end, first + OLDEST_EVERY - 1 - self.handed_out)
                 handed_out = self.handed_out + end - first
             if self.count not in (-1, count):
-                return  # one claim has one count
+                return  # all messages of a claim were tried equally often
             self._order.take(first, end)
             self.left -= end - first
             self.handed_out, self.count = handed_out, count

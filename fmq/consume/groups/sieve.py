@@ -1,9 +1,10 @@
-"""What of a claim is handed out, where the tags, headers or keys decide that, or the time.
+"""The sieve: which messages of a claim are handed out, where tags, headers, keys or the time
+decide.
 
-They are read from the heads of records, without the bodies. What a filter does not let through is
-passed over by an ack, so that a group does not keep the journal for it. So is what has expired: the
-ack says so, and it is counted, or becomes a dead letter, too. Where the order of keys is kept, the
-keys are read before the claim.
+The heads of records are read for that, not the bodies. Messages that a filter does not let through
+are passed over by an ack, so that the group does not keep the journal for them. Expired messages
+are passed over, too: their ack says that they expired, so they are counted, or they become dead
+letters. Where the order of keys is kept, the keys are read before the claim.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
 from fmq.tx.looks.messages import Messages
 
-SIFTED_AT_ONCE = 4096  # messages
-NOTHING = None, dict[str, str]()  # what a filter sees of a message that carries nothing
+SIFTED_AT_ONCE = 4096  # messages of one claim that are looked at
+# What a filter sees of a message without tag and headers.
+NOTHING = None, dict[str, str]()
 
 
 def text_of(wanted: Filter | None) -> str:
-    """Return a filter as a group keeps it; "" for one that wants all. Raises TypeError."""
+    """Return a filter as the text that a group keeps; "" lets all through. Raises TypeError."""
     if wanted is None:
         return ""
     if not hasattr(wanted, "matches_message"):
@@ -59,7 +61,9 @@ def text_of(wanted: Filter | None) -> str:
 
 @lru_cache(maxsize=256)
 def filter_of(text: str) -> Filter:
-    """Return the filter that a group keeps as `text`; raise BadOption if a newer fmq made it."""
+    """Return the filter for the text that a group keeps. Raises BadOption if a newer fmq
+    wrote it.
+    """
     kind, _, said = text.partition(":")
     try:
         return stored(kind, said)
@@ -71,18 +75,20 @@ def filter_of(text: str) -> Filter:
 
 
 def check_filter(group: str, topic: str, has: str, brings: str | None) -> None:
-    """Raise FilterDiffers if a member brings another filter than its group has."""
+    """Raise FilterDiffers if the filter `brings` of a new member is not `has`, that of its
+    group.
+    """
     if brings is not None and brings != has:
         raise FilterDiffers(group, topic, brings, has)
 
 
 class Sieve:
-    """Sifts what one consumer has claimed."""
+    """Sifts the claims of one consumer."""
 
     def __init__(
         self, messages: Messages, writer: Writer, group: str, burying: Burying | None
     ) -> None:
-        """With `burying` what has expired becomes a dead letter."""
+        """With `burying`, expired messages become dead letters."""
         self._burying = burying
         self._messages = messages
         self._writer = writer
@@ -96,11 +102,12 @@ class Sieve:
         *,
         in_one_piece: bool,
     ) -> Ranges:
-        """Return what is to be handed out of `claim`, at most `limit` messages, as ranges of
-        offsets; only the first range if it has to be `in_one_piece`.
+        """Return which messages of `claim` are handed out, at most `limit`, as ranges of offsets;
+        only the first range if it has to be `in_one_piece`.
 
-        What does not match or has expired is passed over, and the rest is given back. If it begins
-        with what cannot be read, it raises, or calls `meet` with what is damaged and its offset.
+        Messages that do not match or have expired are passed over, and the rest is given back. If
+        the claim begins with a message that cannot be read, the error is raised; if it is damaged,
+        `meet` is called with the error and the offset.
         """
         taken: Ranges = []
         for number, (first, end) in enumerate(claim.ranges):
@@ -132,7 +139,7 @@ class Sieve:
     def _sift(
         self, claim: Claim, first: int, end: int, limit: int, *, in_one_piece: bool
     ) -> Ranges:
-        """Return what is to be handed out between two offsets."""
+        """Return which messages between two offsets are handed out."""
         expired: list[int] = []
         looking = claim, first, end, limit, expired
         matching, upto = self._matching(*looking, in_one_piece=in_one_piece)
@@ -153,7 +160,7 @@ class Sieve:
         return taken
 
     def _let_go(self, claim: Claim, passed: Ranges, expired: Ranges) -> None:
-        """Ack what does not match, and count what has expired, or make dead letters of it."""
+        """Ack messages that do not match. Count expired ones, or make dead letters of them."""
         if expired and self._burying is not None:
             expired = bury_expired(self._burying, self._writer, self._group, claim, expired)
         if passed or expired:
@@ -162,8 +169,9 @@ class Sieve:
     # --- where the order of keys is kept ----------------------------------------------------------
 
     def look(self, wanted: LookWanted, claim: Claim, deadline: float) -> None:
-        """Read the keys that a poll wants to know, and let the order know them. What the group does
-        not want is passed over, held by `claim`. Raises what reading raises if it begins with that.
+        """Read the keys that a poll asks for, and pass them to the order. Messages that the group
+        does not want are held by `claim` and passed over. Raises the errors of reading if the first
+        message cannot be read.
         """
         queue, holds, order, first, end, text = wanted
         spans = queue.spans
@@ -182,7 +190,8 @@ class Sieve:
                         keys.append((offset, key, matches and not is_over))
                     at = carried.first + carried.messages
         except OffsetGone:
-            return  # retention was here meanwhile: the next claim looks at what is left
+            # Retention has dropped the messages meanwhile. The next claim looks at what is left.
+            return
         except (FmqError, OSError):
             if at == first:
                 order.unreadable = first
@@ -202,9 +211,9 @@ class Sieve:
             raise
 
     def know_order(self, claims: list[Claim], deadline: float) -> list[Claim]:
-        """Learn the keys of what was claimed again after a restart, and of what is before it.
-        Return the claims whose keys could be read; the others are given back, because their order
-        would be unknown.
+        """Read the keys of messages that were claimed again after a restart, and of those before
+        them. Return the claims whose keys could be read. The others are given back, because their
+        order is not known.
         """
         known = []
         for claim in claims:
@@ -228,9 +237,9 @@ class Sieve:
         *,
         in_one_piece: bool,
     ) -> tuple[list[int], int]:
-        """Return up to `limit` offsets that match, and the offset up to which was looked: not
-        further than the first piece if only that is wanted. Add those that match and have expired
-        to `expired`.
+        """Return up to `limit` offsets of messages that match, and the offset at which the search
+        ended. With `in_one_piece` it ends after the first range. Matching messages that have
+        expired are added to `expired`.
         """
         now_us = claim.now_us
         found: list[int] = []
@@ -262,8 +271,8 @@ class Sieve:
     def _carried(
         self, queue: Queue, at: int, end: int, tags: Sequence[bytes] | None
     ) -> Iterator[Carried]:
-        """Yield what messages carry, up to the first that cannot be read. Raise if it begins with
-        that.
+        """Yield what the messages carry, up to the first one that cannot be read. Raise if that is
+        the first of all.
         """
         first = at
         try:
@@ -276,8 +285,8 @@ class Sieve:
                 raise
 
     def _pass_over(self, claim: Claim, passed: Ranges, expired: Ranges) -> None:
-        """Ack what does not match, and what has expired. It need not be durable at once: it would
-        be sifted again.
+        """Ack messages that do not match and those that have expired. The ack need not be durable
+        at once: after a crash they would be sifted again.
         """
         queue = claim.queue
         records = []
@@ -297,8 +306,8 @@ class Sieve:
 
 
 def _keys_in(carried: Carried, text: str, now_us: int) -> Iterator[tuple[int, Key, bool, int]]:
-    """Yield the offset and the key of each message, whether it passes the filter `text`, and when
-    it expires if that is asked for.
+    """Yield for each message its offset, its key, whether it passes the filter `text`, and, if that
+    is asked for, when it expires.
     """
     matches: Iterable[bool] = repeat(True)
     if text:

@@ -1,7 +1,7 @@
-"""Counting the attempts of one consumer, which is written before its program sees a message.
+"""Counting attempts. An attempt is written before the program sees the message.
 
-A TRIED is handed to the kernel, and a later call syncs it. So it survives a kill of the process,
-and a power cut may lose the attempts since the last sync.
+The TRIED record is handed to the kernel, and a later call syncs it. So it survives a kill of the
+process. A power cut may lose the attempts since the last sync.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from fmq.consume.groups.groups import Groups
 
 Range = tuple[int, int]
-UNCOUNTED_AT_ONCE = 1000  # holds, in one record
+UNCOUNTED_AT_ONCE = 1000  # holds that one record gives back uncounted
 
 
 class Tries:
-    """Writes the attempts of one consumer, and what it gives back."""
+    """Writes the attempts of one consumer, and the messages that it gives back."""
 
     def __init__(
         self, writer: Writer, group: str, clock: Clock, wake: Callable[[Queue], None]
     ) -> None:
-        """`wake` wakes the polls that wait for a queue. It is called under the lock."""
+        """`wake` is called under the engine's lock. It wakes the polls that wait for a queue."""
         self._writer = writer
         self._group = group
         self._clock = clock
         self._wake = wake
 
     def count(self, claim: Claim, ranges: list[Range]) -> list[Range]:
-        """Count an attempt of each message of `ranges`, which `claim` held, and return those that
-        it still holds. It is written on return.
+        """Count an attempt of each message of `ranges`. `claim` held them; return those that it
+        still holds. The record is written on return.
         """
         queue = self._writer.commit_queue
         return queue.run(self.plan_count, (claim, ranges), wait=True, ahead=True)
 
     def plan_count(self, what: tuple[Claim, list[Range]]) -> list[Range]:
-        """Plan the same. The caller holds the engine's lock."""
+        """Plan what `count` does. The caller holds the engine's lock."""
         claim, ranges = what
         self._writer.release_dropped()
         left = self.still_held(claim, ranges)
@@ -54,14 +54,16 @@ class Tries:
         return left
 
     def count_held(self, claim: Claim, ranges: list[Range]) -> None:
-        """Plan the record of an attempt of `ranges`, which `claim` holds. The caller holds the
-        engine's lock.
+        """Plan the record of an attempt of `ranges`, all of which `claim` holds. The caller holds
+        the engine's lock.
         """
         self._writer.send(Append([self.attempt(claim, ranges)]))
         claim.holds.count_tries(ranges)
 
     def uncount_claim(self, claim: Claim, ranges: list[Range]) -> None:
-        """Give back what was counted, and no program has seen, as if it had not been claimed."""
+        """Give back messages whose attempt was counted and which no program has seen. The count is
+        taken back.
+        """
         queue = self._writer.commit_queue
         queue.run(self._plan_uncount_claim, (claim, ranges), wait=True, ahead=True)
 
@@ -77,7 +79,7 @@ class Tries:
         self._wake(claim.queue)
 
     def attempt(self, claim: Claim, ranges: list[Range]) -> Tried:
-        """Return the record of an attempt."""
+        """Return the record of an attempt of `ranges`."""
         queue, tries, tried = claim.queue, claim.count + 1, []
         for first, end in ranges:
             where = self._group, queue.topic, queue.number, first, end
@@ -85,13 +87,15 @@ class Tries:
         return Tried(tried)
 
     def still_held(self, claim: Claim, ranges: list[Range]) -> list[Range]:
-        """Return those of `ranges` that `claim` holds. The caller holds the engine's lock."""
+        """Return the parts of `ranges` that `claim` still holds. The caller holds the engine's
+        lock.
+        """
         is_held = claim.holds.is_held_by
         return [each for each in ranges if is_held(*each, claim)]
 
     def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> bool:
-        """Hand the range out again after `delay` seconds; return False if `claim` does not hold
-        all of it. Without `count` the attempt does not count.
+        """Hand the range out again after `delay` seconds. Without `count` its attempt does not
+        count. Return False if `claim` does not hold all of it.
         """
         queue = self._writer.commit_queue
         return queue.run(
@@ -104,7 +108,7 @@ class Tries:
         self._writer.release_dropped()
         if not holds.is_held_by(first, end, claim):
             return False
-        # A client may say it again after a lost answer, or after a power cut that lost the attempt.
+        # A client may repeat this after a lost answer, or after a power cut that lost the attempt.
         count = max(0, holds.count_of(first) - (not counts))
         due_us = clock.time_us() + round(delay * 1_000_000)
         self._writer.send(Append([Tried([self._range(claim, first, end, count, due_us)])]))
@@ -113,7 +117,9 @@ class Tries:
         return True
 
     def uncount(self, groups: Groups, member: Member) -> None:
-        """Give back what `member` has in hand, uncounted: its program ends, or was drained."""
+        """Give back what `member` has in hand, without counting the attempts: its program ends, or
+        was drained.
+        """
         self._writer.commit_queue.run(self._plan_uncount, (groups, member), wait=True, ahead=True)
 
     def _plan_uncount(self, what: tuple[Groups, Member]) -> None:
@@ -134,7 +140,7 @@ class Tries:
                 holds.give_back(hold.first, hold.end, count=hold.count - 1)
 
     def ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:
-        """Return the parts of `ranges`, each with whether its last attempt was given back."""
+        """Return the parts of `ranges`, each with True if its last attempt was given back."""
         return self._writer.change(partial(self._ends, claim, ranges))
 
     def _ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:

@@ -53,10 +53,8 @@ class Queue:
         self.latest: LatestRun | None = None  # the last run that woke a consumer
         # The queue's part of the index, in the newest segment that has messages of the queue.
         self.lane = NO_LANE
-        self.idle: list[
-            Callable[[int], None]
-            # Called once with the queue's number when the next message comes.
-        ] = []
+        # Called once with the queue's number when the next message comes.
+        self.idle: list[Callable[[int], None]] = []
 
     def end_idle(self) -> None:
         """Tell the groups that had nothing to hand out of this queue that it has a message."""
@@ -198,20 +196,16 @@ class Ledger:
         self.priorities = KnownPriorities()
         self.listener: Listener | None = None  # None in a replay
         self.index = SegmentIndex(base)
-        self.sealed: list[
-            SegmentIndex
-            # Indexes of full segments that have no index file yet.
-        ] = []
+        # Indexes of full segments that have no index file yet.
+        self.sealed: list[SegmentIndex] = []
         self.applied_upto = base  # everything below this position is shown
         self.last_us = 0
         self.floor = 0
         # Transactions with a lower number were decided, and their records may have been dropped.
         self.known_from = 0
         self.unsettled = False
-        self.awaited: dict[
-            str, list[Callable[[], None]]
-            # Wakeups of callers that wait for topics which do not exist yet.
-        ] = {}
+        # Wakeups of callers that wait for topics which do not exist yet.
+        self.awaited: dict[str, list[Callable[[], None]]] = {}
         self.arrived: set[str] = set()  # topics with new messages, for which a consumer waits
 
     def all_is_shown(self) -> None:
