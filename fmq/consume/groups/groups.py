@@ -10,10 +10,10 @@ Without a strategy, all members of a group share one ReadyQueues for each topic,
 strategy each queue has one owner, and each member has a ReadyQueues of its own queues.
 
 An example: topic "orders" has four queues, and group "mail" has the members A and B with the
-strategy "average". A owns the queues 0 and 1, B the queues 2 and 3. Only the polls of B look at queue
-3. When B closes, or makes no call for `member_timeout`, B is out: its holds are given back, and the
-next call of A shares the queues out again. From then on A owns all four, and B's messages are among
-those that it is handed.
+strategy "average". A owns the queues 0 and 1, B the queues 2 and 3. Only the polls of B look at
+queue 3. When B closes, or makes no call for `member_timeout`, B is out: its holds are given back,
+and the next call of A shares the queues out again. From then on A owns all four, and B's messages
+are among those that it is handed.
 
 A poll calls `see` (the member is alive) and `claim` (hold messages of the first ready queue that
 has some). The ledger calls `end_holds`, `give_back` and `changed` when an append is applied, in
