@@ -1,8 +1,8 @@
 """Write the blocking faces of fmq: python3 tools/make_faces.py
 
-Each call is written once, awaited, in fmq/faces/awaited. Without its `async` and `await` it is the
+Each call is written once, awaited, in fmq/aio/face. Without its `async` and `await` it is the
 blocking call, in a file of the same name in fmq/faces/blocking. A line that begins with `#| ` is
-for the blocking face only. tests/faces/test_generated.py compares the files with what is made here.
+for the blocking face only. tests/test_faces.py compares the files with what is made here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-AWAITED, BLOCKING = ROOT / "fmq/faces/awaited", ROOT / "fmq/faces/blocking"
+AWAITED, BLOCKING = ROOT / "fmq/aio/face", ROOT / "fmq/faces/blocking"
 MODULES = {
     "fmq.aio.face": "fmq.faces.blocking",
     "fmq.aio.loop_consumer": "fmq.faces.any_consumer",

@@ -1,8 +1,8 @@
-"""One call that waits on a loop: it gets exactly one answer, and a cancellation loses none.
+"""A call that waits on a loop: it gets exactly one answer, and a cancellation loses none.
 
-A call that is cancelled before it is handed over is taken back. One that is on its way to the disk,
-or to the engine process, cannot be taken back: it waits for its answer all the same, which takes a
-sync, and raises its CancelledError with a note about what came of it.
+A call that is cancelled before it has begun is taken back. A call that is on its way to the disk,
+or to the engine process, cannot be taken back. Its coroutine waits for the answer all the same,
+which takes a sync. Then CancelledError is raised, with a note that says what became of the call.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ class Call:
 
     @property
     def is_dropped(self) -> bool:
-        """Return whether it was cancelled before it began, so there is nothing to do."""
+        """Return whether it was cancelled before it began. Then nothing has to be done."""
         return not self.has_begun and self.future.cancelled()
 
     def settle(self, result: Any, error: BaseException | None = None) -> None:
-        """Give it its answer."""
+        """Set the answer of the call: a result or an error."""
         if self.is_settled:
             return
         self.is_settled = True
         self.result, self.error = result, error
         future = self.future
         if future.done():
-            return  # its coroutine was cancelled, and has not run since
+            return  # the coroutine was cancelled, and has not run since
         if error is None:
             future.set_result(result)
         else:
             future.set_exception(error)
 
     def ignore(self) -> None:
-        """Let its answer be heard by nobody. Else the loop would log an error that it may be."""
+        """Say that no coroutine will read the answer. Otherwise the loop would log an error that
+        was never retrieved.
+        """
         self.future.add_done_callback(_heard)
 
 
@@ -59,7 +61,7 @@ def _heard(future: Future[Any]) -> None:
 async def end_of(
     call: Call, cancelled: CancelledError, note: Callable[[Call], str] | None = None
 ) -> None:
-    """Wait for the answer of a call that was cancelled, if it has begun, and raise `cancelled`."""
+    """Wait for the answer of a cancelled call, if the call has begun. Then raise `cancelled`."""
     if not call.has_begun:
         call.future.cancel()
         raise cancelled
@@ -70,7 +72,7 @@ async def end_of(
 
 
 async def settled(call: Call) -> None:
-    """Wait for the answer of a call that has begun, even while its task is cancelled."""
+    """Wait for the answer of a call that has begun, even if the task is cancelled meanwhile."""
     while not call.is_settled:
         call.future = call.future.get_loop().create_future()
         try:
@@ -82,7 +84,7 @@ async def settled(call: Call) -> None:
 
 
 def written(call: Call) -> str:
-    """Say what became of what a cancelled call has written."""
+    """Return a text that says what became of what a cancelled call has written."""
     came = "The cancellation came while this call wrote, which cannot be taken back: "
     if call.error is None:
         return f"{came}it is done ({call.result!r:.300})."
@@ -90,6 +92,6 @@ def written(call: Call) -> str:
 
 
 def ended(call: Call) -> str:
-    """Say what became of a cancelled call that a thread has carried out."""
+    """Return a text that says what became of a cancelled call that a thread has carried out."""
     came = "The cancellation came while this call was carried out, which goes on to its end: "
     return came + ("it is done." if call.error is None else f"{type(call.error).__name__}.")

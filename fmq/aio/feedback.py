@@ -12,7 +12,7 @@ from fmq.feedback.question import Question
 
 
 class AsyncFeedback:
-    """Questions and answers of one engine."""
+    """The feedback service of one engine: it hands out questions and takes answers."""
 
     def __init__(self, side: Any, feedback: blocking_service.Feedback) -> None:
         self._threads = side.threads
@@ -31,9 +31,10 @@ class AsyncFeedback:
         limit: int = 32,
         wait: float = 5.0,
     ) -> list[Question]:
-        """Return up to `limit` questions about what `producer` prepared, as soon as one is due.
+        """Return up to `limit` questions about transactions that `producer` has prepared, as soon
+        as one is due.
 
-        The questions of a call that is cancelled are due again when their lease has ended.
+        If the call is cancelled, its questions are due again when their lease has ended.
         """
         found: list[Question] = await self._threads.long(
             self._feedback.ask, producer, topics, limit=limit, wait=wait
@@ -41,14 +42,16 @@ class AsyncFeedback:
         return found
 
     async def ask_about(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction, and end the lease of any other call on it."""
+        """Return the question about one transaction. It takes the question from any caller that has
+        it.
+        """
         found: list[Question] = await self._threads.run(self._feedback.ask_about, tx_id)
         return found
 
     async def answer(
         self, question: Question, decision: Answer, *, reason: str = ""
     ) -> Outcome | None:
-        """Answer a question; return the outcome if that decides its transaction."""
+        """Answer a question. Return the outcome if the answer decides its transaction."""
         found: Outcome | None = await self._threads.run(
             self._feedback.answer, question, decision, reason=reason
         )

@@ -1,7 +1,9 @@
-"""Choosing queues for a transaction of a client, whose `tx.send` must not ask how many there are.
+"""Choosing queues for a client's transaction on a loop. `tx.send` must not ask the engine process
+how many queues a topic has, because that would have to wait.
 
-A message for a topic that the client does not know yet, and without a queue of its own, is put
-aside under the queue LATER. Before the transaction is written the client asks, which is awaited.
+A message is put aside under the queue number LATER if its topic is not known to the client and its
+caller names no queue. Before the transaction is written, the client awaits the number of queues and
+chooses.
 """
 
 from __future__ import annotations
@@ -18,32 +20,34 @@ LATER = -1
 
 
 class LateRouter:
-    """A Router that never asks."""
+    """A Router that never asks the engine process."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     def target(self, topic: str, key: str | None, queue: int | None) -> tuple[str, int]:
-        """Return the name of the topic and the queue for a message, or LATER."""
+        """Return topic name and queue number for a message. The number is LATER if the topic is
+        unknown.
+        """
         known = self._router.find(topic)
         if known is not None and queue is None and len(known.queues) == 1:
             return known.name, 0
         return self._router.name_of(topic), self.choose_queue(topic, key, queue)
 
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
-        """Return the queue for a message, or LATER."""
+        """Return the queue for a message; LATER if the topic is unknown."""
         if self._router.find(topic) is not None:
             return self._router.choose_queue(topic, key, queue)
         check_name("topic", topic)
         if queue is None:
             return LATER
         number = check_count("queue", queue, 0)
-        if number >= QUEUES_MAX:  # whatever the topic is, which is asked later
+        if number >= QUEUES_MAX:  # a number that no topic can have; others are checked later
             raise no_queue(topic, number, QUEUES_MAX)
         return number
 
     def check_target(self, topic: str, queue: int | None) -> None:
-        """Raise what `choose_queue` would raise, for a call that sends no message."""
+        """Raise the errors of `choose_queue`, for a call that sends no message."""
         if self._router.find(topic) is not None:
             self._router.check_target(topic, queue)
         else:
@@ -51,12 +55,12 @@ class LateRouter:
 
 
 def unknown_topics(transaction: TransactionBuffer) -> list[str]:
-    """Return the topics of messages that were put aside."""
+    """Return the topics of messages that have the queue LATER."""
     return [topic for topic, queue, _ in transaction.runs if queue == LATER]
 
 
 def choose_now(transaction: TransactionBuffer, router: Router) -> None:
-    """Choose queues for the messages that were put aside. Their topics are known by now."""
+    """Choose queues for the messages that have the queue LATER. Their topics are known by now."""
     runs: dict[tuple[str, int, Timing | None], list[Any]] = {}
     for (topic, queue, timing), items in transaction.runs.items():
         if queue != LATER:

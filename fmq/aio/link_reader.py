@@ -1,6 +1,7 @@
-"""A loop that reads the connection of a client, so answers come without a thread in between.
+"""A loop that reads the connection of a client. So answers come without a thread in between.
 
-A thread does what would wait: connecting, and sending more than fits into the socket.
+Steps that would have to wait are done by a thread: connecting, and sending more than fits into the
+socket.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from fmq.errors import FmqError
 from fmq.remote.link import Link
 from fmq.remote.wires import Line
 
-LOOK_SECONDS = 0.5  # after which a loop checks that another one still reads for it
+# After this time a loop checks that another loop still reads for it.
+LOOK_SECONDS = 0.5
 
 
 class LoopReader:
@@ -26,15 +28,15 @@ class LoopReader:
         self._threads = threads
         self._loop = loop
         self._thread = get_ident()
-        self._line: Line | None = None  # that is watched
+        self._line: Line | None = None  # the connection that the loop watches
         self._is_connecting = False
-        self._heard = loop.time()  # when the last bytes came
+        self._heard = loop.time()  # the time at which the last bytes came
         self._timer: TimerHandle | None = None
         self._watcher: TimerHandle | None = None
 
     def begin(self) -> None:
-        """Read from now on, if no other loop does. Otherwise check now and then that the other one
-        still does.
+        """Read the connection from now on, unless another loop does. Then check now and then that
+        the other one still runs.
         """
         link = self._link
         reads: object = link.loop
@@ -54,7 +56,7 @@ class LoopReader:
             self.begin()
 
     def end(self) -> None:
-        """Stop reading. Another loop reads from now on, or the next call reads by itself."""
+        """Stop reading. Another loop takes over, or the next call reads by itself."""
         link = self._link
         if self in link.loops:
             link.loops.remove(self)
@@ -67,23 +69,21 @@ class LoopReader:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the loop runs, so that it reads."""
+        """Return whether the loop runs, and so reads the connection."""
         return self._loop.is_running()
 
     # --- what the link calls --------------------------------------------------------------------
 
     def reads_for(self, thread: int) -> bool:
-        """Return whether `thread` can wait for the loop to read, which the loop's own thread
-        cannot.
-        """
+        """Return whether `thread` may wait for this loop to read. The loop's own thread may not."""
         return thread != self._thread and self.is_running
 
     def met(self, line: Line) -> None:
-        """Read a new connection. Any thread may call this."""
+        """Read a new connection from now on. Any thread may call this."""
         self._soon(self._watch, line)
 
     def drop(self, line: Line) -> bool:
-        """Close a connection that the loop reads. By any thread."""
+        """Close a connection that the loop reads. Any thread may call this."""
         if self._loop.is_closed():
             return False
         self._soon(self._close, line)
@@ -93,7 +93,7 @@ class LoopReader:
         if get_ident() == self._thread:
             call(line)  # type: ignore[operator]
             return
-        with suppress(RuntimeError):  # the loop has closed just now
+        with suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(call, line)  # type: ignore[arg-type]
 
     # --- by the loop's thread -------------------------------------------------------------------
@@ -107,7 +107,7 @@ class LoopReader:
             self._timer = self._loop.call_later(self._link.silence, self._listen, line)
 
     def _listen(self, line: Line) -> None:
-        """Ask the engine process for a sign of life if it was silent: it may be stopped."""
+        """If the engine process was silent, ask it for a sign of life: it may be stopped."""
         silence, now = self._link.silence, self._loop.time()
         if now - self._heard >= silence:
             self._heard = now
@@ -133,13 +133,13 @@ class LoopReader:
         self.look()
 
     def look(self) -> None:
-        """Connect again if requests wait for that."""
+        """Connect again if requests wait for a connection."""
         if self._link.waits and not self._is_connecting:
             self._is_connecting = True
             self._threads.alone(self._connect)
 
     def _connect(self) -> None:
-        with suppress(FmqError):  # each request has the error
+        with suppress(FmqError):  # each waiting request gets the error
             self._link.reconnect()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._connected)

@@ -1,4 +1,4 @@
-"""Sending the requests of one turn of a loop to an engine process, all in one piece."""
+"""Sending the requests of one turn of a loop to an engine process, all at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Work = tuple[Op, Callable[..., Any], tuple[Any, ...], int]
 
 
 class Asking:
-    """The requests of one loop over one connection."""
+    """Sends the requests of one loop over one connection."""
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class Asking:
         self._reader = reader
         self._sender = sender
         self._threads = threads
-        self._backlog: list[ToAsk] = []  # waits for a thread that connects or sends
-        self._is_sending = False  # that thread
+        # Requests that wait until the thread that connects or sends is done.
+        self._backlog: list[ToAsk] = []
+        # True while that thread runs.
+        self._is_sending = False
         self._gathering = Gathering(loop, self._make, _place_of, self._ask)
         gathering = self._gathering
         self.order, self.add, self.drain = gathering.order, gathering.add, gathering.drain
@@ -52,7 +54,7 @@ class Asking:
         return Op.SEND, encode_send, (sync, producer, messages), 0
 
     def ask(self, order: AioOrder) -> None:
-        """Ask at once. Neither a turn nor `drain` waits for the answer."""
+        """Send a request at once. Neither the turn nor `drain` waits for its answer."""
         order.has_begun = True
         self.begin([self._to_ask(None, order)])
 
@@ -71,7 +73,9 @@ class Asking:
         answer: bytes,
         error: Exception | None,
     ) -> None:
-        """Take an answer, or an error. By any thread."""
+        """Hand an answer or an error to its order, in the thread of the loop. Any thread may call
+        this.
+        """
         if get_ident() == self._thread:
             self._settle(batch, order, answer, error)
             return
@@ -97,8 +101,8 @@ class Asking:
     # --- requests -------------------------------------------------------------------------------
 
     def begin(self, requests: list[ToAsk]) -> list[Asked]:
-        """Send the requests, now or once the thread that connects or sends is done. Return what is
-        on its way.
+        """Send the requests, now or once the thread that connects or sends is done. Return those
+        that were sent.
         """
         self._reader.begin()
         if not self._is_sending:

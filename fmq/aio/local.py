@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 
 class Cold(Exception):
-    """Raised if the messages may have to be read from the disk, so a thread has to do that."""
+    """Raised if messages may have to be read from the disk. A thread has to do that."""
 
 
 class LocalSide:
-    """One engine, on one loop."""
+    """The calls of an engine of this process that a loop makes without a thread."""
 
     def __init__(self, door: ThreadDoor, loop: AbstractEventLoop, threads: Threads) -> None:
         self.door = door
@@ -50,7 +50,8 @@ class LocalSide:
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, door.after)
         monotonic = parts.writer.clock.monotonic
         self._polls = Polls(loop, parts.commit_queue, self.turn, threads, monotonic)
-        self.joining = Lock()  # held by a thread while a consumer joins its group
+        # Held by a thread while a consumer joins its group.
+        self.joining = Lock()
 
     routes_late = False
 
@@ -72,11 +73,11 @@ class LocalSide:
         sync: bool | None,
         *carried: Any,
     ) -> Call:
-        """Begin to send one message. Raises what refuses its arguments."""
+        """Begin to send one message. Raises the errors of its arguments."""
         if self.door.refusal is not None or self._queue.failure is not None:
             self.door.check()
         if sync is not None:
-            self._queue.waits(sync)  # or a TypeError
+            self._queue.waits(sync)  # raises TypeError for a wrong `sync`
         sender = self._sender
         if key is None and tag is None and not headers and carried == PLAIN:
             target = sender.target(topic, None, queue, producer)
@@ -109,9 +110,9 @@ class LocalSide:
         deliver_at: datetime | None,
         sync: bool | None,
     ) -> Call | None:
-        """Begin to send many messages; return None if there are none."""
+        """Begin to send many messages. Return None if there are none."""
         self.door.check()
-        self._queue.waits(sync)  # or a TypeError
+        self._queue.waits(sync)  # raises TypeError for a wrong `sync`
         timing = check_due(delay, deliver_at, self._writer.clock.time_us())
         sent = self._sender.many(topic, bodies, queue, producer, timing)
         if sent is None:
@@ -160,8 +161,8 @@ class LocalSide:
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
     ) -> T | None:
-        """Return what `look` finds within `timeout` seconds, or what it finds in a thread if it
-        raises Cold.
+        """Return what `look` finds within `timeout` seconds. If it raises Cold, let a thread call
+        `look_in_thread` instead.
         """
         clock = self._writer.clock
         deadline = clock.monotonic() + timeout
@@ -181,8 +182,8 @@ class LocalSide:
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
     ) -> T | None:
-        """Return what `look` finds in a thread. If that is nothing, first wait until it is worth to
-        look again.
+        """Let a thread call `look`. If it finds nothing, wait until a new look may find
+        something.
         """
         clock, call = self._writer.clock, Call(self.loop)
         if clock.monotonic() >= deadline:
@@ -190,10 +191,11 @@ class LocalSide:
         call.has_begun = True
 
         def notify() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+            with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
                 self.loop.call_soon_threadsafe(call.settle, None, None)
 
-        until = min(deadline, listen(notify))  # before it looks, so that nothing is missed
+        # Listen before the look, so that no message is missed.
+        until = min(deadline, listen(notify))
         try:
             found = await self.threads.read(look)
             left = until - clock.monotonic()
@@ -252,7 +254,7 @@ class LocalSide:
         self, consumer: Consumer, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
         """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
-        self._queue.waits(sync)  # or a TypeError
+        self._queue.waits(sync)  # raises TypeError for a wrong `sync`
         member = member_of(consumer)
         how = {"as_batch": True, "in_one_piece": True, "listens": False}
         found = await self._polls.find(member, Poll(member.clock, limit, timeout, **how))
@@ -268,22 +270,23 @@ class LocalSide:
             except CancelledError as cancelled:
                 await end_of(call, cancelled, written)
         except BaseException:
-            # The program has not seen them. If the ack was written all the same, they are not held.
+            # The program has not seen the messages. If their ack was written, nothing is held any
+            # more.
             with suppress(FmqError):
                 member.try_give_back(claim, batch.offset, batch.next)
             raise
         return messages
 
     def ack(self, delivery: Any, sync: bool | None) -> Call:
-        """Begin to ack a delivery or a batch of them."""
-        self._queue.waits(sync)  # or a TypeError
+        """Begin to ack a delivery, or a batch of deliveries."""
+        self._queue.waits(sync)  # raises TypeError for a wrong `sync`
         consumer, *what = held_by(delivery)
         member = member_of(consumer)
         acking = member.acking(*what)
         return self.turn.order(member.plan_ack, acking, _nothing, sync, is_apart=True)
 
     async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
-        """Give a delivery or a batch of them back."""
+        """Give back a delivery, or a batch of deliveries."""
         release = partial(delivery.release, delay=delay, count=count)
         if self._queue.is_led:
             await self.threads.run(release)
@@ -291,7 +294,7 @@ class LocalSide:
             release()
 
     async def leave(self, consumer: Consumer, *, counts: bool) -> None:
-        """Close a consumer. Without `counts` the attempts of what is in hand do not count."""
+        """Close a consumer. Without `counts`, attempts of messages in hand do not count."""
         close = partial(leave, consumer, counts=counts)
         if self._queue.is_led:
             await self.threads.run(close)
@@ -303,14 +306,16 @@ class LocalSide:
     def begin(
         self, tx_id: str | None, producer: str | None, check_after: float | None
     ) -> Transaction:
-        """Return a new transaction, whose id is not held yet."""
+        """Return a new transaction. Its id is not held yet."""
         return self._parts.manager.begin(tx_id, producer, check_after, takes_id=False)
 
     async def route(self, transaction: TransactionBuffer) -> None:
         """Do nothing: each message has its queue."""
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
-        """Begin to commit a transaction. The answer is a function that returns its receipts."""
+        """Begin to commit a transaction. The answer of the order is a function that makes its
+        receipts.
+        """
         return self.turn.late(self._parts.manager.committing, transaction, sync, transaction.size)
 
     def prepare(self, transaction: TransactionBuffer) -> AioOrder:
@@ -318,17 +323,17 @@ class LocalSide:
         return self.turn.late(self._parts.manager.preparing, transaction, True, transaction.size)
 
     async def quickly(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` does, which waits for nothing here."""
+        """Return what `function` returns. Here it does not have to wait for another process."""
         return function(*args, **named)
 
     # --- ending ---------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Wait until all that was ordered is durable."""
+        """Wait until all orders are durable."""
         await self.turn.drain()
 
     def end(self) -> None:
-        """Do nothing: the engine needs no loop."""
+        """Do nothing: a local engine needs nothing of the loop."""
 
 
 def _never() -> bool:

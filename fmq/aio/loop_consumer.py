@@ -17,13 +17,13 @@ from fmq.consume.calls.lookahead import Lookahead
 from fmq.consume.claims.delivery import Delivery
 from fmq.errors import Closed
 
-POLL_SECONDS = 60.0  # for how long one poll of an `async for` waits
+POLL_SECONDS = 60.0  # one poll of an `async for` waits this long
 
 
 class AsyncConsumer:
-    """A member of a group, for the coroutines of one loop. Made by `engine.consumer`.
+    """A member of a group, for the coroutines of one loop. `engine.consumer` makes it.
 
-    It joins its group at the beginning of its `async with` block, or at its first poll.
+    It joins its group when its `async with` block begins, or at its first poll.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class AsyncConsumer:
         group: str,
         member: str,
     ) -> None:
-        """`join` returns the blocking consumer, in a thread."""
+        """`join` returns the blocking consumer. A thread calls it."""
         self._side = side
         self._join = join
         self._topics = topics
@@ -45,7 +45,7 @@ class AsyncConsumer:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics whose messages it shares."""
+        """The topics whose messages it takes."""
         return self._topics
 
     @property
@@ -59,7 +59,7 @@ class AsyncConsumer:
         return self._member
 
     async def _consumer(self) -> Any:
-        """Return the blocking consumer, and join the group before if that was not done yet."""
+        """Return the blocking consumer. If it has not joined the group yet, it joins now."""
         if self._joined is None:
             if self._closed:
                 raise Closed("the consumer is closed; make another one with engine.consumer(...)")
@@ -72,7 +72,7 @@ class AsyncConsumer:
                 self._joined = self._join()
 
     async def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[AsyncDelivery]:
-        """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
+        """Return up to `limit` deliveries; an empty list if none comes within `timeout` seconds."""
         side = self._side
         consumer = self._joined or await self._consumer()
         return [AsyncDelivery(side, each) for each in await side.poll(consumer, limit, timeout)]
@@ -82,7 +82,7 @@ class AsyncConsumer:
     ) -> AsyncDeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
 
-        Return None if there is none for `timeout` seconds.
+        Return None if none comes within `timeout` seconds.
         """
         side = self._side
         consumer = self._joined or await self._consumer()
@@ -92,26 +92,27 @@ class AsyncConsumer:
     async def take(
         self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue, whose ack is durable already.
+        """Return up to `limit` messages of one queue for good: their ack is durable on return.
 
-        Return none if none comes within `timeout` seconds.
+        Return an empty list if none comes within `timeout` seconds.
         """
         consumer = self._joined or await self._consumer()
         found: list[Message] = await self._side.take(consumer, limit, timeout, sync)
         return found
 
     def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
-        """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
-        drains.
+        """Yield deliveries one by one, and wait for each next one. The loop ends when the consumer
+        closes or drains.
 
-        A program that is quick is read ahead for, by what it handles in a tenth of a second. What
-        it has not seen when it leaves the loop is given back, and not counted as tried.
+        For a quick program it reads ahead, at most what the program handles in a tenth of a second.
+        Messages that the program has not seen when it leaves the loop are given back, and not
+        counted as tried.
         """
         self._check()
         return self._each()
 
     def _check(self) -> None:
-        """Raise if the consumer, or its engine, is closed."""
+        """Raise if the consumer or its engine is closed."""
         if self._joined is not None:
             self._joined._check()
 
@@ -130,7 +131,7 @@ class AsyncConsumer:
                     ahead.note_others(await self._side.quickly(joined._count_members))
                 limit = ahead.limit()
                 if limit > 1:
-                    await sleep(0)  # the tasks of what was handed out have their turn
+                    await sleep(0)  # let the tasks of the last deliveries run first
                 found = [each._delivery for each in await self._next(limit, POLL_SECONDS)]
                 await self._give_back(ahead.fill(found))
         finally:
@@ -138,12 +139,12 @@ class AsyncConsumer:
             await self._give_back(ahead.rest())
 
     async def _give_back(self, deliveries: list[Delivery]) -> None:
-        """Give back what a loop has taken, and its program has not seen."""
+        """Give back deliveries that a loop has taken and that its program has not seen."""
         if deliveries:
             await self._side.threads.run(give_back, self._joined, deliveries)
 
     async def _one_by_one(self) -> AsyncIterator[AsyncDelivery]:
-        """Yield deliveries, and hold one at a time."""
+        """Yield deliveries, and hold only one at a time."""
         while not self._has_ended():
             for delivery in await self._next(1, POLL_SECONDS):
                 yield delivery
@@ -164,8 +165,8 @@ class AsyncConsumer:
         return joined is not None and joined._draining.is_on
 
     def batches(self, max_size: int = 100, max_wait: float = 1.0) -> AsyncIterator[AsyncDeliveries]:
-        """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
-        seconds of the first. It ends when the consumer closes or drains.
+        """Yield up to `max_size` deliveries at a time, or fewer: those that have come within
+        `max_wait` seconds of the first. The loop ends when the consumer closes or drains.
         """
         max_size, max_wait = check_count("max_size", max_size), check_seconds("max_wait", max_wait)
         self._check()
@@ -185,11 +186,12 @@ class AsyncConsumer:
                 yield AsyncDeliveries(self._side, self._joined, found)
 
     async def run(self, handler: AsyncHandler, *, workers: int = 1) -> None:
-        """Give each delivery to `handler`, in as many tasks as there are `workers`.
+        """Give each delivery to `handler`, in `workers` tasks.
 
-        `handler` is a function of an AsyncDelivery, or a coroutine function. The delivery is acked
-        when it returns, and its lease is extended until then. If it raises, the delivery waits as
-        `retry` says. Returns when the consumer closes or drains. No signal ends it.
+        `handler` is a function of an AsyncDelivery, or a coroutine function. A delivery is acked
+        when the handler returns, and its lease is extended until then. If the handler raises, the
+        delivery is tried again as `retry` says. The call returns when the consumer closes or
+        drains. No signal ends it.
         """
         await self._consumer()
         workers = check_run(handler, workers)
@@ -197,21 +199,21 @@ class AsyncConsumer:
         await run(self, handler, workers)
 
     async def drain(self, *, timeout: float = inf) -> bool:
-        """Take nothing new, and wait until nothing is in hand; return False after `timeout`
-        seconds. Loops and `run` end, and polls return nothing from now on.
+        """Take nothing new, and wait until nothing is in hand. Return False if that takes longer
+        than `timeout` seconds. From now on loops and `run` end, and polls return nothing.
         """
         consumer = self._joined or await self._consumer()
         found: bool = await self._side.threads.long(consumer.drain, timeout=timeout)
         return found
 
     async def close(self) -> None:
-        """Leave the group. What is not acked is redelivered to the other members. If the consumer
-        was drained, its last attempt does not count.
+        """Leave the group. Messages that are not acked are redelivered to the other members. If the
+        consumer was drained, their last attempt does not count.
         """
         await self._close(counts=not self._has_drained())
 
     async def _close(self, *, counts: bool) -> None:
-        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
+        """Leave the group. Without `counts`, attempts of messages in hand do not count."""
         self._closed = True
         if self._joined is not None:
             await self._side.leave(self._joined, counts=counts)
@@ -227,7 +229,7 @@ class AsyncConsumer:
         traceback: TracebackType | None,
     ) -> None:
         """Leave the group as `close` does. If an exit, an interrupt or a cancellation ends the
-        block, the attempts of what is in hand do not count.
+        block, attempts of messages in hand do not count.
         """
         if error is None:
             await self.close()

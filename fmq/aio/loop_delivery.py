@@ -39,9 +39,11 @@ class AsyncRange(Generic[D]):
         return self._delivery.offset
 
     async def ack(self, *, sync: bool | None = None) -> None:
-        """Record that the group is done with it. The ack is durable on return, as a send is.
+        """Record that the group has handled the messages. The ack is durable on return, as a send
+        is.
 
-        `sync` overrides the engine's option. Raises LeaseLost if it was redelivered meanwhile.
+        `sync` overrides the engine's option. Raises LeaseLost if the messages were redelivered
+        meanwhile.
         """
         call = self._side.ack(self._delivery, sync)
         try:
@@ -55,7 +57,7 @@ class AsyncRange(Generic[D]):
 
     @property
     def is_settled(self) -> bool:
-        """True once it was acked, given back or rejected, or belongs to a transaction."""
+        """True once the delivery was acked, given back or rejected, or is part of a transaction."""
         return self._delivery.is_settled
 
     async def extend(self, seconds: float) -> None:
@@ -63,12 +65,12 @@ class AsyncRange(Generic[D]):
         await self._side.quickly(self._delivery.extend, seconds)
 
     async def _fail(self, error: BaseException) -> None:
-        """Give it back because of `error`: it waits as its consumer's `retry` says, or is a dead
-        letter if that was the last attempt.
+        """Give the messages back because of `error`. They are tried again as their consumer's
+        `retry` says, or become dead letters if that was the last attempt.
         """
         await self._side.threads.run(self._delivery._consumer._fail, self._delivery, error)
 
-    # A transaction that is bound to a database acks it like a blocking delivery.
+    # A transaction that is bound to a database holds the messages like blocking deliveries.
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
         return self._delivery._hold_for_transaction(keeper, holder)
@@ -99,8 +101,8 @@ class AsyncRange(Generic[D]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ack it at the end of the block, or give it back if the block raises, unless the block has
-        settled it.
+        """Ack at the end of the block, or give back if the block raises, unless the block did so
+        itself.
         """
         if error is not None:
             await self._fail(error)
@@ -109,21 +111,20 @@ class AsyncRange(Generic[D]):
 
     @property
     def attempt(self) -> int:
-        """The number of times that the group has tried it, this one included: 1 is the first."""
+        """How often the group has tried it, this time included: 1 is the first attempt."""
         return self._delivery.attempt
 
     async def release(self, *, delay: float | None = None, count: bool = True) -> None:
-        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds, or
-        when the `retry` of the consumer says so.
+        """Give the messages back: any consumer of the group gets them again after `delay` seconds,
+        or, without `delay`, when the consumer's `retry` says so.
 
-        Without `count` this attempt does not count, and it waits only for a `delay` that is named.
+        Without `count` this attempt does not count, and the messages wait only if `delay` is given.
         """
         await self._side.release(self._delivery, delay, count)
 
     async def reject(self, reason: str = "") -> None:
-        """Move it to the dead letters of the group, and ack it, in one append: durable on return.
-
-        `engine.dead_letters(group)` has it then.
+        """Move the messages to the dead letters of the group and ack them, in one append. It is
+        durable on return, and `engine.dead_letters(group)` shows them from then on.
         """
         await self._side.threads.run(self._delivery.reject, reason)
 
@@ -132,7 +133,7 @@ class AsyncRange(Generic[D]):
 
 
 class AsyncDelivery(AsyncRange[blocking.Delivery]):
-    """One message handed to one consumer. Made by `consumer.poll`."""
+    """One message that was handed to one consumer. `consumer.poll` makes it."""
 
     __slots__ = ()
 
@@ -174,7 +175,7 @@ class AsyncDelivery(AsyncRange[blocking.Delivery]):
 
 
 class AsyncDeliveryBatch(AsyncRange[blocking.DeliveryBatch]):
-    """Consecutive messages of one queue, acked together. Made by `consumer.poll_batch`."""
+    """Consecutive messages of one queue that are acked together. `consumer.poll_batch` makes it."""
 
     __slots__ = ()
 
@@ -191,27 +192,27 @@ class AsyncDeliveryBatch(AsyncRange[blocking.DeliveryBatch]):
 
 
 class AsyncDeliveries(list[AsyncDelivery]):
-    """Deliveries that are acked or given back together. Made by `consumer.batches`."""
+    """Deliveries that are acked or given back together. `consumer.batches` makes it."""
 
     def __init__(self, side: Any, consumer: Any, deliveries: Iterable[AsyncDelivery]) -> None:
         super().__init__(deliveries)
         self._side = side
-        self._consumer = consumer  # the blocking one
+        self._consumer = consumer  # the blocking consumer
 
     @property
     def _deliveries(self) -> blocking.Deliveries:
-        """Those that are in the list now."""
+        """Return the deliveries in the list as blocking ones."""
         return blocking.Deliveries(self._consumer, [each._delivery for each in self])
 
     async def ack(self, *, sync: bool | None = None) -> None:
-        """Ack all that are not settled yet, in one append. Raises LeaseLost, and acks none, if one
-        of them was redelivered meanwhile, or is there twice. A client acks 8,192 stretches of
-        consecutive messages in one append, and begins another one for more.
+        """Ack all deliveries that are not settled yet, in one append. Raises LeaseLost, and acks
+        none, if one of them was redelivered meanwhile or is in the list twice. A client acks up to
+        8,192 ranges of consecutive messages in one append, and more of them in several.
         """
         await self._side.threads.run(self._deliveries.ack, sync=sync)
 
     async def release(self, *, delay: float | None = None, count: bool = True) -> None:
-        """Give all back that are not settled yet, each as its own `release` does."""
+        """Give back all deliveries that are not settled yet, each as its own `release` does."""
         await self._side.threads.run(self._deliveries.release, delay=delay, count=count)
 
     async def __aenter__(self) -> Self:
@@ -223,7 +224,7 @@ class AsyncDeliveries(list[AsyncDelivery]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ack them at the end of the block, or give them back if the block raises."""
+        """Ack the deliveries at the end of the block, or give them back if the block raises."""
         if error is None:
             await self.ack()
         else:

@@ -1,7 +1,7 @@
-"""The door of an engine, here or in another process, as the coroutines of one loop use it.
+"""The door of an engine, here or in another process, for the coroutines of one loop.
 
-Frequent calls go by the side of the loop: `LocalSide` or `RemoteSide`. Threads make the others, at
-the door that blocks.
+Frequent calls are made by the side of the loop: `LocalSide` or `RemoteSide`. Other calls are made
+by threads, through the blocking door.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ Awaited: TypeAlias = Coroutine[Any, Any, T]
 
 
 class LoopDoor:
-    """An engine for one loop at a time. Once that has closed, the next loop may use it."""
+    """An engine for one loop at a time. When that loop has closed, the next one may use the
+    engine.
+    """
 
     def __init__(self, door: Any) -> None:
         """`door` is a ThreadDoor, LinkDoor or LazyDoor."""
@@ -53,7 +55,7 @@ class LoopDoor:
 
     @property
     def side(self) -> Any:
-        """Return the engine as the running loop uses it."""
+        """Return the side of the running loop. The first call on a loop makes it."""
         if get_running_loop() is not self._loop:
             self._meet(get_running_loop())
         return self._made
@@ -68,7 +70,7 @@ class LoopDoor:
         _doors.add(self)
 
     def use(self, loop: asyncio.AbstractEventLoop, threads: Threads) -> None:
-        """Serve `loop` from now on."""
+        """Serve the coroutines of `loop` from now on."""
         door = self.blocking
         if isinstance(door, LazyDoor):
             door = door.met()
@@ -77,7 +79,9 @@ class LoopDoor:
         self._loop = loop
 
     async def _met(self) -> Any:
-        """Return the same as `side`. First connect, in a thread, if that was put off."""
+        """Return the side of the running loop. If connecting was put off, connect first, in a
+        thread.
+        """
         if not self._is_met:
             threads = Threads(get_running_loop())
             await threads.long(self.blocking.met)
@@ -85,32 +89,32 @@ class LoopDoor:
         return self.side
 
     def forked(self) -> None:
-        """Forget the loop, in the child of a fork."""
+        """Forget the loop, in the child process of a fork."""
         self._loop = self._made = None
 
     # --- calls by name, which threads make ------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise if nothing can be read any more."""
+        """Raise if the engine is closed, so that nothing can be read."""
         if self._is_met:
             self.blocking.check_open()
 
     def look(self, name: str, *args: Any) -> Awaited[Any]:
-        """Return what a call of LOOKS returns."""
+        """Carry out a call of LOOKS, and return its result."""
         if get_running_loop() is self._loop:
             run = self._made.threads.run
             return run(self.blocking.look, name, *args)  # type: ignore[no-any-return]
         return self._later("look", name, *args)
 
     def change(self, name: str, *args: Any, **named: Any) -> Awaited[Any]:
-        """Make a change, and return its result."""
+        """Carry out a change, and return its result."""
         if get_running_loop() is self._loop:
             run = self._made.threads.run
             return run(self.blocking.change, name, *args, **named)  # type: ignore[no-any-return]
         return self._later("change", name, *args, **named)
 
     def run(self, steps: Callable[..., T], *args: Any) -> Awaited[T]:
-        """Return what `steps` returns, which makes several looks in one thread."""
+        """Let one thread call `steps`, which makes several looks, and return its result."""
         return self._later("run", steps, *args)
 
     def stats(self) -> Awaited[Stats]:
@@ -118,7 +122,7 @@ class LoopDoor:
         return self._later("stats")
 
     async def _later(self, method: str, *args: Any, **named: Any) -> Any:
-        """Return what a method of the door that blocks returns, in a thread."""
+        """Let a thread call a method of the blocking door, and return its result."""
         side = await self._met()
         return await side.threads.run(getattr(self.blocking, method), *args, **named)
 
@@ -174,7 +178,7 @@ class LoopDoor:
     async def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
-        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
         side = self._made if get_running_loop() is self._loop else await self._met()
         found: Batch | None = await side.read_batch(topic, queue, offset, limit, timeout)
         return found
@@ -200,7 +204,7 @@ class LoopDoor:
         producer: str | None,
         check_after: float | None,
     ) -> Outcome:
-        """Prepare `messages`, call `local`, and decide as it answers."""
+        """Prepare `messages`, call `local`, and decide as its answer says."""
         side = await self._met()
         call = _on_loop(side.loop, local) if iscoroutinefunction(local) else local
         names = tx_id, producer, check_after
@@ -212,7 +216,7 @@ class LoopDoor:
         return AsyncFeedback(self.side, self.blocking.feedback)
 
     def checker(self, producer: str) -> Callable[[C], C]:
-        """Return what registers a checker, of which a coroutine function runs on this loop."""
+        """Return the decorator that registers a checker. A coroutine function runs on this loop."""
         loop, register = self.side.loop, self.blocking.checker(producer)
 
         def registered(check: C) -> C:
@@ -222,7 +226,7 @@ class LoopDoor:
         return registered
 
     async def settle(self, timeout: float) -> Settled:
-        """Ask the registered checkers about all that is undecided."""
+        """Ask the registered checkers about all undecided transactions."""
         side = await self._met()
         found: Settled = await side.threads.long(self.blocking.settle, timeout)
         return found
@@ -237,7 +241,7 @@ class LoopDoor:
         wanted: str | None,
         **how: Any,
     ) -> AsyncConsumer:
-        """Return a member of `group`, which joins later."""
+        """Return a member of `group`. It joins the group later."""
         side, door = self.side, self.blocking
         side.check()
         names, group, lease = check_membership(topics, group, lease_seconds, door.options)
@@ -264,7 +268,9 @@ class LoopDoor:
         return self._later("serve", reach)
 
     async def close(self) -> None:
-        """Wait for what is on its way, and close the engine. Calls that wait get Closed."""
+        """Wait for calls that are being written or sent, and close the engine. Waiting polls and
+        reads get Closed.
+        """
         if not self._is_met:
             self.blocking.close()
             return

@@ -1,4 +1,6 @@
-"""An engine whose calls are awaited: those of `AsyncWritingEngine`, through the door of a loop."""
+"""An engine whose calls are awaited: the calls of `AsyncWritingEngine`, through the door of
+a loop.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class AsyncEngine(AsyncWritingEngine):
         tls_key: str | None = None,
         sockets: Iterable[Any] = (),
     ) -> Serving:
-        """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
-        engine, is closed. A thread serves them.
+        """Let other processes use the directory by `fmq.connect`, until the returned Serving or the
+        engine is closed. A thread serves them.
         """
         return await self._door.serve(Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets)))
 

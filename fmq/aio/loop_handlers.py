@@ -30,7 +30,9 @@ async def run(consumer: Any, handler: AsyncHandler, workers: int) -> None:
 
 
 def check_run(handler: object, workers: int) -> int:
-    """Return the number of workers of a run; raise TypeError, BadOption or TooMany."""
+    """Return the number of workers of a run if it is right. Raises TypeError, BadOption or
+    TooMany.
+    """
     if not callable(handler):
         raise TypeError(f"handler={handler!r}: is a function of a delivery. Nothing was changed.")
     workers = check_count("workers", workers)
@@ -49,7 +51,7 @@ async def _handle(consumer: Any, handler: AsyncHandler, delivery: AsyncDelivery)
         logger.warning("attempt %s of %r failed", delivery.attempt, delivery, exc_info=error)
         await delivery._fail(error)
         return
-    except BaseException:  # it was cancelled, and may be handled by another
+    except BaseException:  # the task was cancelled: another consumer may get the message
         if not delivery.is_settled:
             await delivery.release(count=False)
         raise
@@ -85,5 +87,5 @@ class _Keeping:
             self._timer = self._later()
 
     def end(self) -> None:
-        """Stop extending it."""
+        """Stop extending the lease."""
         self._timer.cancel()

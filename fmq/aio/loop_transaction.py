@@ -1,4 +1,4 @@
-"""A transaction whose steps are awaited. A blocking one inside of it collects the messages."""
+"""A transaction whose steps are awaited. It wraps a blocking one, which collects the messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fmq.tx.commands.transaction import Stepping
 
 
 class AsyncTransaction:
-    """Many messages, topics and queues: all or nothing. One task at a time uses it.
+    """A transaction: all of its messages become visible, or none. One task at a time uses it.
 
     As an `async with` block it commits at the end of the block. A block that raises rolls back,
     unless it has prepared: then the transaction stays undecided.
     """
 
     def __init__(self, side: Any, tx: blocking.Transaction, *, takes_id: bool) -> None:
-        """With `takes_id` the user gave the id, and it is not claimed yet."""
+        """`takes_id` says that the user gave the id and that it is not claimed yet."""
         self._side = side
         self._tx = tx
         self._send = tx._buffer.send
@@ -56,7 +56,7 @@ class AsyncTransaction:
 
     @property
     def phase(self) -> Phase:
-        """The phase that it has reached."""
+        """How far it has come: open, prepared, committed, rolled back or in doubt."""
         return self._tx.phase
 
     # --- what it is given -----------------------------------------------------------------------
@@ -76,7 +76,7 @@ class AsyncTransaction:
         delay: float | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Add a message; no reader sees it before commit.
+        """Add a message. No reader sees it before the commit.
 
         With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
         """
@@ -94,11 +94,15 @@ class AsyncTransaction:
         delay: float | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        """Add several messages, given as bodies or Messages: all of them, or none if one is
+        refused.
+        """
         self._tx.send_many(topic, bodies, queue=queue, delay=delay, deliver_at=deliver_at)
 
     async def ack(self, delivery: AsyncRange[Any]) -> None:
-        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        """Let the commit also ack `delivery`. So consume, transform and produce count
+        exactly once.
+        """
         if not isinstance(delivery, AsyncRange):
             raise TypeError(
                 "tx.ack takes a delivery of fmq.aio or a batch of them, not "
@@ -109,8 +113,9 @@ class AsyncTransaction:
     def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
         """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
 
-        With `expect`, the step that writes raises MarkMoved unless the mark has that value then;
-        -1 stands for no mark. It also does if another undecided transaction changes the mark.
+        With `expect`, the step that writes raises MarkMoved unless the mark has the value `expect`
+        at that time. -1 means that the mark must not exist. MarkMoved is also raised if another
+        undecided transaction changes the mark.
         """
         self._tx.mark(name, value, data, expect)
 
@@ -119,9 +124,10 @@ class AsyncTransaction:
         self._tx.unmark(name, expect)
 
     def savepoint(self) -> Callable[[], Awaitable[None]]:
-        """Return a function that drops all that was added since, as often as it is awaited.
+        """Return a function that drops what was added after the savepoint. It may be awaited
+        repeatedly.
 
-        It drops later savepoints, too: awaiting one of those raises WrongState.
+        Awaiting it also drops later savepoints: their functions raise WrongState from then on.
         """
         back = self._tx.savepoint()
 
@@ -133,7 +139,9 @@ class AsyncTransaction:
     # --- its steps --------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Make it durable and sealed: invisible, undecided, and never ended silently."""
+        """Make the transaction durable and undecided. Its messages stay invisible until it is
+        decided, and only a decision ends it.
+        """
         tx = self._tx
         with self._step_alone:
             tx._buffer.require(OPEN, "prepare")
@@ -144,9 +152,10 @@ class AsyncTransaction:
             await self._step(Phase.PREPARED, self._side.prepare)
 
     async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
-        """Show all messages at once; if called again, return the same receipts.
+        """Show all messages at once, and return their receipts. A second call returns the same
+        receipts.
 
-        `sync` is as that of `fmq.Transaction.commit`.
+        `sync` is as in `fmq.Transaction.commit`.
         """
         await self._commit(sync)
         return self._tx._receipts()
@@ -157,7 +166,7 @@ class AsyncTransaction:
             await self._side.threads.run(tx._commit, sync)
             return
         if sync is not None:
-            tx._manager.waits(sync)  # or a TypeError
+            tx._manager.waits(sync)  # raises TypeError for a wrong `sync`
         with self._step_alone:
             if self._takes_id:
                 await self._take_id()
@@ -167,7 +176,7 @@ class AsyncTransaction:
             tx._receipts = await self._step(Phase.COMMITTED, self._side.commit, sync)
 
     async def _step(self, after: Phase, begin: Callable[..., Call], *how: Any) -> Any:
-        """Take a step to the phase `after`; return the answer to the call that `begin` returns."""
+        """Take a step to the phase `after`. `begin` begins the call; return its answer."""
         stepping = Stepping(self._tx, after)
         try:
             call = begin(self._tx._buffer, *how)
@@ -197,18 +206,21 @@ class AsyncTransaction:
         return f"{came}, which raised {type(call.error).__name__}."
 
     async def rollback(self) -> None:
-        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
+        """Drop the transaction. Before prepare nothing was written, and an id that you chose is
+        free again.
+        """
         tx = self._tx
         self._step_alone.check()
         if self._takes_id:
-            tx._buffer.named = False  # it never claimed the id, which may be another one's
+            # It has never claimed the id. Another transaction may have it.
+            tx._buffer.named = False
         if tx.phase is OPEN:
             await self._side.quickly(tx.rollback)
         else:
             await self._side.threads.run(tx.rollback)
 
     async def outcome(self) -> Outcome:
-        """Return what became of it, as `engine.outcome` does. Call it once it is prepared or
+        """Return what became of the transaction, as `engine.outcome` does, once it was prepared or
         committed.
         """
         return await self._side.threads.run(self._tx.outcome)  # type: ignore[no-any-return]
@@ -225,7 +237,8 @@ class AsyncTransaction:
                 try:
                     await end_of(call, cancelled)
                 finally:
-                    if call.error is None:  # it has the id, and no block
+                    # The id is claimed, but no block will end the transaction.
+                    if call.error is None:
                         release = partial(manager.release, self._tx._buffer)
                         await settled(self._side.threads.begin(release))
         except BaseException:
@@ -235,7 +248,9 @@ class AsyncTransaction:
     # --- as a block -------------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, AsyncTransaction]:
-        """Claim the id, if the user gave one. Return this transaction, for use without a block."""
+        """Claim the id, if the user gave one. Return this transaction, to be used without a
+        block.
+        """
         return self._begun().__await__()
 
     async def _begun(self) -> AsyncTransaction:
@@ -277,8 +292,9 @@ class AsyncTransaction:
             await self._commit()
         except BaseException as error:
             if tx.phase is OPEN:
-                await self.rollback()  # it was refused, and no code is left that could try again
-            elif not isinstance(error, TransactionError):  # which says itself what became of it
+                await self.rollback()  # refused, and its block is over: no code can try again
+            # Such an error says itself what became of it.
+            elif not isinstance(error, TransactionError):
                 tx._note_what_becomes_of_it(error)
             raise
 
@@ -287,8 +303,8 @@ class AsyncTransaction:
 
 
 class StepAlone:
-    """A block in which one task commits or prepares a transaction. Another one is refused, as both
-    would be written.
+    """A block in which one task commits or prepares a transaction. A second task is refused,
+    because both appends would be written.
     """
 
     __slots__ = ("_tx", "is_on")
@@ -298,7 +314,7 @@ class StepAlone:
         self.is_on = False
 
     def check(self) -> None:
-        """Raise WrongState while a task is in the block."""
+        """Raise WrongState while another task is in the block."""
         if self.is_on:
             raise WrongState(
                 f"another task just commits or prepares transaction {self._tx.tx_id!r}. This call "

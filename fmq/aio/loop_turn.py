@@ -1,6 +1,13 @@
-"""Writing the orders of one turn of a loop with one plan, one waiter and one sync.
+"""Writing the orders of one turn of a loop, with one plan, one waiter and one sync.
 
-No task and no executor of the loop's does any of this, so nothing that cancels tasks ends it.
+    turn of the loop     coroutines call `engine.send`, `ack`, `commit`; each call becomes an
+                         order, and its coroutine waits for a future
+    end of the turn      `_write` plans all orders in one section of the commit queue
+    write and sync       by this thread, or by the committer (see AioTurn)
+    a later turn         `_served` sets the futures: each coroutine goes on
+
+So 100 coroutines that send in one turn take one append, or a few, and one sync. No task and no
+executor of the loop is used for this, so nothing that cancels tasks ends it.
 """
 
 from __future__ import annotations
@@ -23,21 +30,24 @@ from fmq.tx.commands.writer import Writer
 T = TypeVar("T")
 
 QUICK_SECONDS = 0.002  # a write that takes longer holds up the loop
-SLOW_WRITES = 2  # in a row: one alone may only say that the machine was busy
-LOOKS_AGAIN = 16  # turns that the committer writes before the loop tries again
+# So many slow writes in a row make the loop stop writing. One may only mean that the machine was
+# busy.
+SLOW_WRITES = 2
+# After so many turns that the committer wrote, the loop writes again.
+LOOKS_AGAIN = 16
 Work = tuple[Callable[[Any], object], Any]
 """A plan, and its argument."""
 
 
 class Pace:
-    """Says whether a loop writes by itself, by how long its last writes took."""
+    """Decides whether the loop writes by itself, from the time that its last writes took."""
 
     def __init__(self) -> None:
-        self.turns_left = 0  # that the committer writes
-        self._slow = 0  # writes in a row
+        self.turns_left = 0  # turns that the committer still has to write
+        self._slow = 0  # slow writes in a row
 
     def is_quick(self) -> bool:
-        """Return whether the loop writes this turn. Call it once for each turn."""
+        """Return whether the loop itself writes this turn. Call it once for each turn."""
         if self.turns_left:
             self.turns_left -= 1
             return False
@@ -51,10 +61,10 @@ class Pace:
 
 
 class AioTurn:
-    """Has what the coroutines of one loop order written by an engine of this process.
+    """Has the orders of the coroutines of one loop written, by an engine of this process.
 
-    The loop itself writes while its writes are quick and no other thread writes, because handing a
-    lone write to the committer and back costs as much as the write. Otherwise the committer writes.
+    The loop itself writes while its writes are quick and no other thread writes: handing a lone
+    write to the committer and back costs as much as the write. Otherwise the committer writes.
     """
 
     def __init__(
@@ -72,9 +82,10 @@ class AioTurn:
         self._sender = sender
         self._send = writer.send
         self._after = after
-        self._writing: TurnBatch | None = None  # the batch that this thread writes now
+        self._writing: TurnBatch | None = None  # the batch that this thread is writing
         self._pace = Pace()
-        self._monotonic = writer.clock.monotonic  # uvloop's own time stands still in a callback
+        # Not the loop's own clock: that of uvloop stands still during a callback.
+        self._monotonic = writer.clock.monotonic
         self._planned_at = 0.0
         self._gathering = Gathering(loop, self._make, _place_of, self._write)
         self.send, self.drain = self._gathering.send, self._gathering.drain
@@ -89,7 +100,9 @@ class AioTurn:
         *,
         is_apart: bool = False,
     ) -> AioOrder:
-        """Have the appends written that `plan(what)` plans. `done` makes what the call returns."""
+        """Have the appends written that `plan(what)` plans. `done()` makes the result of
+        the call.
+        """
         order = AioOrder(self._loop, (plan, what), done, sync, size)
         self._gathering.add(order, is_apart)
         return order
@@ -97,8 +110,8 @@ class AioTurn:
     def late(
         self, make: Callable[[T], Command[Any]], what: T, sync: bool | None, size: int
     ) -> AioOrder:
-        """Have the command carried out that `make(what)` returns at the end of the turn. It takes
-        `size` bytes at most.
+        """Let `make(what)` make a command at the end of the turn, and have it carried out. Its
+        append takes at most `size` bytes.
         """
         order = LateOrder(self._loop, make, what, sync, size)
         self._gathering.add(order)
@@ -138,7 +151,9 @@ class AioTurn:
         self._planned_at = self._monotonic()
 
     def _written(self, batch: TurnBatch, failure: BaseException | None) -> None:
-        """Note that a batch is durable, or has failed. By any thread, under the engine's lock."""
+        """Note that a batch is durable, or has failed. Any thread may call this, and holds the
+        engine's lock.
+        """
         batch.failure = failure
         if self._writing is batch and get_ident() == self._thread:
             self._writing = None
@@ -161,7 +176,7 @@ class AioTurn:
         self._after()
 
     def _fail(self, batch: TurnBatch, error: BaseException) -> None:
-        """Give all callers of a batch the error: the engine has failed, or is closed."""
+        """Give all callers of a batch an error: the engine has failed, or is closed."""
         queue = self._commit_queue
         make = queue.failed_error if queue.broken() else lambda: error
         for order in batch.orders:

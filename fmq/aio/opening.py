@@ -20,7 +20,7 @@ from fmq.remote.remote_engine import RemoteEngine
 
 
 class Opening:
-    """What `fmq.aio.open` returns: awaited it is the engine, and as an `async with` block it closes
+    """The result of `fmq.aio.open`. Awaited it is the engine; as an `async with` block it closes
     the engine at its end.
     """
 
@@ -126,8 +126,9 @@ def connect(
 
 
 def of(engine: Engine | RemoteEngine) -> AsyncEngine:
-    """Return a face of an engine or connection that is open, for the loop that uses it first.
+    """Return an AsyncEngine for an engine or connection that is open. The first loop that uses it
+    keeps it.
 
-    Several loops, in several threads, may each have their own. Closing one closes the engine.
+    Several loops, in several threads, may each have one. Closing one of them closes the engine.
     """
     return AsyncEngine(engine)

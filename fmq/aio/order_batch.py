@@ -1,8 +1,8 @@
-"""Collecting the orders that the coroutines of one loop give in one of its turns, in order.
+"""Collecting the orders that the coroutines of one loop give in one turn, in their order.
 
-The first order of a turn schedules a callback, which has the turn written once the loop has run all
-that is ready. Sends of one turn to one queue are joined. While too many bytes are on their way,
-orders wait, in order.
+The first order of a turn schedules a callback. It has the orders of the turn written once the loop
+has run everything that is ready. Sends of one turn to one queue are joined to one record. While too
+many bytes are being written, new orders are held back, in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fmq.store.journal.commit_queue import PENDING_BYTES_MAX
 
 
 class Gathering:
-    """The orders of one loop that are not on their way yet, and how many bytes are."""
+    """The orders of one loop that are not being written yet, and how many bytes all orders take."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Gathering:
         place_of: Callable[..., Place],
         carry_out: Callable[[TurnBatch], None],
     ) -> None:
-        """`make` and `place_of` are those of Joined. `carry_out` gets the orders of each turn, and
-        calls `ended` once all of them have their answers.
+        """`make` and `place_of` are for Joined. `carry_out` gets the orders of each turn, and calls
+        `ended` once all of them have their answers.
         """
         self._loop = loop
         self._make = make
@@ -47,8 +47,8 @@ class Gathering:
         self._orders: list[AioOrder | Joined] = []
         self._joins: dict[tuple[Target, bool | None], Joined] = {}
         self._held_back: deque[Callable[[], None]] = deque()
-        self._bytes = 0  # that are collected or on their way
-        self._under_way = 0  # batches
+        self._bytes = 0  # of orders that are collected or being written
+        self._under_way = 0  # batches that are being written
         self._is_scheduled = False
         self._on_idle: list[Call] = []
 
@@ -59,7 +59,7 @@ class Gathering:
         return call
 
     def add_send(self, call: SentCall, target: Target, sync: bool | None) -> None:
-        """Have the body of `call` written to its queue."""
+        """Have the body of `call` written to its queue, joined with other sends of the turn."""
         size = len(call.body)
         if self._held_back or (self._bytes and self._bytes + size > PENDING_BYTES_MAX):
             self._held_back.append(partial(self._join, call, target, sync, size))
@@ -87,9 +87,10 @@ class Gathering:
         *,
         is_apart: bool = False,
     ) -> AioOrder:
-        """Have `work` carried out, after all that was ordered before.
+        """Have `work` carried out, after everything that was ordered before.
 
-        Work that `is_apart` publishes no message, so sends before and after it may be joined.
+        Work that `is_apart` publishes no message. So sends before it and after it may still be
+        joined.
         """
         order = AioOrder(self._loop, work, done, sync, size, undo)
         self.add(order, is_apart)
@@ -105,7 +106,7 @@ class Gathering:
 
     def _add(self, order: AioOrder, is_apart: bool) -> None:
         if not is_apart:
-            self._joins.clear()  # what is sent from now on comes after it
+            self._joins.clear()  # later sends must not be joined with earlier ones
         self._orders.append(order)
         self._bytes += order.size
         if not self._is_scheduled:
@@ -127,7 +128,9 @@ class Gathering:
             self.ended(batch)
 
     def ended(self, batch: TurnBatch) -> None:
-        """Carry out orders that were held back, as far as there is room now."""
+        """Note that a batch has its answers. Carry out orders that were held back, as far as there
+        is room.
+        """
         self._under_way -= 1
         self._bytes -= batch.size
         while self._held_back and self._bytes < PENDING_BYTES_MAX:
@@ -142,7 +145,7 @@ class Gathering:
         return not (self._under_way or self._orders or self._held_back)
 
     async def drain(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until all orders have their answers."""
         while not self._is_idle:
             call = Call(self._loop)
             self._on_idle.append(call)

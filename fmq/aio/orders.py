@@ -1,7 +1,8 @@
-"""The orders to write that the coroutines of a loop have given, and their answers.
+"""The orders to write that coroutines of a loop have given, and their answers.
 
-An order does not know how it is carried out. Its `work` tells that to the side that does it: an
-engine of this process (`turn`) or a connection (`asking`).
+An order does not know how it is carried out. Its `work` is for the side that does it: for an engine
+of this process a plan with its argument (loop_turn.py), for a connection a request
+(link_writer.py).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from fmq.tx.commands.command import Command
 
 T = TypeVar("T")
 
-JOINED_BYTES_MAX = 256 << 10  # of a record that several sends share
-PLAIN = (None,) * 5  # a message without id, priority, expiry and time of delivery
+JOINED_BYTES_MAX = 256 << 10  # the bodies of one record that several sends share
+PLAIN = (None,) * 5  # no id, priority, expiry and time of delivery
 Failure = Callable[[], BaseException]
 Undo = Callable[[BaseException | None], BaseException | None]
 Target = tuple[str, int, str]
@@ -27,7 +28,8 @@ Target = tuple[str, int, str]
 Place = tuple[int, int, int]
 """Queue, offset and position of a record."""
 
-made_receipt = partial(tuple.__new__, Receipt)  # of a tuple; Receipt() itself is slower
+# Makes a Receipt of a tuple. Calling Receipt() is slower.
+made_receipt = partial(tuple.__new__, Receipt)
 
 
 def _unread(error: Exception) -> OutcomeUnknown:
@@ -38,7 +40,7 @@ def _unread(error: Exception) -> OutcomeUnknown:
 
 
 class AioOrder(Call):
-    """A call that writes."""
+    """A call of a coroutine that writes."""
 
     __slots__ = ("done", "patience", "refusal", "size", "sync", "undo", "work")
 
@@ -51,9 +53,9 @@ class AioOrder(Call):
         size: int = 0,
         undo: Undo | None = None,
     ) -> None:
-        """`done` turns the result of the work, if it has one, into what the call returns. `undo`
-        gets the error if the work fails, or None if the call is cancelled before, and returns the
-        error for the caller.
+        """`done` makes the result of the call from that of the work. `undo` is called if the work
+        fails, with the error, and returns the error for the caller; or if the call was cancelled
+        before it began, with None.
         """
         super().__init__(loop)
         self.work = work
@@ -61,11 +63,11 @@ class AioOrder(Call):
         self.sync = sync
         self.size = size
         self.undo = undo
-        self.patience = 0.0  # seconds that its answer may take
+        self.patience = 0.0  # how long its answer may take, in seconds
         self.refusal: Exception | None = None
 
     def begin(self) -> bool:
-        """Return whether to carry it out, which is False if it was cancelled."""
+        """Note that it begins. Return False if it was cancelled before."""
         if self.future.cancelled():
             if self.undo is not None:
                 self.undo(None)
@@ -74,7 +76,7 @@ class AioOrder(Call):
         return True
 
     def finish(self, *found: Any) -> None:
-        """Give its caller the answer, made of the result of the work."""
+        """Give the caller its answer, made from the result of the work."""
         try:
             result = self.done(*found)
         except Exception as error:
@@ -83,16 +85,16 @@ class AioOrder(Call):
             self.settle(result)
 
     def fail(self, make: Failure) -> None:
-        """Give its caller an error."""
+        """Give the caller the error that `make` makes."""
         error = make()
         self.settle(None, error if self.undo is None else self.undo(error) or error)
 
 
 class LateOrder(AioOrder):
-    """A call whose command is made when its turn ends.
+    """An order whose command is made at the end of the turn.
 
-    So the commands of a turn are made one after the other, without the code of the coroutines in
-    between. A processor runs the same code much faster when it has just run it.
+    So the commands of a turn are made one after the other, and no code of the coroutines runs in
+    between. A processor runs code much faster if it has just run it.
     """
 
     __slots__ = ("_make", "_what")
@@ -105,13 +107,13 @@ class LateOrder(AioOrder):
         sync: bool | None,
         size: int,
     ) -> None:
-        """`make(what)` returns the command, or raises what refuses the call."""
+        """`make(what)` returns the command, or raises the error that refuses the call."""
         super().__init__(loop, None, _nothing, sync, size)
         self._make: Callable[[Any], Command[Any]] = make
         self._what = what
 
     def begin(self) -> bool:
-        """Make the command. Return False if it was cancelled, or is refused."""
+        """Make the command. Return False if the call was cancelled before, or is refused."""
         if not super().begin():
             return False
         try:
@@ -150,8 +152,8 @@ class Joined:
         target: Target,
         sync: bool | None,
     ) -> None:
-        """`make` makes the work. `place_of` takes the work and its result, and returns where the
-        record is.
+        """`make` makes the work. `place_of` gets the work and its result, and returns the place of
+        the record.
         """
         self._make = make
         self._place_of = place_of
@@ -163,7 +165,7 @@ class Joined:
         self.work: Any = None
 
     def begin(self) -> bool:
-        """Make the record. Return False if all its sends were cancelled, so there is none."""
+        """Make the record. Return False if all sends were cancelled, so that there is no record."""
         calls = self.calls
         for call in calls:
             if call.future.cancelled():
@@ -191,18 +193,20 @@ class Joined:
                 call.future.set_result(receipt)
 
     def fail(self, make: Failure) -> None:
-        """Give each caller an error of its own: one for all would collect their tracebacks."""
+        """Give each caller an error of its own. A shared error would collect the tracebacks of all
+        callers.
+        """
         for call in self.calls:
             call.settle(None, make())
 
 
 class TurnBatch:
-    """What one turn writes."""
+    """The orders that one turn of a loop has written."""
 
     __slots__ = ("failure", "left", "orders", "size")
 
     def __init__(self, orders: list[AioOrder | Joined]) -> None:
         self.size = sum([order.size for order in orders])
         self.orders = [order for order in orders if order.begin()]
-        self.left = len(self.orders)  # that have no answer yet
+        self.left = len(self.orders)  # orders without an answer
         self.failure: BaseException | None = None

@@ -1,4 +1,4 @@
-"""How a loop drives the polls of consumers: it waits without a thread, but for the disk."""
+"""The driver of polls on a loop: it waits without a thread, except for the disk (see poll.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Polls:
         self._waits = Waits(loop, queue, monotonic)
 
     async def find(self, member: GroupMember, poll: Poll) -> Taken:
-        """Return what `member.find` does. A poll that is cancelled holds nothing."""
+        """Drive `poll` on the loop, as `member.find` does in a thread. A cancelled poll holds
+        nothing.
+        """
         waits = self._waits.of(member)
         arrival = Arrival(self._loop, waits, member, poll, self._monotonic)
         call = member.taking(poll)
@@ -54,13 +56,13 @@ class Polls:
                     step, answer = call.throw, error
         except StopIteration as done:
             if done.value is not None:
-                waits.wake_next()  # there may be more
+                waits.wake_next()  # more messages may be there for another poll
             return done.value  # type: ignore[no-any-return]
         except BaseException:
-            waits.wake_next()  # this poll may have been the next one
+            waits.wake_next()  # this poll may have been the one that was woken
             raise
         finally:
-            answer = None  # an error refers to this frame
+            answer = None  # an error that is kept here would refer to this frame
             arrival.stop()
 
     async def _look(self, member: GroupMember, poll: Poll) -> object:
@@ -68,13 +70,13 @@ class Polls:
             return self._queue.run(member.plan_look, poll, wait=True, ahead=True)
         found = self._queue.run(member.plan_look, poll, wait=False)
         if poll.is_counted:
-            # Another thread writes. To wait for that here would hold up the loop.
+            # Another thread is writing. Waiting for it here would hold up the loop.
             await self._turn.order(_nothing, None, _done, True, is_apart=True).future
         return found
 
 
 class Arrival:
-    """Waits until it is worth for a poll to look again."""
+    """Waits until a poll may find something."""
 
     def __init__(
         self,
@@ -93,7 +95,9 @@ class Arrival:
         self._timer: TimerHandle | None = None
 
     async def wait(self) -> None:
-        """Listen, and return at once: a message may have come before. The next call waits."""
+        """The first call only listens and returns: a message may have come just before. Each next
+        call waits.
+        """
         if self._future is not None:
             try:
                 await self._future
@@ -110,7 +114,7 @@ class Arrival:
             self._future.set_result(None)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._timer is not None:
             self._timer.cancel()
         if self._future is not None:

@@ -1,7 +1,7 @@
 """An engine of another process, as the coroutines of one loop use it.
 
-Frequent calls go from the loop to the socket and back: sends, commits, polls, reads, acks. A thread
-makes the other calls, over the same connection, and the loop reads their answers.
+Frequent calls go from the loop to the socket and back: sends, commits, polls, reads and acks. Other
+calls are made by a thread over the same connection. The loop reads the answers of all.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from fmq.wire.sends import decode_sent, encode_send
 from fmq.wire.values import decode_values, encode_values
 
 T = TypeVar("T")
-GIVE_BACK_SECONDS = 1.0  # that a cancelled poll waits for the engine process to take it back
+# How long a cancelled poll waits until the engine process has taken its messages back.
+GIVE_BACK_SECONDS = 1.0
 
 
 class RemoteSide:
-    """One connection, on one loop."""
+    """The calls of an engine of another process that a loop makes without a thread."""
 
     def __init__(self, door: LinkDoor, loop: AbstractEventLoop, threads: Threads) -> None:
         self.door = door
@@ -54,8 +55,9 @@ class RemoteSide:
         self._reader = LoopReader(self._link, loop, threads)
         self._asking = Asking(loop, self._link, self._reader, self._sender, threads)
         self._router: Any = LateRouter(door.router)
-        self.joining = Lock()  # held by a thread while a consumer joins its group
-        self._names = count(1)  # of requests that may be cancelled
+        # Held by a thread while a consumer joins its group.
+        self.joining = Lock()
+        self._names = count(1)  # numbers for requests that may be cancelled
         self._lookups: dict[str, list[tuple[Call, Callable[[], None]]]] = {}
         door.manager.keeper.in_thread = threads.soon
         self._reader.begin()
@@ -80,10 +82,10 @@ class RemoteSide:
         sync: bool | None,
         *carried: Any,
     ) -> Call:
-        """Begin to send one message. Raises what refuses its arguments."""
+        """Begin to send one message. Raises the errors of its arguments."""
         self._link.check()
         if sync is not None:
-            waits(sync, by_default=True)  # or a TypeError
+            waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         sender = self._sender
         if key is None and tag is None and not headers and carried == PLAIN:
             body = as_bytes(body)
@@ -113,9 +115,9 @@ class RemoteSide:
         deliver_at: datetime | None,
         sync: bool | None,
     ) -> Call | None:
-        """Begin to send many messages; return None if there are none."""
+        """Begin to send many messages. Return None if there are none."""
         self._link.check()
-        waits(sync, by_default=True)  # or a TypeError
+        waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         items: Any = listed(bodies)
         if not items:
             self._router.check_target(topic, queue)
@@ -144,16 +146,14 @@ class RemoteSide:
         return order
 
     def _when_known(self, topic: str, call: Call, begin: Callable[[], None]) -> None:
-        """Call `begin` once the number of the topic's queues is known. Keeps the order of the
-        calls.
-        """
+        """Call `begin` once the number of the topic's queues is known. Calls keep their order."""
         if not isinstance(topic, str):
-            self._router.check_target(topic, None)  # raises
+            self._router.check_target(topic, None)  # raises the error
         waiting = self._lookups.get(topic)
         if waiting is None and self._topics.get(topic) is not None:
             begin()
             return
-        self._router.choose_queue(topic, None, None)  # or its refusal
+        self._router.choose_queue(topic, None, None)  # raises the refusal if there is one
         if waiting is not None:
             waiting.append((call, begin))
             return
@@ -161,7 +161,9 @@ class RemoteSide:
         self._look_up(topic, self._begin_waiting)
 
     def _look_up(self, topic: str, then: Callable[[str, BaseException | None], None]) -> None:
-        """Ask how many queues a topic has, and call `then`."""
+        """Ask how many queues a topic has. Then call `then` with the topic, and the error if there
+        is one.
+        """
         said = encode_values(["queues_of", [topic], {}])
 
         def done(answer: bytes) -> None:
@@ -194,7 +196,9 @@ class RemoteSide:
         undo: Undo | None = None,
         patience: float = 0.0,
     ) -> AioOrder:
-        """Send a request that may be sent twice without harm. It may take `patience` seconds."""
+        """Send a request that may be repeated without harm. Its answer may take `patience`
+        seconds.
+        """
         order = AioOrder(self.loop, (op, _encoded, (payload,), handle), done, None, 0, undo)
         order.patience = patience
         self._asking.ask(order)
@@ -213,8 +217,8 @@ class RemoteSide:
         return await self._waited(call, name, lambda _: None)  # type: ignore[no-any-return]
 
     async def _waited(self, call: AioOrder, name: int, unwanted: Callable[[Any], None]) -> Any:
-        """Return the answer to a request that may wait for long. If the call is cancelled,
-        `unwanted` gets the answer.
+        """Return the answer to a request that may wait for long. If the call is cancelled, the
+        answer goes to `unwanted`.
         """
         try:
             return await call.future
@@ -226,13 +230,13 @@ class RemoteSide:
                 if call.is_settled:
                     if call.error is None:
                         unwanted(call.result)
-                else:  # it comes later
+                else:  # the answer comes later
                     done = call.done
                     call.done = lambda answer: unwanted(done(answer))
             raise
 
     async def _settled(self, call: Call) -> None:
-        """Wait a moment for an answer, even while the task is cancelled."""
+        """Wait for an answer for a short time, even if the task is cancelled."""
         deadline = self.loop.time() + GIVE_BACK_SECONDS
         while not call.is_settled and (left := deadline - self.loop.time()) > 0:
             call.future = self.loop.create_future()
@@ -293,10 +297,10 @@ class RemoteSide:
             self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle).ignore()
 
     def ack(self, delivery: Any, sync: bool | None) -> Call:
-        """Begin to ack a delivery or a batch of them."""
+        """Begin to ack a delivery, or a batch of deliveries."""
         consumer, claim, (first, end) = delivery._consumer, delivery._claim, delivery._offsets()
         consumer._check()
-        waits(sync, by_default=True)  # or a TypeError
+        waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         consumer._spend(claim, first, end)
         asked = AckAsked(claim.number, first, end, sync, *claim.queue)
         done = partial(self._acked, consumer, claim, first, end)
@@ -308,11 +312,11 @@ class RemoteSide:
         consumer._done(claim, first, end)
 
     async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
-        """Give a delivery or a batch of them back."""
+        """Give back a delivery, or a batch of deliveries."""
         await self.threads.run(delivery.release, delay=delay, count=count)
 
     async def leave(self, consumer: Any, *, counts: bool) -> None:
-        """Close a consumer. Without `counts` the attempts of what is in hand do not count."""
+        """Close a consumer. Without `counts`, attempts of messages in hand do not count."""
         await self.threads.run(consumer._close, counts=counts)
 
     # --- transactions ---------------------------------------------------------------------------
@@ -320,12 +324,14 @@ class RemoteSide:
     def begin(
         self, tx_id: str | None, producer: str | None, check_after: float | None
     ) -> Transaction:
-        """Return a new transaction, whose id is not held yet."""
+        """Return a new transaction. Its id is not held yet."""
         names = tx_id, producer, check_after
         return self.door.manager.begin(*names, takes_id=False, router=self._router)
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
-        """Begin to commit a transaction. The answer is a function that returns its receipts."""
+        """Begin to commit a transaction. The answer of the order is a function that makes its
+        receipts.
+        """
         return self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
 
     def prepare(self, transaction: TransactionBuffer) -> AioOrder:
@@ -339,7 +345,7 @@ class RemoteSide:
         return self._asking.order((op, encode, (), 0), done, sync, transaction.size)
 
     async def route(self, transaction: TransactionBuffer) -> None:
-        """See that each message of a transaction has its queue, before it is written."""
+        """Choose the queues of messages that have none yet, before the transaction is written."""
         while unknown := [t for t in unknown_topics(transaction) if self._topics.get(t) is None]:
             call = Call(self.loop)
 
@@ -352,13 +358,13 @@ class RemoteSide:
             choose_now(transaction, self.door.router)
 
     async def quickly(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` does, which may ask the engine process."""
+        """Return what `function` returns. It may ask the engine process, so a thread calls it."""
         return await self.threads.run(function, *args, **named)
 
     # --- ending ---------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Wait until all that was ordered has its answer."""
+        """Wait until all orders have their answers."""
         while self._lookups:
             call = Call(self.loop)
             next(iter(self._lookups.values())).append((call, partial(call.settle, None)))

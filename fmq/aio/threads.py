@@ -1,6 +1,6 @@
-"""Threads for calls that would hold up a loop: reads that may meet the disk, and rare calls.
+"""Threads for calls that would hold up a loop: reads that may touch the disk, and rare calls.
 
-They are not from the loop's pool, which polls and calls of the program could fill.
+They are not taken from the loop's pool, because polls and calls of the program could fill that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Threads:
         self._started = 0
 
     async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` returns, in a thread. A cancelled call waits for its end."""
+        """Let a thread call `function`, and return its result. A cancelled call waits for
+        its end.
+        """
         call = self.begin(partial(function, *args, **named))
         try:
             result: T = await call.future
@@ -43,8 +45,8 @@ class Threads:
     async def read(
         self, function: Callable[[], T], unwanted: Callable[[T], object] = lambda _: None
     ) -> T:
-        """Return what `function` returns, in a thread. If the call is cancelled, `unwanted` gets
-        that.
+        """Let a thread call `function`, and return its result. If the call is cancelled, the result
+        goes to `unwanted`.
         """
         call = self.begin(function)
         try:
@@ -59,7 +61,7 @@ class Threads:
         return result
 
     async def long(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` returns, in a thread of its own, as it may wait for long. If the
+        """Let a new thread call `function`, which may wait for long, and return its result. If the
         call is cancelled, the function goes on, and its result is dropped.
         """
         call = Call(self._loop)
@@ -69,15 +71,15 @@ class Threads:
         return result
 
     def alone(self, function: Callable[[], object]) -> None:
-        """Call `function`, which raises nothing, in a thread of its own."""
+        """Call `function`, which raises nothing, in a new thread."""
         Thread(target=function, name=NAME, daemon=True).start()
 
     def soon(self, function: Callable[[], object]) -> None:
-        """Call `function` in a thread, and drop what it returns or raises."""
+        """Let a thread call `function`, and drop its result or error."""
         self.begin(function)
 
     def begin(self, function: Callable[[], Any]) -> Call:
-        """Have a thread call `function`."""
+        """Let a thread call `function`. Return the call that gets the answer."""
         call = Call(self._loop)
         call.has_begun = True
         self._jobs.put(self._job(call, function))

@@ -1,1 +1,1 @@
-"""The public calls as coroutines, and the only place where a call is written by hand."""
+"""The public calls as coroutines. Only here they are written by hand."""

@@ -1,4 +1,6 @@
-"""What carries out the calls of a face: in this thread, for a loop, or in another process."""
+"""The doors of a face, as protocols: a door carries out the calls in this thread, for a loop, or in
+another process.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ M_co = TypeVar("M_co", covariant=True)
 
 
 class AsyncLookingDoor(Protocol):
-    """What carries out the calls that change nothing. The face has checked their arguments."""
+    """A door for calls that change nothing. The face has checked their arguments."""
 
     @property
     def path(self) -> str: ...
@@ -30,35 +32,37 @@ class AsyncLookingDoor(Protocol):
     def options(self) -> Options: ...
 
     def check_open(self) -> None:
-        """Raise if nothing can be read any more."""
+        """Raise if the engine is closed, so that nothing can be read."""
 
     async def look(self, name: str, *args: Any) -> Any:
-        """Return what the call `name` of `fmq.faces.table.LOOKS` returns."""
+        """Carry out the call `name` of `fmq.faces.table.LOOKS`, and return its result."""
 
     async def change(self, name: str, *args: Any, **named: Any) -> Any:
-        """Make a change of `fmq.faces.table` by its name, or refuse it, and return its result."""
+        """Carry out the change `name` of `fmq.faces.table`, and return its result. Raises what
+        refuses it.
+        """
 
     async def run(self, steps: Callable[..., T], *args: Any) -> T:
-        """Return what `steps` returns for a door that blocks and for `args`: a call that takes
-        several looks, which are made in one thread.
+        """Return what `steps` returns. It gets a door that blocks, and `args`, and makes several
+        looks, all in one thread.
         """
         ...
 
     async def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
-        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
 
     async def stats(self) -> Stats:
         """Return a snapshot of the engine."""
         ...
 
     async def close(self) -> None:
-        """End the engine, or leave it."""
+        """End the engine, or leave it if it is in another process."""
 
 
 class AsyncJoiningDoor(Protocol[M_co]):
-    """What makes consumers, each kind of door its own."""
+    """A door that makes consumers. Each kind of door makes a kind of its own."""
 
     def join(
         self,
@@ -77,19 +81,19 @@ class AsyncJoiningDoor(Protocol[M_co]):
         expired: str,
         damaged: str,
     ) -> M_co:
-        """Return a member of `group`, which wants what the text of a filter says."""
+        """Return a member of `group`. `wanted` is the text of its filter."""
         ...
 
 
 class AsyncJoiningFace(Protocol[M_co]):
-    """A face, as far as the kind of its consumers is asked for."""
+    """A face whose door makes consumers of the kind `M`."""
 
     @property
     def _door(self) -> AsyncJoiningDoor[M_co]: ...
 
 
 class AsyncEngineDoor(AsyncLookingDoor, AsyncJoiningDoor[AsyncConsumer], Protocol):
-    """What carries out all calls."""
+    """A door for all calls."""
 
     async def send(
         self,
@@ -132,11 +136,11 @@ class AsyncEngineDoor(AsyncLookingDoor, AsyncJoiningDoor[AsyncConsumer], Protoco
     def feedback(self) -> Any: ...
 
     def checker(self, producer: str) -> Callable[[Any], Any]:
-        """Return what registers a checker."""
+        """Return the decorator that registers a checker for `producer`."""
         ...
 
     async def settle(self, timeout: float) -> Settled:
-        """Ask the registered checkers about all that is undecided."""
+        """Ask the registered checkers about all undecided transactions."""
         ...
 
     async def send_with(
@@ -147,5 +151,5 @@ class AsyncEngineDoor(AsyncLookingDoor, AsyncJoiningDoor[AsyncConsumer], Protoco
         producer: str | None,
         check_after: float | None,
     ) -> Outcome:
-        """Prepare `messages`, call `local`, and decide as it answers."""
+        """Prepare `messages`, call `local`, and decide as its answer says."""
         ...

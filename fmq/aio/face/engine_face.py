@@ -1,7 +1,7 @@
 """The calls of an engine. A face checks their arguments, and its door carries them out.
 
-`AsyncAnyEngine` has those that look, and `AsyncWritingEngine` all. What their docstrings promise
-holds for an engine of this process, for one of another process and on a loop.
+`AsyncAnyEngine` has the calls that look, `AsyncWritingEngine` has all. Their docstrings hold for an
+engine of this process and for one of another process, on a loop or not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class AsyncAnyEngine:
-    """What each engine shows: that of `fmq.open`, of `fmq.connect`, and one that only reads."""
+    """The calls of every engine: of `fmq.open`, of `fmq.connect`, and of an engine that
+    only reads.
+    """
 
     _door: AsyncLookingDoor
 
@@ -56,9 +58,11 @@ class AsyncAnyEngine:
     async def read(
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
-        """Return the messages of `queue` from `offset`, at most `limit`; wait `timeout` seconds.
+        """Return the messages of `queue` from `offset` on, at most `limit`, after waiting up to
+        `timeout` seconds for the first one.
 
-        Raises Damaged or Unreadable if one of them is; `read_batch` returns those before it.
+        Raises Damaged or Unreadable if one of them cannot be read; `read_batch` returns those
+        before it.
         """
         self._door.check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
@@ -81,9 +85,11 @@ class AsyncAnyEngine:
         limit: int = 1000,
         timeout: float = 0.0,
     ) -> Batch | None:
-        """Return the same as one Batch, which has the bodies; None if there are no messages.
+        """Return messages as `read` does, but as one Batch with their bodies; None if there are
+        none.
 
-        It may have fewer than `limit` although there are more. Go on from `batch.next`.
+        The batch may have fewer than `limit` messages although there are more. Go on from
+        `batch.next`.
         """
         queue, offset, limit = check_place(topic, queue, offset, limit)
         wait = check_seconds("timeout", timeout)
@@ -92,24 +98,25 @@ class AsyncAnyEngine:
     async def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
         """Return up to `limit` messages of `topic` with this key, the newest first.
 
-        It reads the marks of keys, which the first call makes for each full segment, the heads of
-        what is newer, and what it finds. Raises Damaged or Unreadable if it meets that.
+        It reads the key marks of the full segments, the heads of newer messages, and the messages
+        that it finds. The first call for a segment makes its marks. Raises Damaged or Unreadable if
+        it meets a record that cannot be read.
         """
         return await self._door.run(found_messages, *check_find(topic, key, limit))
 
     async def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
-        """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
-        taken: another member may have them in hand. Those that a filter will pass over are there
-        too, until a poll has come to them.
+        """Return messages that `group` has not acked, at most `limit`, the oldest first. They are
+        not taken: other members may have them in hand. Messages that a filter will pass over are
+        included until a poll has looked at them.
         """
         limit = check_count("limit", limit)
         return await self._door.run(unread_messages, *check_texts(group, topic), limit)
 
     async def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
-        """Return the receipts of up to `limit` records that wait, of all topics or of one, in the
+        """Return the receipts of up to `limit` delayed records, of all topics or of one, in the
         order in which they are due.
 
-        It reads their heads until it has enough of the topic.
+        It reads the heads of waiting records until it has enough of the topic.
         """
         if topic is not None:
             check_text("topic", topic)
@@ -122,16 +129,18 @@ class AsyncAnyEngine:
         return await self._door.look("outcome", tx_id)
 
     async def undecided(self) -> list[UndecidedTransaction]:
-        """Return the sealed transactions that wait for their decision, the oldest first."""
+        """Return the prepared transactions that wait for their decision, the oldest first."""
         return await self._door.look("undecided")
 
     async def mark(self, name: str) -> Mark | None:
-        """Return the mark that a committed transaction has set under `name`; None without one."""
+        """Return the mark that a committed transaction has set under `name`; None if there
+        is none.
+        """
         return await self._door.look("mark", check_text("mark", name))
 
     async def marks(self, *names: str, prefix: str | None = None) -> dict[str, Mark]:
-        """Return those of the marks `names` that are set, and all whose name begins with `prefix`,
-        as they are at one instant.
+        """Return the marks of `names` that are set, and all whose names begin with `prefix`, as
+        they are at one instant.
         """
         return await self._door.look("marks", *check_marks(names, prefix))
 
@@ -144,30 +153,32 @@ class AsyncAnyEngine:
         return await self._door.look("queues", topic)
 
     async def groups(self, group: str | None = None) -> list[GroupInfo]:
-        """Return how far each group is, or one group, in each queue it has taken from."""
+        """Return the progress of all groups, or of one, in each queue that they have taken from."""
         if group is not None:
             check_text("group", group)
         return await self._door.look("groups", group)
 
     async def offset_at(self, topic: str, queue: int, time: datetime) -> int:
-        """Return the offset of the first message of a queue that was sent at `time` or later; the
-        next one to be given if there is none.
+        """Return the offset of the first message of a queue that was sent at `time` or later. If
+        there is none, return the offset that the next message will get.
         """
         queue, _, _ = check_place(topic, queue, 0, 1)
         return await self._door.look("offset_at", topic, queue, as_us(check_time("time", time)))
 
     async def topic(self, name: str) -> AsyncTopic:
-        """Return a topic, to look at it or to change it; raise UnknownTopic."""
+        """Return a handle of a topic, to look at it or to change it. Raises UnknownTopic."""
         await self._door.look("check_topic", check_text("topic", name))
         return AsyncTopic(self._door, name)
 
     async def group(self, name: str) -> AsyncGroup:
-        """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
+        """Return a handle of a group, to look at it, or to move or delete it. Raises
+        UnknownGroup.
+        """
         await self._door.look("check_group", check_text("group", name))
         return AsyncGroup(self._door, name)
 
     async def dead_letters(self, group: str) -> AsyncDeadLetters:
-        """Return the dead letters of a group; raise UnknownGroup."""
+        """Return a handle of the dead letters of a group. Raises UnknownGroup."""
         await self._door.look("check_group", check_text("group", group))
         return AsyncDeadLetters(self._door, group)
 
@@ -187,9 +198,9 @@ class AsyncAnyEngine:
         return await self._door.stats()
 
     async def close(self) -> None:
-        """Wait for running calls, write a checkpoint, release the directory.
+        """Wait for running calls, write a checkpoint, and release the directory.
 
-        What is undecided stays undecided. Raises StorageError if the machine refuses to close a
+        Undecided transactions stay undecided. Raises StorageError if the machine refuses to close a
         file. Then everything else is closed, and a second call does nothing. A client closes its
         connection, and what its consumers hold is redelivered.
         """
@@ -208,7 +219,7 @@ class AsyncAnyEngine:
 
 
 class AsyncWritingEngine(AsyncAnyEngine):
-    """What engines do that write: those of `fmq.open` and of `fmq.connect`."""
+    """The calls of engines that write: those of `fmq.open` and of `fmq.connect`."""
 
     _door: AsyncEngineDoor
 
@@ -233,12 +244,13 @@ class AsyncWritingEngine(AsyncAnyEngine):
     ) -> Receipt:
         """Append one message. It is durable and visible on return.
 
-        With `sync=False` it becomes both with the next sync of any call, or at a normal end of the
-        process. With `sync=True` it is durable on return, whatever the options say. All that the
-        coroutines of a loop send in one of its turns shares one sync.
+        With `sync=False` the call does not wait: the message becomes durable and visible with the
+        next sync of any call, or at a normal end of the process. With `sync=True` it is durable on
+        return, whatever the options say. All that the coroutines of a loop send in one of its turns
+        shares one sync.
 
-        With `delay`, in seconds, or `deliver_at` it is visible from then on, and has an offset only
-        then. Its receipt is a DelayedReceipt, which `recall` takes.
+        With `delay`, in seconds, or `deliver_at` the message becomes visible at that time, and gets
+        its offset then. The receipt is a DelayedReceipt, which `recall` takes.
         """
         return await self._door.send(
             topic,
@@ -267,18 +279,18 @@ class AsyncWritingEngine(AsyncAnyEngine):
         deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> list[Receipt]:
-        """Append bodies or Messages, all or none of them. Return one receipt for each record.
+        """Append bodies or Messages: all of them or none. Return one receipt for each record.
 
-        A record holds at most 65,536 messages of one queue. More of them take several records of
+        A record holds at most 65,536 messages of one queue. More messages take several records of
         one append, and one sync makes them durable and visible. `delay` and `deliver_at` are as in
-        `send`, for all of them; `recall` ends the wait of a record as a whole.
+        `send`, and hold for all messages. `recall` ends the wait of a record as a whole.
         """
         return await self._door.send_many(topic, bodies, queue, producer, delay, deliver_at, sync)
 
     async def recall(self, receipt: Receipt) -> bool:
-        """Take back messages that wait for their time; return whether that came in time.
+        """Take back messages that wait for their time. Return whether that came in time.
 
-        If so, they never appear. If not, they were published, or recalled before.
+        If it did, the messages never appear. If it did not, they were published or recalled before.
         """
         timing = timing_of(receipt)
         return timing is not None and await self._door.change("recall", timing)
@@ -315,10 +327,10 @@ class AsyncWritingEngine(AsyncAnyEngine):
     ) -> AsyncTransaction | AsyncBoundTransaction:
         """Return a new transaction over any topics. As an `async with` block it commits at its end.
 
-        No checker is asked about it for `check_after` seconds after prepare. With `bind`, a
-        connection to the user's database, the block begins and ends the database's transaction as
-        well: both commit, or neither does. A connection of asyncio needs `async with`. On a loop a
-        `tx_id` is claimed when the block begins, at `await`, or by the first step.
+        After a prepare, no checker is asked about it for `check_after` seconds. With `bind`, a
+        connection to the user's database, the block also begins and ends a transaction of the
+        database: both commit, or neither does. A connection of asyncio needs `async with`. On a
+        loop a `tx_id` is claimed when the block begins, at `await`, or by the first step.
         """
         return self._door.begin(tx_id, producer, check_after, bind)
 
@@ -331,10 +343,10 @@ class AsyncWritingEngine(AsyncAnyEngine):
         decided_by: str | None = None,
         seal: str | None = None,
     ) -> Outcome:
-        """Commit or roll back an undecided transaction, in its producer's place.
+        """Commit or roll back an undecided transaction, in place of its producer.
 
-        The same decision again succeeds; the opposite one raises AlreadyDecided. With `seal` only
-        a transaction that has this seal is decided.
+        The same decision again succeeds; the opposite one raises AlreadyDecided. With `seal`, only
+        a transaction with this seal is decided.
         """
         why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
         named = {"reason": why, "decided_by": by, "seal": seal}
@@ -342,20 +354,22 @@ class AsyncWritingEngine(AsyncAnyEngine):
 
     @property
     def feedback(self) -> AsyncFeedback:
-        """Return the feedback service, where producers take questions and answer them."""
+        """Return the feedback service, where producers ask for questions and answer them."""
         return self._door.feedback
 
     def checker(self, producer: str) -> Callable[[C], C]:
         """Register the decorated function as a checker for the transactions of `producer`.
 
         It takes a Question and returns "commit", "rollback" or "unknown". A thread of this process
-        calls it, about what any process has prepared; one that is a coroutine function runs on the
+        calls it, for transactions that any process has prepared. A coroutine function runs on the
         loop that registers it.
         """
         return self._door.checker(producer)
 
     async def settle(self, *, timeout: float = 30.0) -> Settled:
-        """Ask the registered checkers about all that is undecided now. Return what came of it."""
+        """Ask the registered checkers about all transactions that are undecided now. Return what
+        they answered.
+        """
         return await self._door.settle(check_seconds("timeout", timeout))
 
     async def send_in_transaction(
@@ -367,11 +381,11 @@ class AsyncWritingEngine(AsyncAnyEngine):
         tx_id: str | None = None,
         check_after: float | None = None,
     ) -> Outcome:
-        """Prepare `messages`, pairs of topic and body, call `local`, and decide as it answers.
+        """Prepare `messages`, pairs of topic and body, call `local`, and decide as its answer says.
 
-        `local` takes the transaction and returns "commit", "rollback" or "unknown", which None also
-        means. If it raises, the checker is asked later. On a loop a thread calls it, unless it is a
-        coroutine function.
+        `local` takes the transaction and returns "commit", "rollback" or "unknown"; None means
+        unknown. If it raises, the checker is asked later. On a loop a thread calls it, unless it is
+        a coroutine function.
         """
         return await self._door.send_with(messages, local, tx_id, producer, check_after)
 
@@ -397,20 +411,25 @@ class AsyncWritingEngine(AsyncAnyEngine):
         """Return a member of `group`, which shares the messages of `topics`. On a loop it joins the
         group when its `async with` block begins, or at its first poll.
 
-        A new group begins with the oldest messages, and has the `filter` of its first consumer;
-        then FilterDiffers is raised for another one. Members compete for messages, or `strategy`
-        shares the queues among those who read them: a name of `fmq.allocation`, or a function,
-        which another process cannot call.
-        `on_change` is then called with the queues that were lost and gained, as pairs of topic and
-        number, in a poll. With `ordered` the messages of each key come in their order: the next one
-        when those before it are acked, or together with them; the strategy is "sticky" if none is
-        named. A consumer that gives the name of another `member` takes its place. A
-        `strict` one is in no group with others that read other topics. With `broadcast` it gets
-        every message from now on, whatever others get, and leaves nothing behind when it goes.
+        A new group begins with the oldest messages. It has the `filter` of its first consumer; a
+        consumer with another one raises FilterDiffers.
+
+        Members compete for messages, unless a `strategy` shares the queues among them: the name of
+        a strategy of `fmq.allocation`, or a function, which another process cannot call. Then a
+        poll calls `on_change` with the queues that this member has lost and gained, as pairs of
+        topic and number.
+
+        With `ordered`, the messages of each key come in their order: the next one when those before
+        it are acked, or together with them. The strategy is "sticky" then, if none is named.
+
+        A consumer that gives the name of another `member` takes its place. A `strict` one is in no
+        group with members that read other topics. With `broadcast` it gets every message from now
+        on, whatever others get, and leaves nothing behind when it goes.
+
         `retry` says how often a message is tried, and how long it waits after a failed attempt.
-        `expired` messages are passed over: they "count", or each becomes a "dead_letter", too.
-        At a `damaged` message a poll "raise"s, or it "skip"s all of that record, as `group.skip`
-        does, with a warning in the log.
+        `expired` messages are passed over: they "count", or each becomes a "dead_letter", too. At a
+        `damaged` message a poll "raise"s, or it "skip"s its whole record, as `group.skip` does,
+        with a warning in the log.
         """
         return self._door.join(
             topics,
@@ -431,9 +450,9 @@ class AsyncWritingEngine(AsyncAnyEngine):
     async def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
     ) -> AsyncTopic:
-        """Make a topic before its first message, once: else TopicExists is raised.
+        """Make a topic before its first message. Raises TopicExists if it exists.
 
-        What is None is as the options say.
+        Arguments that are None are as the options say.
         """
         await self._door.change("make_topic", name, queues, retain_seconds)
         return AsyncTopic(self._door, name)
@@ -441,7 +460,7 @@ class AsyncWritingEngine(AsyncAnyEngine):
     async def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
     ) -> None:
-        """Make a group of `topic` before its first consumer, once: else GroupExists is raised.
+        """Make a group of `topic` before its first consumer. Raises GroupExists if it exists.
 
         It begins at the "earliest" message, the "latest" one, an offset, or a time (a datetime).
         """

@@ -1,4 +1,4 @@
-"""What a program asks of one group, of one topic, and of the dead letters of a group."""
+"""What a program asks of one group, of one topic, or of the dead letters of a group."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class AsyncGroup:
         return self._name
 
     async def infos(self) -> list[GroupInfo]:
-        """Return how far it is in each queue of its topics."""
+        """Return the group's progress in each queue of its topics."""
         return await self._door.look("groups", self._name)
 
     async def members(self) -> list[MemberInfo]:
-        """Return its members, with the queues that belong to each."""
+        """Return the group's members, with the queues that each of them owns."""
         return await self._door.look("members", self._name)
 
     async def seek(
@@ -44,8 +44,8 @@ class AsyncGroup:
         time: datetime | None = None,
         to: str | None = None,
     ) -> None:
-        """Go on at `offset`, at the first message that is not older than `time`, or at `to`, which
-        is "earliest" or "latest", in one queue of `topic` or in all.
+        """Let the group go on at `offset`, at the first message that is not older than `time`, or
+        at `to`, which is "earliest" or "latest": in one queue of `topic` or in all.
 
         Acks from there on are taken back, and deliveries in hand raise LeaseLost. Raises
         StillUndecided while an undecided transaction acks messages there.
@@ -79,15 +79,15 @@ class AsyncGroup:
         await self._door.change("skip", self._name, topic, queue, offset, count)
 
     async def set_filter(self, topic: str, wanted: Filter | None) -> None:
-        """Let all its members want other messages of `topic` from now on; None: all.
+        """Let all members want other messages of `topic` from now on; None: all messages.
 
-        What was passed over before is not looked at again: `seek` goes back.
+        Messages that were passed over before are not looked at again: `seek` goes back to them.
         """
         topic = check_text("topic", topic)
         await self._door.change("set_filter", self._name, topic, text_of(wanted))
 
     async def delete(self) -> None:
-        """Delete it in all its topics: nothing is kept for it any more.
+        """Delete the group in all its topics: nothing is kept for it any more.
 
         Its members get UnknownGroup. Raises StillUndecided while an undecided transaction acks
         messages for it.
@@ -95,7 +95,7 @@ class AsyncGroup:
         await self._door.change("delete_group", self._name)
 
     async def explain(self) -> str:
-        """Return, as text, who reads what and why."""
+        """Return a text that says which member reads which queue, and why."""
         return explained(self._name, await self.infos(), await self.members())
 
     def __repr__(self) -> str:
@@ -114,29 +114,29 @@ class AsyncTopic:
         return self._name
 
     async def queues(self) -> list[QueueInfo]:
-        """Return its queues, with their offsets at this instant."""
+        """Return the topic's queues, with their offsets at this instant."""
         return await self._door.look("queues", self._name)
 
     async def add_queues(self, count: int) -> None:
         """Add `count` queues, which begin empty.
 
-        Messages that are sent with a key may go to another queue than those of the same key before.
+        From now on messages with a key may go to another queue than earlier ones with the same key.
         """
         await self._door.change("add_queues", self._name, count)
 
     async def retain(self, seconds: float | None) -> None:
-        """Keep its messages for `seconds`; None: as long as the options say.
+        """Keep the topic's messages for `seconds`; None: as long as the options say.
 
-        Older ones are gone at once for all readers, even if a group has not acked them. Their bytes
-        go with their segment.
+        Older messages are gone at once for all readers, even if a group has not acked them. Their
+        bytes go with their segment.
         """
         await self._door.change("retain", self._name, seconds)
 
     async def delete(self) -> None:
-        """Delete it with its messages. If a message makes it again, its offsets begin at 0.
+        """Delete the topic with its messages. If a message makes it again, its offsets begin at 0.
 
         Groups keep their filters, and begin anew. Raises TopicInUse while an undecided transaction
-        writes to it, and StillUndecided while one acks its messages.
+        writes to the topic, and StillUndecided while one acks messages of it.
         """
         await self._door.change("delete_topic", self._name)
 
@@ -162,11 +162,13 @@ class AsyncDeadLetters:
         return True
 
     async def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of dead letters."""
         return await self._door.look("count_dead", self._group)
 
     async def list(self, *, limit: int = 100, after: int | None = None) -> list[DeadLetter]:
-        """Return up to `limit` of them by their numbers, those above `after` only."""
+        """Return up to `limit` dead letters, sorted by number; with `after`, only those with larger
+        numbers.
+        """
         limit = check_count("limit", limit)
         at = -1 if after is None else check_count("after", after, 0)
         found: list[DeadLetter] = []
@@ -179,7 +181,7 @@ class AsyncDeadLetters:
         return found
 
     async def __aiter__(self) -> AsyncIterator[DeadLetter]:
-        """Yield all, read in pages."""
+        """Yield all dead letters. They are read in pages."""
         at = -1
         while page := await self._door.look("page_of_dead", self._group, at, 1000):
             for each in page:
@@ -187,7 +189,7 @@ class AsyncDeadLetters:
             at = page[-1].number
 
     async def get(self, number: int) -> DeadLetter:
-        """Return one; raise UnknownDeadLetter if there is none of this number."""
+        """Return the dead letter with this number. Raises UnknownDeadLetter."""
         number = check_count("number", number, 0)
         page = await self._door.look("page_of_dead", self._group, number - 1, 1)
         if not page or page[0].number != number:
@@ -195,10 +197,11 @@ class AsyncDeadLetters:
         return page[0]
 
     async def replay(self, numbers: int | Iterable[int] | None = None) -> int:
-        """Redeliver those with these `numbers`, or all, to this group alone. Return how many.
+        """Redeliver the dead letters with these `numbers`, or all, to this group alone. Return how
+        many.
 
-        Each is given to a consumer that takes from the topic that it came from, whatever the filter
-        of the group is by now, and its attempts begin anew. Raises UnknownDeadLetter.
+        Each goes to a consumer of the topic that it came from, whatever the group's filter is by
+        now, and its attempts begin anew. Raises UnknownDeadLetter.
         """
         return await self._door.change("replay_dead", self._group, _numbers(numbers))
 
@@ -209,7 +212,8 @@ class AsyncDeadLetters:
         before: datetime | None = None,
         all: bool = False,
     ) -> int:
-        """Drop those with these `numbers`, or that died `before` a time, or all. Return how many.
+        """Drop the dead letters with these `numbers`, or those that died `before` a time, or all.
+        Return how many were dropped.
 
         They cannot be restored. Raises UnknownDeadLetter.
         """
