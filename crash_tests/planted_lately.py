@@ -7,7 +7,7 @@ from crash_tests.mutant import Mutant
 FOUND_LATELY = (
     Mutant(
         "one poll of a loop is woken for two messages",
-        "                waits.wake_next()  # there may be more\n",
+        "                waits.wake_next()  # more messages may be there for another poll\n",
         "                pass\n",
         tests="tests/aio/test_waiting_sifted.py -k each_message",
     ),

@@ -9,8 +9,9 @@ sends the result back, or throws the error in:
     a function    the driver calls it: it may read the disk
 
 The driver of a thread is `GroupMember.find`: it sleeps on a lock of its own. The driver of a loop
-is fmq/aio/polls.py: it awaits a future, and calls functions in a thread. An engine process is a
-loop, too: fmq/server/long_polls.py polls for its clients.
+is fmq/aio/polls.py: it awaits a future, and calls functions in a thread. An engine process lets
+`find` make polls without a timeout for its clients, and waits between them on its own loop
+(fmq/server/waiting_call.py).
 """
 
 from __future__ import annotations
