@@ -1,1 +1,1 @@
-"""The side of a client: an engine in another process, with the calls of one in this process."""
+"""The client's side: an engine in another process, with the calls of one in this process."""

@@ -1,4 +1,4 @@
-"""`fmq.connect`: a path becomes a client of the process that serves the directory."""
+"""`fmq.connect`: from a path or an address to a client of the process that serves the directory."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 UNIX, TCP = "unix:", "tcp://"
-RECEIVE_BYTES = 1 << 16  # of more, each call would map memory and give it back
-START_SECONDS = 10.0  # how long a process may take until it serves
+# With larger reads, each call would map memory and unmap it again.
+RECEIVE_BYTES = 1 << 16
+# How long a process that was started may take until it serves.
+START_SECONDS = 10.0
 LOOK_SECONDS = 0.005
 MAY_START = FileNotFoundError, ConnectionRefusedError
 NO_PATH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS}
@@ -56,7 +58,7 @@ class SocketWire:
 
     def __init__(self, made: socket.socket) -> None:
         self._socket = made
-        self._rest = b""  # that `send_now` could not send
+        self._rest = b""  # bytes that `send_now` could not send
         self.send: Callable[[bytes], None] = made.sendall
         self.receive = partial(made.recv, RECEIVE_BYTES)
         self.forget = made.close
@@ -68,7 +70,9 @@ class SocketWire:
         self.send(data)
 
     def send_now(self, data: bytes) -> bool:
-        """Send what can be sent without waiting, and keep the rest."""
+        """Send what can be sent without waiting, and keep the rest. Return whether nothing
+        is left.
+        """
         if self._rest:
             self._rest += data
             return False
@@ -82,14 +86,14 @@ class SocketWire:
         return not self._rest
 
     def receive_now(self) -> bytes | None:
-        """Return the next bytes; None if there are none yet."""
+        """Return the next bytes; None if none have arrived."""
         try:
             return self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
 
     def close(self) -> None:
-        """End the connection; a thread that receives gets the end of it."""
+        """Close the connection. A thread that waits for bytes gets the end of the connection."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -109,7 +113,7 @@ class AddressDialer:
             self._tcp = parse_address(where.removeprefix(TCP))
 
     def dial(self) -> Wire:
-        """Return a connection; raise OSError."""
+        """Return a new connection. Raises OSError."""
         if self._unix is not None:
             return SocketWire(connect_to(*self._unix, self._silence))
         assert self._tcp is not None
@@ -117,7 +121,7 @@ class AddressDialer:
         impatient(made, self._silence)
         if self._context is None:
             return SocketWire(made)
-        from fmq.remote.tls_wire import TlsWire  # here: ssl is slow to import
+        from fmq.remote.tls_wire import TlsWire  # imported here, because ssl is slow to import
 
         return TlsWire(made, self._context, self._tcp.host)
 
@@ -141,7 +145,7 @@ class Dialer:
         self._starts = starts
 
     def dial(self) -> SocketWire:
-        """Return a connection; raise OSError, or NotAStore where there can be no directory."""
+        """Return a new connection. Raises OSError, or NotAStore if no directory can be there."""
         try:
             return self._connect()
         except OSError as error:
@@ -167,12 +171,13 @@ class Dialer:
                 return self._connect()
             locked = self.explain()
             if locked is not None:
-                raise ConnectionRefusedError(str(locked))  # it may serve soon, or end
+                # The process that has the lock may serve soon, or end.
+                raise ConnectionRefusedError(str(locked))
             return self._start(deadline)
 
     def _refuse_path(self, error: OSError, *, was_made: bool = False) -> None:
-        """Raise NotAStore if no process can serve the path, now or later. `was_made` says that the
-        error is that of making the directory.
+        """Raise NotAStore if no process can ever serve the path. `was_made` says that `error` came
+        from making the directory.
         """
         if error.errno in NO_PATH:
             if not is_directory(split(self._path)[0]):
@@ -206,7 +211,9 @@ class Dialer:
             sleep(self._clock, LOOK_SECONDS)
 
     def explain(self) -> FmqError | None:
-        """Return the error of a directory that another process has open and does not serve."""
+        """Return the error that says which process has the directory open without serving it; None
+        if there is none.
+        """
         with suppress(OSError, FmqError):
             directory = RealDisk().directory(self._path, make=False)
             try:
@@ -238,16 +245,16 @@ def connect(
 ) -> RemoteEngine:
     """Return a client of the process that serves the directory at `path`.
 
-    Any number of processes may connect. If none serves the directory, and `start` allows it, one
-    is started, with `options`; it ends by itself a minute after the last client. If it dies, the
-    next call of any client starts another one, and nothing is lost or done twice. A call raises
-    NotServed or OutcomeUnknown after `retry_for` seconds without an answer. This process asks the
-    databases of `resolve`, as `fmq.open` does.
+    Any number of processes may connect. If none serves the directory, one is started with
+    `options`, unless `start` is False. It ends by itself a minute after the last client. If it
+    dies, the next call of any client starts another one, and nothing is lost or done twice. A call
+    raises NotServed or OutcomeUnknown after `retry_for` seconds without an answer. This process
+    asks the databases of `resolve`, as `fmq.open` does.
 
     `path` may also be an address: "unix:/run/shop.sock", or "tcp://HOST:PORT" with a `token_file`
-    like the server's, and with `tls_ca`, the certificates that may vouch for it, if it speaks TLS.
-    Then no process is started. With `lazy` the client connects at its first call, so that a module
-    may make it while it is imported.
+    like the server's, and with `tls_ca`, the certificates of authorities to trust, if the server
+    speaks TLS. Then no process is started. With `lazy` the client connects at its first call, so a
+    module may make it while it is imported.
     """
     if resolve is not None:
         check_resolve(resolve)
@@ -270,7 +277,7 @@ def _door(
     token_file: str | None,
     tls_ca: str | None,
 ) -> LinkDoor:
-    """Return the door of a connection; connect."""
+    """Connect, and return the door of the connection."""
     retry_for = check_seconds("retry_for", retry_for)
     what = RealDisk().random, clock, retry_for
     if where.startswith((UNIX, TCP)):

@@ -1,4 +1,4 @@
-"""Waiting for the lock of a directory: a process on demand that has it is asked to go."""
+"""Waiting for the lock of a directory: a process on demand that holds it is asked to end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def when_let_go(path: str, opened: Callable[[], T], clock: Clock, timeout: float) -> T:
-    """Return what `opened` returns as soon as it raises Locked no more.
+    """Call `opened` until it does not raise Locked, and return its result.
 
     Raises Locked after `timeout` seconds. Meanwhile no client starts a process.
     """
@@ -44,7 +44,7 @@ def when_let_go(path: str, opened: Callable[[], T], clock: Clock, timeout: float
 
 
 def _ask_to_go(path: str, clock: Clock) -> None:
-    """Ask the process that serves the directory, if there is one. It goes if it is on demand."""
+    """Ask the process that serves the directory to end. It does so if it was started on demand."""
     dial = Dialer(path, None, clock, starts=False).dial
     link = Link(path, dial, RealDisk().random, clock, 0.0, list, lambda: None)
     try:

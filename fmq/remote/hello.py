@@ -1,4 +1,6 @@
-"""The first words of a connection: a client says who it is, the engine process what it serves."""
+"""The first frames of a connection: a client says who it is, and the engine process what it
+serves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from fmq.wire.values import decode_values, encode_values
 
 
 class Hello(NamedTuple):
-    """What an engine process says of itself."""
+    """The answer of an engine process to a HELLO."""
 
     version: int
     store: str
@@ -25,15 +27,16 @@ class Hello(NamedTuple):
 
 
 class Refused(ConnectionRefusedError):
-    """The engine process takes no more connections for now, and has said why."""
+    """The engine process accepts no more connections for now, and has sent its reason."""
 
 
 def say_hello(wire: Wire, client: bytes, token: bytes | None) -> tuple[Frame, Splitter]:
-    """Return the answer to a HELLO. Raises OSError or BadFrame."""
+    """Send a HELLO, and return the answer. Raises OSError or BadFrame."""
     splitter = Splitter(HELLO_BYTES_MAX)
     hello = encode_values([VERSION, client, token])
     with suppress(BrokenPipeError, ConnectionResetError):
-        wire.send(frame(Op.HELLO, 0, hello))  # one that refuses has closed, and has said why
+        # A process that refuses has closed the connection. Its answer can still be read.
+        wire.send(frame(Op.HELLO, 0, hello))
     found: list[Frame] = []
     while not found:
         data = wire.receive()
@@ -48,7 +51,7 @@ def is_served(
 ) -> bool:
     """Return whether the engine process answers over another connection.
 
-    It is asked as another client, with the id `stranger`.
+    The question is asked as another client, with the id `stranger`.
     """
     try:
         wire = dial()
@@ -56,7 +59,7 @@ def is_served(
         return False
     try:
         answer, _ = say_hello(wire, stranger, token)
-        # One that refuses, because there are too many connections, is alive.
+        # A process that refuses, because it has too many connections, is alive, too.
         return bool(answer.flags & FAILED) or (decode_values(answer.payload)[2] == incarnation)
     except (OSError, BadFrame, TypeError):
         return False

@@ -1,4 +1,4 @@
-"""The door of a client that connects at its first call, so a module may make it at its import."""
+"""The door of a client that connects at its first call. So a module may make it at its import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fmq.remote.link_door import LinkDoor
 
 
 class LazyDoor:
-    """Made by `fmq.connect(lazy=True)`: a LinkDoor from its first use on."""
+    """`fmq.connect(lazy=True)` makes it. From its first use on, it leads to a LinkDoor."""
 
     def __init__(self, where: str, connect: Callable[[], LinkDoor]) -> None:
         self._where = where
@@ -23,13 +23,13 @@ class LazyDoor:
         remember(self)
 
     def met(self) -> LinkDoor:
-        """Return the door that it leads to. Connect, if that was put off until now."""
+        """Return the LinkDoor. If there is none yet, connect."""
         if self._made is None:
             with self._connecting:
                 if self._closed:
                     text = f"{self._where}: closed before its first call. Nothing was changed."
                     raise Closed(text)
-                if self._made is None:  # else another thread was faster
+                if self._made is None:  # False if another thread has connected meanwhile
                     self._made = self._connect()
         return self._made
 
@@ -37,7 +37,7 @@ class LazyDoor:
         return getattr(self.met(), name)
 
     def close(self) -> None:
-        """Close the connection, if there is one, and make none."""
+        """Close the connection if there is one. From now on none is made."""
         with self._connecting:
             self._closed = True
         forget(self)
@@ -45,11 +45,11 @@ class LazyDoor:
             self._made.close()
 
     def forked(self) -> None:
-        """Connect anew in the child of a fork: a thread that was connecting is missing there."""
+        """Begin anew in the child of a fork: a thread that was connecting does not exist there."""
         self._connecting = RLock()
 
     def process_ends(self) -> None:
-        """Do nothing: nothing was sent that is not acknowledged."""
+        """Do nothing: everything that was sent has its answer."""
 
     def __repr__(self) -> str:
         return f"<RemoteEngine {self._where}>"

@@ -1,14 +1,16 @@
 """The connection of one client, shared by its threads, and made again when it breaks.
 
-If the connection breaks, the thread that reads makes another one, and sends again what has no
-answer (open_requests.py).
+If the connection breaks, the thread that reads makes a new one, and sends again the requests that
+have no answer (open_requests.py).
 
-One thread at a time reads, for all that wait: it hands each answer to the thread that asked. When
-it has its own, another one that waits goes on reading. Or an event loop reads (fmq/aio): then
-threads leave that to it, and a request may be asked without waiting for its answer.
+One thread at a time reads, for all threads that wait. It hands each answer to the thread that
+asked. Once it has its own answer, another waiting thread goes on reading. If an event loop uses the
+client (fmq/aio), the loop reads instead, and requests may be sent without waiting for their
+answers.
 
-An engine process may be stopped, and then its connection does not break. So if an answer is late,
-the thread that reads says HELLO over another connection: a process that answers there is busy.
+An engine process may be stopped without ending. Then its connection does not break. So if an answer
+is late, the thread that reads sends a HELLO over another connection. If that is answered, the
+process is only busy.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import FAILED, ONCE, VERSION, BadFrame, Frame, Op, frame, repeated
 from fmq.wire.values import decode_error, decode_values, encode_values
 
-FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
+# No limit: the engine process is trusted, because it has our messages anyway.
+FRAME_BYTES_MAX = (1 << 32) - 1
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
-LOOK_SECONDS = 0.1  # after which a thread looks whether a loop still reads for it
+# A waiting thread looks this often whether the loop still reads for it.
+LOOK_SECONDS = 0.1
 
 
 class Link:
-    """Requests and answers of one client."""
+    """The requests and answers of one client."""
 
     def __init__(
         self,
@@ -48,9 +52,10 @@ class Link:
         explain: Callable[[], FmqError | None],
         token: bytes | None = None,
     ) -> None:
-        """`dial` makes a connection or raises OSError, or an FmqError if there can be none. `draw`
-        returns random bytes. `joined` are the handles of the consumers and what each JOIN said, for
-        a new connection. `explain` returns a better error than NotServed, if there is one.
+        """`dial` makes a connection. It raises OSError, or an FmqError if there can be none. `draw`
+        returns random bytes. `joined` returns the handles of the consumers, each with the payload
+        of its JOIN, for a new connection. `explain` returns a better error than NotServed, if it
+        knows one.
         """
         self._where = where
         self._dial = dial
@@ -60,46 +65,48 @@ class Link:
         self._joined = joined
         self._explain = explain
         self._token = token
-        self._silent = 0.0  # for how long nothing had come when the connection was given up
+        self._silent = 0.0  # seconds of silence after which the last connection was dropped
         self._closed: Closed | None = None
         self.loop: LoopReads | None = None
-        self.loops: list[LoopReads] = []  # that may read, once the other one reads no more
+        self.loops: list[LoopReads] = []  # loops that may read once `loop` ends
         self._begin()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
 
     def forked(self) -> None:
-        """Begin anew, as another client: this is the child of a fork. The parent's connection is
-        not touched.
+        """Begin anew as another client, in the child of a fork. The parent's connection is left
+        alone.
         """
         if self._line is not None:
             self._line.wire.forget()
         self.loops.clear()
-        self.loop = None  # not asked to read no more: it shares what it watches with the parent's
+        # Do not ask the loop to stop: what it watches belongs to the parent, too.
+        self.loop = None
         self._begin()
 
     def _begin(self) -> None:
-        # Keeps requests in their order, and is held while one is sent. It knows its owner.
+        # Held while a request is noted and sent, so that requests keep their order. An RLock,
+        # because that knows its owner.
         self._lock = RLock()
         self._client = self._draw(CLIENT_BYTES)
         self._line: Line | None = None
         self._requests = OpenRequests(self._clock)
         self._table = self._requests.lock
-        self._reader = 0  # the thread that reads; 0: none
+        self._reader = 0  # the thread that reads; 0 if there is none
 
     # --- asking ---------------------------------------------------------------------------------
 
     def call(self, name: str, *args: object, **named: object) -> Any:
-        """Return the result of a call by name."""
+        """Make a call by its name, and return the result."""
         return decode_values(self.ask(Op.CALL, encode_values([name, [*args], named])))
 
     def change(self, name: str, *args: object) -> Any:
-        """Return the result of a change of a group or a topic, which is carried out once."""
+        """Make a change of a group or topic, which is carried out only once. Return its result."""
         return decode_values(self.write(Op.CHANGE, _encode_change, name, args))
 
     def ask(self, op: Op, payload: bytes, *, handle: int = 0, patience: float = 0.0) -> bytes:
-        """Return the answer to a request that can be made twice without harm.
+        """Send a request that may be repeated without harm, and return its answer.
 
-        It may take `patience` seconds, as one that waits for messages does.
+        The answer may take `patience` seconds, for example if the request waits for messages.
         """
         return self.write(
             op, lambda sequence, waiting: (payload,), handle=handle, patience=patience
@@ -113,14 +120,16 @@ class Link:
         handle: int = 0,
         patience: float = 0.0,
     ) -> bytes:
-        """Return the answer to a request, which is carried out once if it writes. `encode` makes
-        its payload, in parts, of its sequence, of how many before it have no answer, and of `what`.
+        """Send a request, and return its answer. If it writes, it is carried out only once.
+        `encode` makes the parts of its payload from its sequence, from the number of earlier ones
+        without an answer, and from `what`.
         """
-        # Each function that a send calls costs more than it seems: among many processes neither
-        # its code nor what it refers to is in the processor's caches.
+        # Each further function call of a send costs more than it seems: with many processes,
+        # neither its code nor its data is in the caches of the processor.
         me = get_ident()
         if self._reader == me or is_mine(self._lock) or is_mine(self._table):
-            raise Nested  # called by a signal handler inside of another call of this thread
+            # A signal handler calls this inside of another call of its thread.
+            raise Nested
         with self._lock:
             if self._closed is not None:
                 self.check()
@@ -143,11 +152,12 @@ class Link:
         return asked.answer
 
     def begin(self, requests: Iterable[ToAsk], *, waits: bool) -> tuple[bool, list[Asked]]:
-        """Ask several requests, without waiting for their answers: each has its `then` called.
+        """Send several requests without waiting for their answers. The `then` of each is called
+        with its answer.
 
-        Return whether they are on their way, and the requests. If not `waits`, and it would wait,
-        nothing is done: another thread connects or sends. If the first is False and there are
-        requests, `send_rest` sends what is left of them.
+        Return whether all were sent, and the requests. Without `waits`, nothing is done if another
+        thread is connecting or sending. If the result is False with requests in it, the call
+        `send_rest` sends what is left of them.
         """
         if not self._lock.acquire(blocking=waits):
             return False, []
@@ -173,7 +183,7 @@ class Link:
                     return line.wire.send_now(data), found
                 line.wire.send(data)
             except OSError:
-                self._break(line)  # the next connection sends them
+                self._break(line)  # they are sent over the next connection
             return True, found
         finally:
             self._lock.release()
@@ -196,7 +206,9 @@ class Link:
     # --- reading --------------------------------------------------------------------------------
 
     def _wait(self, asked: Asked, me: int) -> None:
-        """Return when `asked` is done, reading for all if no other thread does."""
+        """Return when `asked` has its answer. Read for all threads meanwhile, if no other thread
+        does.
+        """
         while not asked.is_done:
             wake = None
             with self._table:
@@ -209,7 +221,7 @@ class Link:
                 else:
                     self._reader = me
             if wake is not None:
-                # A loop may stop without a word.
+                # The loop may have stopped without ending its reading.
                 wake.acquire(timeout=-1 if loop is None else LOOK_SECONDS)
                 continue
             try:
@@ -220,18 +232,19 @@ class Link:
                     raise
                 if not asked.is_done:
                     raise unanswered(asked.op, str(error)) from error
-                # else it has its own error, which says that it may be durable
+                # Otherwise it has an error of its own, which says that it may have been carried
+                # out.
             finally:
                 with self._table:
                     self._reader = 0
                     for other in self._requests.waiting.values():
                         if other is not asked and other.wake is not None:
                             if other.wake.locked():
-                                other.wake.release()  # to read
+                                other.wake.release()  # wake the next thread, to read
                             break
 
     def _read(self) -> None:
-        """Take the next answers, or connect again."""
+        """Read once: hand out the answers that came, or connect again."""
         line = self._line
         if line is None:
             with self._lock:
@@ -247,13 +260,13 @@ class Link:
         except (OSError, BadFrame):
             data = b""
         except BaseException:
-            self._break(line)  # an answer may be lost, and is asked for again
+            self._break(line)  # an answer may be lost: its request is sent again
             raise
         if not data:
             self._break(line)
 
     def _is_alive(self) -> bool:
-        """Return whether to wait on, after a silence of the connection."""
+        """Return whether to wait on after a silence: whether the engine process answers a HELLO."""
         if not self._requests.is_one_late():
             return True
         stranger = self._draw(CLIENT_BYTES)
@@ -263,16 +276,18 @@ class Link:
         return False
 
     def _take(self, line: Line, data: bytes) -> None:
-        """Give out the answers that are whole with `data`. Raises BadFrame."""
+        """Hand out the answers that are complete with `data`. Raises BadFrame."""
         for answer in line.splitter.feed(data):
             asked = self._requests.waiting.get(answer.request)
             if asked is None or asked.op != answer.op:
-                continue  # its caller does not wait any more
+                continue  # its caller has stopped waiting
             error = self._error_of(answer) if answer.flags & FAILED else None
             self._requests.end(asked, answer.payload, error)
 
     def read_now(self, line: Line) -> None:
-        """Give out the answers that have arrived, if no thread reads. By the loop that reads."""
+        """Hand out the answers that have arrived, unless a thread is reading. The loop that reads
+        calls this.
+        """
         if self._reader:
             return
         try:
@@ -286,24 +301,26 @@ class Link:
             self._break(line)
 
     def look_for_server(self, line: Line) -> None:
-        """Drop a connection that the loop reads, if an answer is late and no process answers. By a
-        thread.
+        """Drop a connection that the loop reads, if an answer is late and the engine process does
+        not answer a HELLO. A thread calls this.
         """
         if not self._is_alive():
             self._break(line)
 
     @property
     def silence(self) -> float:
-        """Return after how many seconds without an answer to look for the engine process."""
+        """Return the seconds without an answer after which the engine process is asked for a sign
+        of life.
+        """
         return silence_of(self._retry_for)
 
     def has(self, line: Line) -> bool:
-        """Return whether `line` is the connection now."""
+        """Return whether `line` is still the connection of this client."""
         return self._line is line
 
     @property
     def waits(self) -> bool:
-        """Return whether a request waits for its answer, with no connection."""
+        """Return whether requests wait and there is no connection."""
         return self._line is None and bool(self._requests.waiting)
 
     def reconnect(self) -> None:
@@ -313,7 +330,7 @@ class Link:
                 self._connect()
 
     def be_read_by(self, loop: LoopReads | None) -> None:
-        """Let an event loop read from now on, or no loop."""
+        """Let an event loop read from now on. None: threads read again."""
         with self._table:
             self.loop = loop
             line = self._line
@@ -327,7 +344,7 @@ class Link:
             return NotServed(f"{self._where}: an answer that cannot be read: {problem}")
 
     def _break(self, line: Line) -> None:
-        """Drop a connection that cannot go on."""
+        """Drop a connection that has failed."""
         if self._line is line:
             self._line = None
         self._discard(line)
@@ -344,7 +361,9 @@ class Link:
             self._connect()
 
     def _connect(self) -> Line:
-        """Connect, and send again what has no answer. Raises NotServed. Under the lock."""
+        """Connect, and send again the requests without an answer. Raises NotServed. The caller
+        holds the lock of this link.
+        """
         silent, self._silent = self._silent, 0.0
         deadline = self._clock.monotonic() + self._retry_for - silent
         pause = PAUSE_MIN
@@ -354,12 +373,12 @@ class Link:
                 if self.loop is not None:
                     self.loop.met(line)
                 return line
-            except FmqError as error:  # it stays as it is, however often this connects
+            except FmqError as error:  # connecting again would not change it
                 raise self._give_up(OSError(str(error)), error) from error
             except PermissionError as error:
                 raise self._give_up(error, not_allowed(self._where, error)) from error
             except OSError as error:
-                # Another attempt may be as long as this one without an answer.
+                # Another attempt could be as long without an answer as this one was.
                 least = silence_of(self._retry_for) if isinstance(error, BlockingIOError) else pause
                 if self._clock.monotonic() + least > deadline:
                     raise self._give_up(error) from error
@@ -398,7 +417,7 @@ class Link:
         return Line(wire, splitter)
 
     def _give_up(self, error: OSError, refusal: FmqError | None = None) -> FmqError:
-        """Return the error of a call, after giving one to each that waits."""
+        """Give an error to each request that waits. Return the error for the call itself."""
         what = self._where, self._retry_for, error
         if isinstance(error, Refused):
             refusal = refused(*what)
@@ -412,7 +431,7 @@ class Link:
     # --- ending ---------------------------------------------------------------------------------
 
     def close(self, refusal: Closed) -> None:
-        """Close the connection. Calls that wait get `refusal`."""
+        """Close the connection. Waiting calls get `refusal`."""
         with self._lock:
             if self._closed is not None:
                 return

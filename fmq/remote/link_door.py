@@ -1,4 +1,4 @@
-"""The door of an engine in another process: each call is a request over one connection."""
+"""The door of an engine in another process. Each call is a request over one connection."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class LinkDoor(ProducingDoor):
         token: bytes | None = None,
     ) -> None:
         """`dial` makes a connection or raises OSError, and `draw` returns random bytes. `explain`
-        says why there is no connection, if it knows. Without `background` no thread asks checkers.
-        `token` is shown to the engine process.
+        returns the reason if there is no connection, if it knows one. Without `background` no
+        thread asks checkers. `token` is shown to the engine process.
         """
         self._where = where
         self._draw = draw
@@ -95,7 +95,7 @@ class LinkDoor(ProducingDoor):
         remember(self)
 
     def _joined(self) -> list[tuple[int, bytes]]:
-        self.topics.forget()  # the new process may have other options
+        self.topics.forget()  # a new process may have other options
         return [(handle, member.said()) for handle, member in [*self._members.items()]]
 
     def _queues_of(self, topic: str) -> int:
@@ -106,11 +106,11 @@ class LinkDoor(ProducingDoor):
     # --- calls by name --------------------------------------------------------------------------
 
     def look(self, name: str, *args: Any) -> Any:
-        """Return what a call of LOOKS returns."""
+        """Carry out a call of LOOKS, and return its result."""
         return self.link.call(name, *args)
 
     def change(self, name: str, *args: Any, **named: Any) -> Any:
-        """Make a change, and return its result."""
+        """Carry out a change, and return its result."""
         if name in GROUP_CHANGES:
             self.link.change(name, *args)
             if name in CHANGES_QUEUES:
@@ -123,8 +123,9 @@ class LinkDoor(ProducingDoor):
         return self.link.call(name, *args, **named)
 
     def _move_dead(self, name: str, group: str, numbers: list[int] | None, *rest: Any) -> int:
-        """Move dead letters. The call may be made twice, if its first answer is lost. So one of its
-        own first checks that they are there. After that, those that are gone count as done.
+        """Move dead letters, and return how many. The call is repeated if its first answer is lost.
+        So a separate call first checks that the letters exist. After that, letters that are gone
+        count as moved.
         """
         if numbers is not None:
             self.link.call("check_dead", group, numbers)
@@ -132,7 +133,7 @@ class LinkDoor(ProducingDoor):
         return done if numbers is None else len(numbers)
 
     def run(self, steps: Callable[..., Any], *args: Any) -> Any:
-        """Return what `steps` returns, which makes several looks."""
+        """Return what `steps` returns. It makes several looks."""
         return steps(self, *args)
 
     # --- sending and reading --------------------------------------------------------------------
@@ -175,13 +176,13 @@ class LinkDoor(ProducingDoor):
         timing = check_due(delay, deliver_at, self.clock.time_us(), relative=True)
         outgoing = self.sender.many(topic, bodies, queue, producer, timing)
         if outgoing is None:
-            waits(sync, by_default=True)  # or a TypeError
+            waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
             return []
         return self._send(outgoing, sync)
 
     def _send(self, outgoing: Outgoing, sync: bool | None) -> list[Receipt]:
         if sync is not None:
-            waits(sync, by_default=True)  # or a TypeError
+            waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         topic, producer, messages = outgoing
         answer = self.link.write(Op.SEND, encode_send, sync, producer, messages)
         return decode_sent(topic, answer)
@@ -189,7 +190,7 @@ class LinkDoor(ProducingDoor):
     def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
-        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
         said = encode_values([topic, queue, offset, limit, timeout])
         answer = self.link.ask(Op.READ, said, patience=timeout)
         return decode_batch(answer) if answer else None
@@ -213,7 +214,7 @@ class LinkDoor(ProducingDoor):
         expired: str,
         damaged: str,
     ) -> RemoteConsumer:
-        """Return a member of `group`."""
+        """Return a new member of `group`."""
         self.link.check()
         names, group, lease = check_membership(topics, group, lease_seconds, self.options)
         name = new_member() if member is None else member
@@ -239,20 +240,20 @@ class LinkDoor(ProducingDoor):
         return self.link.hello.options
 
     def stats(self) -> Stats:
-        """Return a snapshot of the engine, which is in another process."""
+        """Return a snapshot of the engine in the other process."""
         found: Stats = self.link.call("stats")
         return found
 
     def close(self) -> None:
-        """Close the connection. What consumers hold is redelivered."""
+        """Close the connection. Messages that its consumers hold are redelivered."""
         again = "fmq.connect() connects again"
         self.link.close(Closed(f"{self._where}: the engine is closed; {again}"))
         forget(self)
         self._producing.stop()
 
     def forked(self) -> None:
-        """Go on as another client: this is the child of a fork. The parent's consumers and open
-        transactions are the parent's.
+        """Go on as another client, in the child of a fork. Consumers and open transactions stay
+        with the parent.
         """
         self.link.forked()
         self._members.clear()
@@ -260,7 +261,7 @@ class LinkDoor(ProducingDoor):
         self._producing.begin_anew()
 
     def process_ends(self) -> None:
-        """Do nothing: what was acknowledged is durable, or the engine process sees to it."""
+        """Do nothing: the engine process makes durable what was acknowledged."""
 
     def __repr__(self) -> str:
         return f"<RemoteEngine {self._where}>"

@@ -1,4 +1,4 @@
-"""The errors of a client that no engine process answers."""
+"""The errors of a client to which no engine process answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fmq.wire.frames import ONCE
 
 
 def not_allowed(where: str, error: OSError) -> NotAllowed:
-    """Return the error where the machine keeps this user from the socket."""
+    """Return the error for a user who may not use the socket."""
     return NotAllowed(
         f"{where}: this user may not use the directory or its socket ({error}). Nothing "
         "was changed by this call. It is for the directory's owner and for root; others may "
@@ -16,12 +16,12 @@ def not_allowed(where: str, error: OSError) -> NotAllowed:
 
 
 def refused(where: str, seconds: float, error: OSError) -> NotServed:
-    """Return the error after `seconds` in which the engine process took no connection."""
+    """Return the error for `seconds` in which the engine process accepted no connection."""
     return NotServed(f"{where}: the engine process took no connection for {seconds:g} s: {error}")
 
 
 def not_served(where: str, seconds: float, error: OSError) -> NotServed:
-    """Return the error after `seconds` without an engine process."""
+    """Return the error for `seconds` without an engine process."""
     return NotServed(
         f"{no_answer(where, seconds, error)}. Nothing was changed by this call. Look at SERVER.log "
         "in the directory, or start the process yourself: fmq serve DIRECTORY."
@@ -29,14 +29,14 @@ def not_served(where: str, seconds: float, error: OSError) -> NotServed:
 
 
 def no_answer(where: str, seconds: float, error: OSError) -> str:
-    """Say that there was no engine process for `seconds`."""
+    """Return the text that there was no engine process for `seconds`."""
     if isinstance(error, BlockingIOError):
         error = TimeoutError("it takes connections and says nothing, as a stopped one does")
     return f"{where}: no engine process answered for {seconds:g} s ({error})"
 
 
 def unanswered(op: int, why: str) -> NotServed | OutcomeUnknown:
-    """Return the error of a request that was sent and has no answer."""
+    """Return the error of a request that was sent and got no answer."""
     if op not in ONCE:
         return NotServed(f"{why}. Ask again.")
     return OutcomeUnknown(

@@ -1,7 +1,8 @@
 """The requests of one client that wait for their answers.
 
-Each keeps its bytes until its answer has come, to be sent again over another connection. Those that
-write have a sequence, by which the engine process knows those that it has carried out.
+Each request keeps its bytes until its answer has come, so that it can be sent again over another
+connection. A request that writes has a sequence number. By that the engine process knows the
+requests that it has carried out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Then = Callable[[bytes, Exception | None], None]
 
 
 class ToAsk(NamedTuple):
-    """A request that is not asked yet: see `Link.write`."""
+    """A request that was not sent yet. `Link.write` explains the fields."""
 
     op: Op
     encode: Callable[..., Iterable[bytes]]
@@ -34,7 +35,7 @@ class ToAsk(NamedTuple):
 
 
 class Asked:
-    """A request that waits for its answer."""
+    """A request that was sent and waits for its answer."""
 
     __slots__ = (
         *("answer", "error", "frame", "is_done", "number", "op", "patience", "sequence"),
@@ -55,30 +56,31 @@ class Asked:
         self.op = op
         self.then = then
         self.number = number
-        self.sequence = sequence  # of one that is carried out once; else -1
+        self.sequence = sequence  # of a request that is carried out only once; else -1
         self.frame = frame
-        self.since_us = since_us  # by the clock on the wall, which counts a machine's sleep
+        self.since_us = since_us  # by the clock on the wall, which goes on while the machine sleeps
         self.since = since  # by the clock that never goes back
-        self.patience = patience  # seconds that the answer may take
+        self.patience = patience  # how long its answer may take, in seconds
         self.answer = b""
         self.error: Exception | None = None
         self.is_done = False
-        self.wake: Lock | None = None  # on which its thread waits while another one reads
+        self.wake: Lock | None = None  # its thread sleeps on it while another thread reads
 
 
 class OpenRequests:
-    """Those without an answer, in the order in which they were asked."""
+    """The requests without an answer, in the order in which they were sent."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Held for a moment: a thread that reads never waits for one that sends. The engine process
-        # may read no more before its answers are read. It knows its owner.
+        # Held only for a moment. So the thread that reads never waits for one that sends: an engine
+        # process may read no more until its answers are read. An RLock, because that knows its
+        # owner.
         self.lock = RLock()
         self.waiting: dict[int, Asked] = {}  # by number
-        self._writing: dict[int, None] = {}  # the sequences without an answer
-        self._next_request = 1  # 0 is that of a JOIN that is said again
+        self._writing: dict[int, None] = {}  # the sequence numbers without an answer
+        self._next_request = 1  # number 0 is for a JOIN that is repeated
         self._next_sequence = 0
-        self.append_bytes_max = 0  # of the engine process
+        self.append_bytes_max = 0  # the limit of the engine process
 
     def note(
         self,
@@ -89,10 +91,10 @@ class OpenRequests:
         patience: float,
         then: Then | None = None,
     ) -> Asked:
-        """Return a new request, which waits for its answer from now on.
+        """Return a new request. From now on it waits for its answer.
 
-        Raises TooLarge if it is larger than the engine process takes. The caller keeps other
-        requests from being noted meanwhile.
+        Raises TooLarge if it is larger than the engine process accepts. The caller sees to it that
+        no other request is noted meanwhile.
         """
         number = self._next_request
         sequence = waiting = -1
@@ -102,7 +104,7 @@ class OpenRequests:
             sequence = self._next_sequence
             with self.lock:
                 waiting = sequence - next(iter(self._writing), sequence)
-        parts = encode(sequence, waiting, *what)  # may refuse
+        parts = encode(sequence, waiting, *what)  # raises if it cannot be encoded
         data = frame(op, number, *parts, handle=handle)
         if len(data) > limit + HEAD.size:
             _refuse_size(len(data) - HEAD.size, limit)
@@ -117,13 +119,13 @@ class OpenRequests:
         return asked
 
     def forget(self, asked: Asked) -> None:
-        """Forget a request: its caller does not wait any more."""
+        """Forget a request whose caller has stopped waiting."""
         with self.lock:
             self.waiting.pop(asked.number, None)
             self._writing.pop(asked.sequence, None)
 
     def end(self, asked: Asked, answer: bytes, error: Exception | None) -> None:
-        """Give an answer to the thread that waits for it."""
+        """Hand an answer, or an error, to the thread that waits for it."""
         with self.lock:
             self.waiting.pop(asked.number, None)
             self._writing.pop(asked.sequence, None)
@@ -134,17 +136,17 @@ class OpenRequests:
             asked.then(answer, error)
 
     def is_one_late(self) -> bool:
-        """Return whether one should have had its answer by now."""
+        """Return whether a request should have had its answer by now."""
         now = self._clock.monotonic()
         with self.lock:
             waiting = [*self.waiting.values()]
         return any(now - each.since > each.patience for each in waiting)
 
     def too_old(self) -> list[Asked]:
-        """Return those that may not be sent again: the engine process may have forgotten them.
+        """Return the requests that may not be repeated: the engine process may have forgotten them.
 
-        A request is as old as either clock says. One stops in a machine that sleeps, and the other
-        one may be set back.
+        The age of a request is the larger one of two clocks. One clock stops while the machine
+        sleeps, and the other one may be set back.
         """
         oldest_us = self._clock.time_us() - REPEATED_US_MAX
         oldest = self._clock.monotonic() - REPEATED_US_MAX / 1e6
@@ -155,6 +157,6 @@ class OpenRequests:
 
 
 def _refuse_size(size: int, limit: int) -> NoReturn:
-    """Raise TooLarge for a request that the engine process would not take."""
+    """Raise TooLarge for a request that the engine process would not accept."""
     option = "fixed by the protocol" if limit == VALUES_BYTES_MAX else "segment_bytes"
     raise TooLarge("a request in bytes", size, limit, option)

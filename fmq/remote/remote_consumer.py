@@ -1,4 +1,4 @@
-"""A consumer whose group is kept by an engine process."""
+"""A consumer of a client. The engine process keeps its group."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ from fmq.wire.claims import (
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 
-POLL_SECONDS = 60.0  # for how long one poll of a loop waits
+POLL_SECONDS = 60.0  # one poll of a loop waits this long
 
 
 class RemoteQueue(NamedTuple):
-    """A queue, as a delivery names it."""
+    """A queue as a delivery names it: topic and number."""
 
     topic: str
     number: int
 
 
 class RemoteClaim:
-    """What one poll took: the engine process knows it by a number."""
+    """The messages that one poll has brought. The engine process knows them by a number."""
 
     __slots__ = ("attempt", "done", "end", "first", "held", "number", "queue", "spent", "until")
 
@@ -73,18 +73,21 @@ class RemoteClaim:
         self, number: int, queue: RemoteQueue, first: int, end: int, attempt: int, until: float
     ) -> None:
         self.attempt = attempt
-        self.until = until  # when its lease ends, by the clock of the client
+        self.until = until  # the end of its lease, by the clock of the client
         self.number = number
         self.queue = queue
         self.first = first
         self.end = end
-        self.spent: set[int] = set()  # offsets that were acked, given back, or are in a transaction
-        self.held: dict[tuple[int, int], object] = {}  # for a transaction, by their offsets
-        self.done: set[int] = set()  # those of which the engine process knows that
+        # Offsets that were acked or given back, or that are in a transaction.
+        self.spent: set[int] = set()
+        # First and end -> the object that holds the range for a transaction.
+        self.held: dict[tuple[int, int], object] = {}
+        # Spent offsets that the engine process has confirmed.
+        self.done: set[int] = set()
 
 
 class Membership:
-    """A member of a group, as another engine process has to know it if this one dies."""
+    """A member of a group, with all that a new engine process has to know about it."""
 
     def __init__(
         self,
@@ -112,7 +115,8 @@ class Membership:
         told = on_change is not None
         how = ordered, strict, told, broadcast, expired, damaged
         self._how = strategy, wanted, retry.said(), *how
-        self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
+        # Claims that still have messages to ack, by number.
+        self.claims: dict[int, RemoteClaim] = {}
 
     def said(self) -> bytes:
         """Return the payload of a JOIN."""
@@ -138,7 +142,7 @@ class RemoteConsumer(RemoteSettler):
         handle: int,
         membership: Membership,
     ) -> None:
-        """`members` are those of the client, by handle."""
+        """`members` are all members of the client, by handle."""
         super().__init__(link, keeper, handle, membership)
         self._members = members
         self._retry = membership.retry
@@ -150,7 +154,7 @@ class RemoteConsumer(RemoteSettler):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics whose messages it shares."""
+        """The topics whose messages it takes."""
         return self._membership.topics
 
     @property
@@ -164,7 +168,7 @@ class RemoteConsumer(RemoteSettler):
         return self._membership.name
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
-        """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
+        """Return up to `limit` deliveries; an empty list if none comes within `timeout` seconds."""
         return [
             delivery
             for claim, batch in self._poll(limit, timeout, in_one_piece=False)
@@ -181,7 +185,7 @@ class RemoteConsumer(RemoteSettler):
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
 
-        Return None if there is none for `timeout` seconds.
+        Return None if none comes within `timeout` seconds.
         """
         found = self._poll(limit, timeout, in_one_piece=True)
         return self._delivery_batch(*found[0]) if found else None
@@ -194,12 +198,12 @@ class RemoteConsumer(RemoteSettler):
     def take(
         self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue for good: their ack is durable.
+        """Return up to `limit` messages of one queue for good: their ack is durable on return.
 
-        Return none if none comes within `timeout` seconds.
+        Return an empty list if none comes within `timeout` seconds.
         """
         limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
-        waits(sync, by_default=True)  # or a TypeError
+        waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         self._check()
         self._keeper.change(_nothing)
         while True:
@@ -218,40 +222,41 @@ class RemoteConsumer(RemoteSettler):
         return batch.messages
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield deliveries one by one, and wait for the next. It ends when the consumer closes or
-        drains. A program that is quick is read ahead for, by what it handles in a tenth of a
-        second.
+        """Yield deliveries one by one, and wait for each next one. The loop ends when the consumer
+        closes or drains. For a quick program it reads ahead, at most what the program handles in a
+        tenth of a second.
         """
         return each_delivery(self)
 
     def batches(self, max_size: int = 100, max_wait: float = 1.0) -> Iterator[Deliveries]:
-        """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
-        seconds of the first. It ends when the consumer closes or drains.
+        """Yield up to `max_size` deliveries at a time, or fewer: those that have come within
+        `max_wait` seconds of the first. The loop ends when the consumer closes or drains.
         """
         return batches(self, max_size, max_wait)
 
     def run(self, handler: Handler, *, workers: int = 1) -> None:
-        """Give each delivery to `handler`, in as many threads as there are `workers`.
+        """Give each delivery to `handler`, in `workers` threads.
 
-        It is acked when the handler returns, and its lease is extended until then. If the handler
-        raises, it waits as `retry` says. Returns when the consumer closes or drains; in the main
-        thread SIGTERM drains it. What is in hand is handled before.
+        A delivery is acked when the handler returns, and its lease is extended until then. If the
+        handler raises, the delivery is tried again as `retry` says. The call returns when the
+        consumer closes or drains; in the main thread SIGTERM drains it. Deliveries in hand are
+        handled first.
         """
         run(self, handler, workers)
 
     def drain(self, *, timeout: float = inf) -> bool:
-        """Take nothing new, and wait until nothing is in hand; return False after `timeout`
-        seconds. Loops and `run` end, and polls return nothing from now on.
+        """Take nothing new, and wait until nothing is in hand. Return False if that takes longer
+        than `timeout` seconds. From now on loops and `run` end, and polls return nothing.
 
-        Inside of a loop or a handler, and in a signal handler that interrupts a call of fmq, it
-        does not wait.
+        The call does not wait inside of a loop or a handler, nor in a signal handler that
+        interrupts a call of fmq.
         """
         timeout = check_seconds("timeout", timeout)
         self._check()
         return self._draining.drain(self._stop_taking, self._in_hand, timeout)
 
     def _in_hand(self) -> tuple[int, float]:
-        """Return how many messages are in hand, and when the first lease of them ends."""
+        """Return how many messages are in hand, and when the first of their leases ends."""
         now, count, first_end = self._clock.monotonic(), 0, inf
         for claim in [*self._membership.claims.values()]:
             left = claim.end - claim.first - len(claim.spent)
@@ -261,21 +266,23 @@ class RemoteConsumer(RemoteSettler):
         return count, first_end
 
     def _stop_taking(self) -> None:
-        """Take nothing new."""
+        """Take nothing new from now on."""
         self._draining.is_on = True
         self._link.ask(Op.DRAIN, b"", handle=self._handle)
         give_back_aheads(self)
 
     def _next(self, done: Delivery | None = None) -> Delivery | None:
-        """Ack `done`, and return the next delivery; None once the consumer closes or drains."""
+        """Ack `done`, and wait for the next delivery. Return None once the consumer closes or
+        drains.
+        """
         return next_delivery(self, POLL_SECONDS, done)
 
     def _next_few(self, limit: int) -> list[Delivery]:
-        """Return the next deliveries; none once the consumer closes or drains."""
+        """Wait for the next deliveries. Return an empty list once the consumer closes or drains."""
         return next_deliveries(self, POLL_SECONDS, limit)
 
     def _lookahead(self) -> Lookahead[Any]:
-        """Return what a loop takes ahead."""
+        """Return an object for what one loop takes ahead."""
         how = {"is_ordered": self._membership.ordered}
         return Lookahead(self._clock, self._lease_seconds, self._retry, **how)
 
@@ -283,7 +290,9 @@ class RemoteConsumer(RemoteSettler):
         return len(self._link.call("members", self.group))
 
     def _advance(self, done: Delivery) -> Delivery | None:
-        """Ack `done`, and return the next delivery if there is one now: with one answer."""
+        """Ack `done`, and return the next delivery if there is one at once. One answer
+        brings both.
+        """
         self._check()
         claim, (first, end) = done._claim, done._offsets()
         said = encode_ack(AckAsked(claim.number, first, end, None, *claim.queue))
@@ -318,14 +327,16 @@ class RemoteConsumer(RemoteSettler):
         return []
 
     def _answered(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]] | None:
-        """Return what a poll has brought; None if it was news, of which the program learns here."""
+        """Return the pieces that a poll has brought. If the answer is news, tell the program and
+        return None.
+        """
         if not answer or CLAIM.unpack_from(answer) != (NEWS,):
             return self._pieces(answer)
         self._tell(*decode_values(answer[CLAIM.size :]))
         return None
 
     def _pieces(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]]:
-        """Return the pieces of a poll's answer, and note the claims."""
+        """Return the pieces of a poll's answer. Note a claim for each."""
         found, at = [], 0
         until = self._clock.monotonic() + self._lease_seconds
         while at < len(answer):
@@ -342,19 +353,19 @@ class RemoteConsumer(RemoteSettler):
         return found
 
     def _tell(self, lost: list[list[Any]], gained: list[list[Any]]) -> None:
-        """Tell the program which queues the member has no more, and which it has now."""
+        """Tell the program which queues the member has lost, and which it has gained."""
         on_change = self._membership.on_change
         assert on_change is not None, "else there is no news"
         on_change([OwnedQueue(*each) for each in lost], [OwnedQueue(*each) for each in gained])
 
     def close(self) -> None:
-        """Leave the group. What is not acked is redelivered to the other members. If the consumer
-        was drained, its last attempt does not count.
+        """Leave the group. Messages that are not acked are redelivered to the other members. If the
+        consumer was drained, their last attempt does not count.
         """
         self._close(counts=not self._draining.is_on)
 
     def _close(self, *, counts: bool) -> None:
-        """Leave the group. Without `counts` the attempts of what is in hand do not count."""
+        """Leave the group. Without `counts`, attempts of messages in hand do not count."""
         if not self._closed:
             self._closed = True
             self._draining.changed()
@@ -370,8 +381,8 @@ class RemoteConsumer(RemoteSettler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the group as `close` does. If an exit or an interrupt ends the block, the attempts
-        of what is in hand do not count.
+        """Leave the group as `close` does. If an exit or an interrupt ends the block, attempts of
+        messages in hand do not count.
         """
         if error is None:
             self.close()
@@ -380,14 +391,16 @@ class RemoteConsumer(RemoteSettler):
 
 
 def _leave(link: Link, members: dict[int, Membership], handle: int, *, counts: bool = True) -> None:
-    """Give back what a consumer holds. Raises nothing: an engine that is gone holds nothing."""
+    """Give back what a consumer holds. Errors are not raised: an engine process that is gone holds
+    nothing.
+    """
     if members.pop(handle, None) is not None:
         with suppress(FmqError):
             link.ask(Op.LEAVE, encode_values([counts]), handle=handle)
 
 
 def _batches(answer: bytes) -> Iterator[Batch]:
-    """Yield the batches of a TAKE's answer."""
+    """Yield the batches in the answer to a TAKE."""
     at = 0
     while at < len(answer):
         *_, size = PIECE.unpack_from(answer, at)

@@ -10,12 +10,12 @@ from fmq.remote.link_door import LinkDoor
 
 
 class RemoteEngine(WritingEngine):
-    """A directory that another process has open, made by `fmq.connect`. Safe for threads."""
+    """A directory that another process has open. `fmq.connect` makes it. Safe for threads."""
 
     _door: LinkDoor
 
     def __init__(self, door: LinkDoor | LazyDoor) -> None:
-        self._door = cast(LinkDoor, door)  # that a LazyDoor leads to
+        self._door = cast(LinkDoor, door)  # a LazyDoor leads to a LinkDoor, and has its methods
 
     def __repr__(self) -> str:
         return repr(self._door)

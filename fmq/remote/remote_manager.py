@@ -1,4 +1,4 @@
-"""Transactions that are collected here and committed by an engine process."""
+"""Transactions that a client collects and an engine process commits."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ T = TypeVar("T", bound=Transaction)
 
 
 class RemoteKeeper:
-    """Guards what the deliveries of one client are held for."""
+    """Guards the deliveries of one client that are held for transactions."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self.dropped: deque[Callable[[], object]] = deque()
-        self.moves = 0  # the engine process looks after that
-        self.refusal: Forked | None = None  # of all that began before a fork, in its child
-        # Has a thread call a function. Set where a loop uses the client: it must not wait.
+        self.moves = 0  # always 0: the engine process checks the deliveries itself
+        # In a forked child: the error for everything begun before.
+        self.refusal: Forked | None = None
+        # Lets a thread call a function. Set if a loop uses the client, because the loop must not
+        # wait.
         self.in_thread: Callable[[Callable[[], object]], object] | None = None
 
     def forked(self, refusal: Forked) -> None:
-        """Refuse all that was begun here: this is the child of a fork."""
-        self._lock = RLock()  # the thread that held the old one may be missing
+        """Refuse everything that was begun before, in the child of a fork."""
+        self._lock = RLock()  # a thread that held the old lock does not exist here
         self.dropped.clear()
         self.refusal = refusal
 
@@ -57,7 +59,7 @@ class RemoteKeeper:
             raise self.refusal.with_traceback(None)
 
     def change(self, change: Callable[[], None]) -> None:
-        """Call `change` under the lock."""
+        """Call `change` under the lock of this client."""
         with self._lock:
             while self.dropped:
                 release = self.dropped.popleft()
@@ -71,7 +73,7 @@ class RemoteKeeper:
 class RemoteManager:
     """The transactions of one client."""
 
-    commit_queue = None  # it is in another process
+    commit_queue = None  # the commit queue is in the other process
 
     def __init__(self, link: Link, router: Router, clock: Clock, drawn: bytes) -> None:
         """`drawn` are random bytes for ids."""
@@ -97,14 +99,15 @@ class RemoteManager:
         takes_id: bool = True,
         router: Router | None = None,
     ) -> T:
-        """Return a new transaction; raise TxIdInUse if its id is in use.
+        """Return a new transaction. Raises TxIdInUse if its id is in use.
 
-        Without `takes_id` that is not looked for: `take_id` does it before the first step.
+        Without `takes_id` the id is not checked here: `take_id` does that before the first step.
         """
         if producer is not None:
             producer = check_name("producer", producer)
         check_after_ms = in_ms(check_after)
-        self.keeper.change(lambda: None)  # which releases what dropped transactions held
+        # Runs the functions that release what dropped transactions held.
+        self.keeper.change(lambda: None)
         named = tx_id is not None
         if tx_id is None:
             tx_id = self._ids.make(self._clock.time_us())
@@ -120,17 +123,17 @@ class RemoteManager:
         return make(self, buffer)
 
     def take_id(self, buffer: TransactionBuffer) -> None:
-        """Hold the id that the user gave a transaction; raise TxIdInUse if it is in use."""
+        """Hold the id that the user chose for a transaction. Raises TxIdInUse if it is in use."""
         self._link.ask(Op.TAKE_ID, encode_values([buffer.tx_id]))
         release = partial(self._release_id, buffer.tx_id)
         finalize(buffer, self.keeper.dropped.append, release).atexit = False
 
     def _release_id(self, tx_id: str) -> None:
-        with suppress(FmqError):  # a process that is gone holds no id
+        with suppress(FmqError):  # an engine process that is gone holds no id
             self._link.ask(Op.RELEASE_ID, encode_values([tx_id]))
 
     def forked(self, refusal: Forked, drawn: bytes) -> None:
-        """Begin anew, with other ids: this is the child of a fork."""
+        """Begin anew, with other ids, in the child of a fork."""
         self.keeper.forked(refusal)
         self.keeper = RemoteKeeper()
         self._ids = TxIds(drawn)
@@ -138,13 +141,15 @@ class RemoteManager:
     # --- the steps of a transaction -------------------------------------------------------------
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """Have an open transaction committed; return how to get its receipts."""
-        self.waits(sync)  # or a TypeError
+        """Let the engine process commit an open transaction. Return a function that makes the
+        receipts.
+        """
+        self.waits(sync)  # raises TypeError for a wrong `sync`
         receipts: Receipts = self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
         return receipts
 
     def prepare(self, transaction: TransactionBuffer) -> None:
-        """Have an open transaction made durable and undecided."""
+        """Let the engine process make an open transaction durable and undecided."""
         self._write(Op.PREPARE, PRE_MESSAGE, transaction, True)
 
     def _write(self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None) -> Any:
@@ -154,8 +159,8 @@ class RemoteManager:
     def request(
         self, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> tuple[Callable[[int, int], tuple[bytes]], Callable[[bytes], Any]]:
-        """Return how a COMMIT or PREPARE is encoded, and what to call with its answer. That returns
-        how to get the receipts of a COMMIT.
+        """Return a function that encodes a COMMIT or PREPARE, and one that takes the answer. For a
+        COMMIT, the second one returns a function that makes the receipts.
         """
         if transaction._keeper is not self.keeper:
             raise Forked(self._link.hello.path)
@@ -187,14 +192,16 @@ class RemoteManager:
         return encode, done
 
     def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """Have a prepared transaction committed; return how to get its receipts."""
+        """Let the engine process commit a prepared transaction. Return a function that makes the
+        receipts.
+        """
         number = transaction.number
         found: list[Receipt] = self._link.call("commit_prepared", transaction.tx_id, number, sync)
         return lambda: with_left_out(found, transaction.left_out)
 
     def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
-        """Have a prepared transaction committed, and do not wait for the sync. Its receipts are
-        asked for once they are durable.
+        """Let the engine process commit a prepared transaction, without waiting for the sync.
+        Return a function that asks for the receipts, which are durable then.
         """
         self._link.call("confirm_prepared", transaction.tx_id, transaction.number)
 
@@ -204,11 +211,11 @@ class RemoteManager:
         return receipts
 
     def roll_back_prepared(self, transaction: TransactionBuffer) -> None:
-        """Have a prepared transaction rolled back."""
+        """Let the engine process roll back a prepared transaction."""
         self._link.call("roll_back_prepared", transaction.tx_id, transaction.number, None)
 
     def release(self, transaction: TransactionBuffer) -> None:
-        """Let the id of an open transaction be used again."""
+        """Allow the id of an open transaction to be used again."""
         if transaction.named:
             self._release_id(transaction.tx_id)
 
@@ -218,7 +225,7 @@ class RemoteManager:
         return found
 
     def waits(self, sync: bool | None) -> bool:
-        """Return whether a call that was given this `sync` waits for it; raise TypeError."""
+        """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
         return waits(sync, by_default=self._link.hello.options.sync != "interval")
 
     def makes_durable(self, sync: bool | None) -> bool:
@@ -226,7 +233,9 @@ class RemoteManager:
         return self.waits(sync) and (sync is True or self._link.hello.options.sync == "always")
 
     def make_durable(self, sync: bool | None) -> None:
-        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+        """Make an earlier decision durable that was not waited for, if a call with this `sync`
+        waits.
+        """
         if self.waits(sync):
             self._link.call("sync")
 
@@ -235,9 +244,11 @@ class RemoteManager:
         self._link.check()
 
     def after(self) -> None:
-        """Do nothing: the engine process does its chores."""
+        """Do nothing: the engine process runs its chores by itself."""
 
 
 def _place(delivery: Any) -> list[int]:
-    """Return how a frame names a delivery: its consumer's handle, the claim, and its offsets."""
+    """Return the values by which a frame names a delivery: its consumer's handle, claim and
+    offsets.
+    """
     return [delivery._consumer._handle, delivery._claim.number, *delivery._offsets()]

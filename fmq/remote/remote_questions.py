@@ -1,4 +1,4 @@
-"""The open questions of an engine process, as the feedback service of a client asks for them."""
+"""The open questions of an engine process, for the feedback service of a client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.05
 
 
 class RemoteBaseline(NamedTuple):
-    """A transaction that was undecided, and how often its question had been tried."""
+    """An undecided transaction, and how often its question had been tried at that time."""
 
     tx_id: str
     tx: int
@@ -37,14 +37,16 @@ class RemoteQuestions:
         self._clock = clock
 
     def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
-        """Return up to `limit` questions under `keys`, as soon as one is due."""
+        """Return up to `limit` questions for `keys`, as soon as one is due."""
         said = encode_values([[*map(list, keys)], limit, wait])
         answer = self._link.ask(Op.ASK, said, patience=wait)
         found: list[Question] = decode_values(answer) if answer else []
         return [replace(each, _read=self.messages_of) for each in found]
 
     def take_one(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction, even if it is leased; none if decided."""
+        """Return the question about one transaction, even if it is leased. Return an empty list if
+        the transaction is decided.
+        """
         found: list[Question] = self._link.call("take_one", tx_id)
         return [replace(each, _read=self.messages_of) for each in found]
 
@@ -57,7 +59,7 @@ class RemoteQuestions:
         ]
 
     def count_decision(self, asked: Question) -> None:
-        """Count an answer that decides."""
+        """Note that an answer decides the transaction."""
         self._link.call("count_decision", asked)
 
     def count_unknown(self, asked: Question) -> bool:
@@ -65,11 +67,11 @@ class RemoteQuestions:
         return bool(self._link.call("count_unknown", asked))
 
     def end_try(self, asked: Question) -> None:
-        """End a try whose checker failed."""
+        """End a try of the question whose checker has failed."""
         self._link.call("end_try", asked)
 
     def make_due(self, tx_id: str) -> None:
-        """Make one question due now."""
+        """Make the question about one transaction due now."""
         self._link.call("make_due", tx_id)
 
     def has_bound(self, producer: str) -> bool:
@@ -77,28 +79,32 @@ class RemoteQuestions:
         return bool(self._link.call("has_bound", producer))
 
     def release_waiting(self) -> None:
-        """Do nothing: a call that waits returns after a few seconds."""
+        """Do nothing: a waiting call returns after a few seconds."""
 
     def make_all_due(self, producers: Container[str]) -> list[RemoteBaseline]:
-        """Make every question to `producers` due that is neither leased nor parked; return all."""
+        """Make the questions to `producers` due that are neither leased nor parked. Return all
+        their questions.
+        """
         names: Any = producers
         found: list[list[Any]] = self._link.call("make_all_due", [*names])
         return [RemoteBaseline(*each) for each in found]
 
     def has_ended(self, baseline: RemoteBaseline) -> bool:
-        """Return whether a try has ended since."""
+        """Return whether a try has ended since `baseline`."""
         return self.became([baseline]) != [None]
 
     def wait_for_end(self, baseline: RemoteBaseline, keys: list[Key], seconds: float) -> None:
-        """Wait a little: another process asks about it."""
+        """Wait for a short time: another process is asking the question."""
         sleep(self._clock, min(seconds, LOOK_SECONDS))
 
     def finish_decisions(self) -> None:
-        """Wait for the decisions that are on their way."""
+        """Wait until planned decisions are durable."""
         self._link.call("finish_decisions")
 
     def became(self, baselines: Sequence[RemoteBaseline]) -> list[State | None]:
-        """Return the state of each now; None if it is undecided and no try has ended since."""
+        """Return the state of each transaction now; None if it is undecided and no try has ended
+        since its baseline.
+        """
         asked = [[each.tx_id, each.tx, each.tries] for each in baselines]
         states: list[str | None] = self._link.call("became", asked)
         return [None if each is None else State[each] for each in states]
@@ -119,7 +125,9 @@ class RemoteDecisions:
         decided_by: str = "",
         seal: str | None = None,
     ) -> Outcome:
-        """Commit or roll back a transaction, or find that it was decided so."""
+        """Commit or roll back a transaction. If the same decision was made before, return its
+        outcome.
+        """
         named = {"reason": reason, "decided_by": decided_by, "seal": seal}
         found: Outcome = self._link.call("decide", tx_id, decision, **named)
         return found

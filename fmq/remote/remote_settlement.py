@@ -1,7 +1,7 @@
-"""What becomes of the messages that a client's consumer holds, as the engine process is asked.
+"""The end of what a client's consumer holds: its messages are acked, rejected or given back.
 
-A client notes what it has asked for, so that no range is asked for twice and a new engine process
-can be told what is left.
+The engine process carries it out. The client notes what it has asked for. So no range is asked for
+twice, and a new engine process can be told what is left.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class RemoteSettler:
         self._clock = link.clock
         self._draining = Draining(link.clock)
         self._closed = False
-        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
+        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken ahead
 
     def _ack(self, claim: RemoteClaim, first: int, end: int, sync: bool | None) -> None:
         self._check()
-        waits(sync, by_default=True)  # or a TypeError
+        waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         asked = AckAsked(claim.number, first, end, sync, *claim.queue)
         self._ask(Op.ACK, encode_ack(asked), claim, first, end)
 
     def _ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
-        """Ack deliveries of this consumer, in one append for each ACKS_MAX ranges."""
+        """Ack deliveries of this consumer. One append holds up to ACKS_MAX ranges."""
         ranges = joined((each._claim, *each._offsets()) for each in deliveries)
         for at in range(0, len(ranges), ACKS_MAX):
             self._ack_ranges(ranges[at : at + ACKS_MAX], sync)
 
     def _ack_ranges(self, ranges: list[tuple[RemoteClaim, int, int]], sync: bool | None) -> None:
-        if len(ranges) == 1:  # the usual case
+        if len(ranges) == 1:  # the usual case, with a shorter request
             self._ack(*ranges[0], sync)
             return
         self._check()
-        waits(sync, by_default=True)  # or a TypeError
+        waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         said = [
             encode_ack(AckAsked(claim.number, first, end, sync, *claim.queue))
             for claim, first, end in ranges
@@ -68,7 +68,8 @@ class RemoteSettler:
         try:
             self._link.ask(Op.ACK_ALL, b"".join(said), handle=self._handle)
         except BaseException:
-            for claim, first, end in ranges:  # none is acked; the others may be acked without it
+            # If one range is lost, none is acked. The others may be acked without it.
+            for claim, first, end in ranges:
                 claim.spent.difference_update(range(first, end))
             raise
         for each in ranges:
@@ -96,7 +97,7 @@ class RemoteSettler:
         self._ask(Op.REJECT, said, claim, first, end)
 
     def _ask(self, op: Op, payload: bytes, claim: RemoteClaim, first: int, end: int) -> bytes:
-        """Have the range acked or given back, once. Return the answer."""
+        """Let the engine process ack the range or give it back, once. Return the answer."""
         self._spend(claim, first, end)
         try:
             answer = self._link.ask(op, payload, handle=self._handle)
@@ -111,14 +112,14 @@ class RemoteSettler:
     def _unspend(
         self, claim: RemoteClaim, first: int, end: int, error: BaseException | None
     ) -> LeaseLost | None:
-        """Let the range be acked again after an error. Return a better error, if there is one."""
+        """Let the range be acked again after an error. Return a better error if there is one."""
         if isinstance(error, LeaseLost):
             return self._lost(claim, first)
         claim.spent.difference_update(range(first, end))
         return None
 
     def _done(self, claim: RemoteClaim, first: int, end: int) -> None:
-        """Note that the engine process has carried out an ack, or what gives messages back."""
+        """Note that the engine process has acked the range or given it back."""
         self._draining.changed()
         claim.done.update(range(first, end))
         if len(claim.done) == claim.end - claim.first:
@@ -143,7 +144,9 @@ class RemoteSettler:
         return AckRange(self._membership.group, *claim.queue, first, end)
 
     def _take_back(self, claim: RemoteClaim, first: int, end: int, holder: object) -> None:
-        """Let the range be acked by another call, if `holder` holds it. Under the keeper's lock."""
+        """Let the range be acked by other calls again, if `holder` holds it. The caller holds the
+        keeper's lock.
+        """
         if claim.held.get((first, end)) is not holder:
             return
         del claim.held[first, end]
@@ -155,7 +158,7 @@ class RemoteSettler:
         self._link.ask(op, encode_values([claim.number, first, end]), handle=self._handle)
 
     def _spend(self, claim: RemoteClaim, first: int, end: int) -> None:
-        """Note what becomes of the range; raise LeaseLost if that was done before."""
+        """Note that the range is being settled. Raises LeaseLost if it was settled before."""
         offsets = range(first, end)
 
         def spend() -> None:
@@ -166,7 +169,7 @@ class RemoteSettler:
         self._keeper.change(spend)
 
     def _spend_all(self, ranges: list[tuple[RemoteClaim, int, int]]) -> None:
-        """Note what becomes of all ranges, or of none."""
+        """Note that all ranges are being settled. If one was settled before, note none."""
         for number, each in enumerate(ranges):
             try:
                 self._spend(*each)

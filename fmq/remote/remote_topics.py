@@ -1,4 +1,4 @@
-"""What a client has heard of topics a moment ago, so that it need not ask before each send."""
+"""The topics that a client has heard of lately, so that it need not ask before each send."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from fmq.basics.clock import Clock
 
-TOPIC_SECONDS = 5.0  # how long a client may not know of queues that were added
+TOPIC_SECONDS = 5.0  # queues that were added may be unknown for so long
 
 
 class RemoteTopic(NamedTuple):
-    """A topic that the engine process has told about, at the time `since`."""
+    """A topic, as the engine process told it at the time `since`."""
 
     name: str
     queues: range
@@ -18,14 +18,14 @@ class RemoteTopic(NamedTuple):
 
 
 class RemoteTopics:
-    """The topics that the engine process has told about a moment ago: it may have more queues."""
+    """The topics that the engine process has told lately. They may have more queues by now."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, RemoteTopic] = {}
 
     def get(self, name: str) -> RemoteTopic | None:
-        """Return the topic; None if the engine process is to be asked."""
+        """Return the topic; None if the engine process has to be asked."""
         known = self._known.get(name)
         if known is None or self._clock.monotonic() - known.since > TOPIC_SECONDS:
             return None
@@ -36,5 +36,5 @@ class RemoteTopics:
         self._known[name] = RemoteTopic(name, range(queues), self._clock.monotonic())
 
     def forget(self) -> None:
-        """Ask about all topics again."""
+        """Forget all topics, so that the engine process is asked again."""
         self._known.clear()

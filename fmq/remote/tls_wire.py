@@ -1,7 +1,7 @@
-"""A connection that speaks TLS, which one thread may read while another one writes.
+"""A connection that speaks TLS. One thread may read while another one writes.
 
-An `ssl.SSLSocket` allows only one of both at a time, and a thread that reads waits for long. So the
-bytes go through memory here: a lock is held while they are encrypted, and none while this waits.
+An `ssl.SSLSocket` does not allow that, and a thread that reads waits for long. So the bytes go
+through memory: a lock is held while they are encrypted or decrypted, and none while a thread waits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class TlsWire:
     """Implements Wire with TLS over a socket."""
 
     def __init__(self, made: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        """Raises NotAllowed if the server cannot show that it is `host`, OSError if there is no
+        """Raises NotAllowed if the server cannot prove that it is `host`, OSError if it does not
         answer.
         """
         self._socket = made
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._lock = Lock()  # around each use of `_tls`
-        self._sending = Lock()  # keeps what is sent in its order
+        self._lock = Lock()  # held around each use of `_tls`
+        self._sending = Lock()  # held by the thread that sends, so that bytes stay in order
         made.settimeout(CONNECT_SECONDS)
         try:
             self._shake_hands()
@@ -46,7 +46,7 @@ class TlsWire:
         made.settimeout(None)
         self.forget = made.close
         self.fileno = made.fileno
-        self._rest = b""  # encrypted, that `send_now` could not send
+        self._rest = b""  # encrypted bytes that `send_now` could not send
 
     def _shake_hands(self) -> None:
         done = False
@@ -83,7 +83,9 @@ class TlsWire:
                 self._socket.sendall(encrypted)
 
     def send_now(self, data: bytes) -> bool:
-        """Send what can be sent without waiting, and keep the rest."""
+        """Send what can be sent without waiting, and keep the rest. Return whether nothing
+        is left.
+        """
         with self._sending:
             with self._lock:
                 view = memoryview(data)
@@ -98,7 +100,7 @@ class TlsWire:
             return not self._rest
 
     def receive_now(self) -> bytes | None:
-        """Return the next bytes; None if there are none yet."""
+        """Return the next bytes; None if none have arrived."""
         found: list[bytes] = []
         while True:
             try:
@@ -117,24 +119,24 @@ class TlsWire:
                             return b"".join(found)
                         found.append(read)
                 except ssl.SSLWantReadError:
-                    pass  # the rest of a record has not arrived
+                    pass  # only a part of a TLS record has arrived
                 except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                     return b"".join(found)
 
     def receive(self) -> bytes:
-        """Return the next bytes; none at the end of the connection."""
+        """Return the next bytes; b"" at the end of the connection."""
         while True:
             with self._lock:
                 try:
                     return self._tls.read(RECEIVE_BYTES)
                 except ssl.SSLWantReadError:
-                    pass  # what this has to answer is sent with the next request
+                    pass  # a reply of TLS itself goes out with the next request
                 except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                     return b""
             self._fill()
 
     def close(self) -> None:
-        """End the connection; a thread that receives gets the end of it."""
+        """Close the connection. A thread that waits for bytes gets the end of the connection."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

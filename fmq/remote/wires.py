@@ -8,7 +8,7 @@ from fmq.wire.frames import Splitter
 
 
 def silence_of(retry_for: float) -> float:
-    """Return after how many seconds without an answer a client looks for the engine process."""
+    """Return the seconds without an answer after which a client asks for a sign of life."""
     return max(retry_for / 4, 1.0)
 
 
@@ -19,44 +19,47 @@ class Wire(Protocol):
         """Send all of `data`."""
 
     def receive(self) -> bytes:
-        """Return the next bytes; none at the end of the connection.
+        """Return the next bytes; b"" at the end of the connection.
 
-        Raises BlockingIOError if none came for the seconds of `silence_of`, where it can.
+        Raises BlockingIOError after the seconds of `silence_of` without bytes, if the connection
+        can do that.
         """
 
     def close(self) -> None:
         """End the connection."""
 
     def forget(self) -> object:
-        """Close this process's copy of the connection; that of its parent goes on."""
+        """Close this process's copy of the connection. The parent process goes on using its own."""
 
     def fileno(self) -> int:
-        """Return what an event loop can watch."""
+        """Return a descriptor that an event loop can watch."""
 
     def send_now(self, data: bytes) -> bool:
-        """Send what of `data` can be sent without waiting, and keep the rest for the next `send`.
-        Return whether there is none.
+        """Send what can be sent of `data` without waiting. Keep the rest for the next `send`.
+        Return whether nothing is left.
         """
 
     def receive_now(self) -> bytes | None:
-        """Return the next bytes; None if there are none yet, and none at the end of all."""
+        """Return the next bytes; None if none have arrived, b"" at the end of the connection."""
 
 
 class LoopReads(Protocol):
     """An event loop that reads a connection."""
 
     def reads_for(self, thread: int) -> bool:
-        """Return whether `thread` can wait for the loop to read. Not if it is the loop's own."""
+        """Return whether `thread` may wait for this loop to read. The loop's own thread may not."""
 
     def met(self, line: Line) -> None:
-        """Read a new connection. By any thread."""
+        """Read a new connection from now on. Any thread may call this."""
 
     def drop(self, line: Line) -> bool:
-        """Close a connection that the loop reads. Return False if it does not. By any thread."""
+        """Close a connection that the loop reads. Return False if it does not read it. Any thread
+        may call this.
+        """
 
 
 class Line(NamedTuple):
-    """A connection, and what has arrived of its next answer."""
+    """A connection, and the bytes of its next answer that have arrived."""
 
     wire: Wire
     splitter: Splitter

@@ -1,1 +1,1 @@
-"""The side of the engine: it serves clients in other processes."""
+"""The engine's side: it serves clients in other processes."""

@@ -1,7 +1,7 @@
-"""Serves ADVANCE: a client has handled a message, and asks for the next.
+"""Serves ADVANCE: a client has handled a message, and asks for the next one.
 
-The ack and the attempt of the next message are one append, so a client needs one answer for each
-job. It waits for no message: a client that is answered without one polls.
+The ack and the attempt of the next message are one append. So a client gets one answer for each
+job. ADVANCE does not wait for messages: if the answer brings none, the client polls.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Advancing:
-    """Serves the consumers of one client."""
+    """Serves ADVANCE for the consumers of one client."""
 
     def __init__(self, session: Session, consuming: Consuming) -> None:
         self._session = session
         self._consuming = consuming
 
     def serve(self, asked: Frame, ack: AckAsked) -> None:
-        """Answer once the ack is durable: whether there was something to ack, and a message.
+        """Answer once the ack is durable: whether there was something to ack, and the next message.
 
         A lost lease is no error here: the client goes on with the next message.
         """
@@ -43,7 +43,7 @@ class Advancing:
             session.answer(asked, ADVANCED.pack(False))
             return
         except (FmqError, OSError):
-            found = None  # the client polls, and meets it then
+            found = None  # the client polls next, and gets the error then
         if found is None:
             done = partial(session.answer, asked, ADVANCED.pack(True))
             session.order(asked, member.plan_ack(*handled), done, ack.sync)

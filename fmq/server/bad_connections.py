@@ -1,6 +1,6 @@
-"""What is logged of connections that were refused or cut off: once a minute, with their number.
+"""The log of connections that were refused or cut off: one line a minute, with their number.
 
-Whoever can connect causes these lines, so there must not be one for each connection.
+Anybody who can connect can cause such lines, so there must not be one for each connection.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ logger = logging.getLogger("fmq.server")
 
 
 class BadConnections:
-    """Counts what went wrong with connections, and logs it: the first at once, then the number."""
+    """Counts and logs problems with connections: the first one at once, later ones as a number."""
 
     def __init__(self, call_later: Callable[..., Any], now: Callable[[], float]) -> None:
         self._call_later = call_later
         self._now = now
         self._said_at = float("-inf")
-        self._count = 0  # since then
+        self._count = 0  # problems since then
         self._last = ""
 
     def note(self, text: str) -> None:
-        """Log `text`, or count it if another one was logged in the last minute."""
+        """Log `text`. If a line was logged in the last minute, only count it."""
         left = self._said_at + SAY_SECONDS - self._now()
         if left <= 0 and not self._count:
             self._said_at = self._now()
@@ -36,7 +36,7 @@ class BadConnections:
             self._call_later(left, self.say)
 
     def say(self) -> None:
-        """Log how many there were since the last line."""
+        """Log how many problems there were since the last line."""
         if self._count:
             logger.warning(
                 "%s more connections were refused or cut off; the last: %s", self._count, self._last

@@ -1,4 +1,4 @@
-"""A transaction that a client has collected: checked, and made an append."""
+"""A transaction that a client has collected: it is checked and becomes an append."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fmq.wire.transaction_frames import Collected
 
 
 def begin(collected: Collected, parts: Parts) -> TransactionBuffer:
-    """Return a buffer without messages. Raises what refuses such a transaction."""
+    """Return an empty buffer for the transaction. Raises the error that refuses it."""
     names = collected.tx_id, collected.producer, collected.check_after
     buffer = parts.manager.buffer_for(*names, named=collected.is_named)
     try:

@@ -1,4 +1,4 @@
-"""The requests of one client that concern its consumers."""
+"""The requests of one client about its consumers."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Consuming:
         self.forget()
 
     def forget(self) -> None:
-        """Know no consumer any more."""
+        """Forget all consumers."""
         self._members.clear()
 
     def member(self, handle: int) -> ServedMember:
-        """Return a consumer; raise LeaseLost."""
+        """Return a consumer. Raises LeaseLost if there is none."""
         member = self._members.get(handle)
         if member is None:
             raise LeaseLost(
@@ -76,7 +76,8 @@ class Consuming:
         how: list[Any] = [*said_how, *HOW[len(said_how) :]]
         ordered, strict, is_told, broadcast, expired, damaged = how
         if wanted:
-            filter_of(wanted)  # or a refusal: each poll of the group has to read it
+            # Refuse it here if it cannot be read: each poll of the group has to read it.
+            filter_of(wanted)
         shares = None if strategy is None else strategy_said(strategy)
         if asked.handle not in self._members:
             check_held("consumers of one client", self._members)
@@ -132,7 +133,7 @@ class Consuming:
         self._session.order(asked, plan, partial(self._session.answer, asked), sync)
 
     def is_acked(self, group: str, ack: AckAsked) -> bool:
-        """Return whether all that `ack` asks for is acked, durably."""
+        """Return whether everything that `ack` asks for is acked and durable."""
         ledger = self._parts.ledger
         with self._parts.lock:
             acked = ledger.acked.get((group, ack.topic, ack.queue))
@@ -161,7 +162,7 @@ class Consuming:
         claim, first, end, topic, queue, reason = said
         self._host.commit()
         member = self.member(asked.handle)
-        # Of what is asked again, some may be done: many messages are moved in several appends.
+        # If the request is repeated, some messages may be moved already: many take several appends.
         left = [(first, end)]
         if asked.flags & AGAIN:
             with self._parts.lock:

@@ -18,7 +18,7 @@ CONNECTIONS_MAX = 4096
 
 
 class Door(NamedTuple):
-    """A socket that listens."""
+    """A socket that listens, with the token or the certificate that it needs."""
 
     socket: socket.socket
     is_own: bool
@@ -30,7 +30,7 @@ class Door(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """From where an engine process may be reached, besides the socket of its directory."""
+    """The further addresses of an engine process, besides the socket of its directory."""
 
     tcp: str | None = None
     token_file: str | None = None
@@ -45,7 +45,7 @@ class Reach(NamedTuple):
 def open_doors(path: str, reach: Reach) -> list[Door]:
     """Return all doors to the directory `path`. Raises BadOption or NotAllowed.
 
-    A socket of the directory that listens already is used as it is.
+    If the socket of the directory listens already, it is used.
     """
     context = token = None
     if reach.tls_cert is not None:
@@ -84,7 +84,7 @@ def _listen_on(text: str) -> socket.socket:
 
 
 def _check(made: socket.socket, token: bytes | None, context: SSLContext | None) -> None:
-    """Raise NotAllowed unless a socket may be reached over a network as it is."""
+    """Raise NotAllowed if a socket can be reached over a network without a token."""
     where = made.getsockname()[0]
     if token is None:
         raise NotAllowed(

@@ -1,4 +1,4 @@
-"""How long a client may take for its first frame, and for the rest of one that has begun."""
+"""The time limits for the first frame of a client, and for the rest of a frame that has begun."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FRAME_SECONDS = 30.0
 
 
 class FrameTimer:
-    """Makes one call when a frame is not whole in time."""
+    """Calls a function once if a frame is not complete in time."""
 
     __slots__ = ("_late", "_loop", "_timer", "_waits_for_rest")
 
     def __init__(self, loop: Loop, late: Callable[[], None]) -> None:
-        """Begin to wait for the first frame."""
+        """Begin to wait for the first frame. `late` is called if it is not complete in time."""
         self._loop = loop
         self._late = late
         self._waits_for_rest = False
@@ -24,13 +24,13 @@ class FrameTimer:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a frame is waited for."""
+        """Return whether the timer runs."""
         return self._timer is not None
 
     def watch(self, *, begun: bool, moved: bool) -> None:
-        """Wait for the rest of a frame if one has `begun`, else for nothing.
+        """Wait for the rest of a frame if one has `begun`. Otherwise stop the timer.
 
-        `moved` says that another one has become whole since the last call.
+        `moved` says that another frame was completed since the last call.
         """
         if begun and self._waits_for_rest and not moved:
             return
@@ -40,7 +40,7 @@ class FrameTimer:
             self._timer = self._loop.call_later(FRAME_SECONDS, self._late)
 
     def stop(self) -> None:
-        """Wait for nothing."""
+        """Stop the timer."""
         self._waits_for_rest = False
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""What clients have been handed, for the server after a kill: the page HANDED_OUT.
+"""The page HANDED_OUT: what clients have been handed, for the next server after a kill.
 
     word  size  field
        0     8  "fmq hand"
@@ -7,9 +7,10 @@
        4     *  entries: the hash of group, topic and queue, and the offset up to which it was
                 handed out
 
-Words have 8 bytes. The page goes at a clean end, when clients have given back what they hold. What
-a kill leaves says what the clients may still have in work: the next server does not hand it out at
-once, so they can keep it. The rest is fresh, and goes out at once.
+A word has 8 bytes. A server that ends cleanly removes the page, because its clients have given
+everything back. If a server is killed, its page stays. The clients may still be working on the
+messages below these offsets. So the next server does not hand these out at once, and the clients
+can keep them. All later messages are handed out at once.
 """
 
 from __future__ import annotations
@@ -23,26 +24,28 @@ from fmq.recovery.layout import HANDED_OUT
 from fmq.tx.ledger.ledger import GroupKey
 
 NAME = int.from_bytes(b"fmq hand", sys.byteorder)
-COUNT, BOOT, ENTRIES = 1, 2, 4  # words
+COUNT, BOOT, ENTRIES = 1, 2, 4  # numbers of words
 FULL = (1 << 64) - 1
 WORDS = PAGE_BYTES // 8
-ALL = (1 << 64) - 1  # beyond every offset
+ALL = (1 << 64) - 1  # larger than any offset
 
 
 class Former:
-    """What the clients of a server that was killed may still have."""
+    """Messages that clients may still have from a server that was killed."""
 
     def __init__(self, upto: dict[int, int], *, is_whole: bool) -> None:
         self._upto = upto
         self._is_whole = is_whole
 
     def upto(self, key: GroupKey) -> int:
-        """Return the offset up to which a queue was handed out to a group."""
+        """Return the offset below which a queue may have been handed out to a group."""
         return self._upto.get(_hash(key), 0 if self._is_whole else ALL)
 
 
 def former_in(directory: Directory) -> Former | None:
-    """Return what a server that was killed has left; None after a clean end or another boot."""
+    """Return what a killed server has left. Return None after a clean end, or if the machine has
+    started since.
+    """
     try:
         page = directory.page(HANDED_OUT)
     except OSError:
@@ -60,10 +63,12 @@ def former_in(directory: Directory) -> Former | None:
 
 
 class HandedOut:
-    """Writes the page of the server that runs."""
+    """Writes the page of the running server."""
 
     def __init__(self, directory: Directory) -> None:
-        """Without room on the disk there is no page, and the next server holds nothing back."""
+        """If the disk has no room, there is no page. Then the next server holds nothing back for
+        clients.
+        """
         self._page: Page | None = None
         self._places: dict[GroupKey, int] = {}
         with suppress(OSError):

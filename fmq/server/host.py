@@ -1,4 +1,4 @@
-"""What the sessions of one engine share."""
+"""The parts that the sessions of one engine share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A call that was put off."""
+    """A call that will be made later, unless it is cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Loop(Protocol):
-    """What calls back: an event loop of asyncio, or that of a test."""
+    """What calls back: the event loop of asyncio, or that of a test."""
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> object: ...
 
@@ -33,7 +33,7 @@ class Loop(Protocol):
 
 
 class Host:
-    """One engine, its clients, and the turn that collects what they write."""
+    """One engine, its clients, and the turn that collects their writes."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Host:
         loop: Loop,
         incarnation: bytes,
     ) -> None:
-        """`door` is that of the engine. `incarnation` are random bytes, which no other process that
-        serves has.
+        """`door` is the door of the engine. `incarnation` are random bytes, which differ for each
+        process that serves.
         """
         self.door = door
         self.parts: Parts = door.parts
@@ -58,24 +58,29 @@ class Host:
         self.turn = Turn(parts.commit_queue, door.after)
         self.waits = Waits(loop, parts.commit_queue, parts.writer.clock.monotonic)
         self.bad_connections = BadConnections(loop.call_later, parts.writer.clock.monotonic)
-        self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number
-        self.sessions: dict[bytes, Session] = {}  # by client
+        # Questions that clients wait for in `settle`, by the number of the transaction.
+        self.watched: dict[int, Baseline] = {}
+        self.sessions: dict[bytes, Session] = {}  # by id of the client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
-        self.give_way: Callable[[], bool] = lambda: False  # ends the process if it is on demand
+        # Ends the process if it was started on demand.
+        self.give_way: Callable[[], bool] = lambda: False
         self._is_scheduled = False
-        self._orders_seen = 0  # when this turn was last looked at
-        self._dirty: set[Session] = set()  # those that have answers to send
+        self._orders_seen = 0  # how many orders there were at the last look
+        self._dirty: set[Session] = set()  # sessions with answers to send
 
     def watch(self, baselines: Iterable[Baseline]) -> None:
-        """Remember what a client settles, and forget what was decided before."""
+        """Remember the questions that a client waits for in `settle`. Forget those decided
+        before.
+        """
         left = {tx: each for tx, each in self.watched.items() if not each.question.is_decided}
         self.watched = {**left, **{each.question.entry.tx: each for each in baselines}}
 
     def served(self) -> None:
-        """Go on: a session has served all that has arrived of its client, and ordered its writes.
+        """Called when a session has served everything that has arrived from its client.
 
-        If there are other clients, what they have sent meanwhile is written together with it, at
-        the end of this turn of the loop. To wait for that would cost a lone client a tenth.
+        With several clients, the orders of all are written together, at the end of this turn of the
+        loop. A lone client's orders are written at once: waiting for the end of the turn would cost
+        it a tenth of its time.
         """
         if not len(self.turn):
             self.flush()
@@ -87,10 +92,11 @@ class Host:
             self.flush()
 
     def _end_turn(self) -> None:
-        """Write what was ordered; or look once more, if orders of other clients are still coming.
+        """Write the orders of this turn. If more orders of other clients are still coming, look
+        once more first.
 
-        Clients that were answered together send again one after the other. To look takes some
-        microseconds, and a sync that few of them share takes hundreds.
+        Clients that were answered together send again one after the other. A look takes some
+        microseconds, a sync that only few of them share takes hundreds.
         """
         orders = len(self.turn)
         if self._orders_seen < orders < len(self.sessions):
@@ -102,7 +108,7 @@ class Host:
         self.commit()
 
     def commit(self) -> None:
-        """Write what was ordered so far, and answer."""
+        """Write the orders so far, and send the answers."""
         try:
             self.turn.commit()
         finally:
@@ -111,7 +117,7 @@ class Host:
                 self.failed()
 
     def close(self) -> None:
-        """Write and answer what was ordered, and take back from all clients what they hold."""
+        """Write and answer the orders. Take back from all clients what they hold."""
         self.commit()
         for session in [*self.sessions.values()]:
             session.ended()

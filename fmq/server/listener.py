@@ -1,4 +1,4 @@
-"""Sockets of the engine process: an event loop that hands bytes to sessions."""
+"""The sockets of the engine process: an event loop that hands bytes to sessions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from fmq.server.session import Session
 from fmq.wire.network import keep_alive
 from fmq.wire.processes import forget_socket, is_allowed, peer_uid, stop_listening
 
-TURN_BYTES_MAX = 256 << 10  # that one turn of the loop takes of each client
-UNREAD_BYTES_CUT = 64 << 20  # of answers; then the client is cut off
+TURN_BYTES_MAX = 256 << 10  # read of each client in one turn of the loop
+# A client with so many unread bytes of answers is cut off.
+UNREAD_BYTES_CUT = 64 << 20
 JOIN_SECONDS = 10.0
-ANSWER_SECONDS = 1.0  # how long a client may take at the end to read its answers
+ANSWER_SECONDS = 1.0  # a client has so long to read its last answers
 logger = logging.getLogger("fmq.server")
 
 
@@ -62,11 +63,11 @@ class ClientSocket(asyncio.BufferedProtocol):
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go. They are taken before another socket's arrive."""
+        """Return the memory for the next bytes. They are used before another socket fills it."""
         return self._listener.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand bytes to the session."""
+        """Hand the bytes to the session."""
         session, transport = self._session, self._transport
         assert session is not None
         assert transport is not None
@@ -75,19 +76,19 @@ class ClientSocket(asyncio.BufferedProtocol):
             transport.pause_reading()
 
     def pause_writing(self) -> None:
-        """Read no more while the client does not read its answers."""
+        """Stop reading while the client does not read its answers."""
         assert self._session is not None
         assert self._transport is not None
         self._session.choke()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Read again: the client has read its answers."""
         assert self._session is not None
         self._session.unchoke()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Give back what the client held."""
+        """Give back what the client held: its connection has ended."""
         self._listener.lost(self)
         if self._session is not None:
             self._session.ended()
@@ -100,18 +101,18 @@ class ClientSocket(asyncio.BufferedProtocol):
         return made
 
     def close(self) -> None:
-        """End the connection, once all answers are sent."""
+        """Close the connection once all answers are sent."""
         assert self._transport is not None
         self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         assert self._transport is not None
         self._transport.abort()
 
 
 class SocketListener:
-    """Serves one engine on the socket of its directory and others, in a thread of its own."""
+    """Serves one engine in a thread of its own, on the socket of its directory and on others."""
 
     def __init__(
         self, path: str, make_host: Callable[[asyncio.AbstractEventLoop], Host], reach: Reach
@@ -130,7 +131,7 @@ class SocketListener:
         self.failure: BaseException | None = None
         self._quiet_since = self.loop.time()
         self._stopping: asyncio.Event = asyncio.Event()
-        self._left = asyncio.Event()  # a connection has ended
+        self._left = asyncio.Event()  # set when a connection has ended
         self._thread = Thread(target=self._run, name="fmq server", daemon=True)
         self._thread.start()
 
@@ -140,7 +141,7 @@ class SocketListener:
         return [door.socket.getsockname() for door in self._doors]
 
     def refusal_of(self, client: socket.socket) -> NotAllowed | NotServed | None:
-        """Return why a client may not have a session, or None."""
+        """Return the reason why a client gets no session; None if it gets one."""
         if len(self.connections) >= self._connections_max:
             return NotServed(
                 f"there are {self._connections_max:,} connections, and no more are taken. Nothing "
@@ -160,11 +161,13 @@ class SocketListener:
         self._quiet_since = self.loop.time()
 
     def quiet_seconds(self) -> float:
-        """Return for how long there has been no connection."""
+        """Return for how many seconds there has been no connection."""
         return 0.0 if self.connections else self.loop.time() - self._quiet_since
 
     def _trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count what the system refuses, such as one more descriptor, and failures of TLS."""
+        """Count what the system refuses, such as a descriptor for a connection, and failures of
+        TLS.
+        """
         error = context.get("exception")
         if isinstance(error, OSError):
             self.host.bad_connections.note(f"{context.get('message')}: {error}")
@@ -208,22 +211,23 @@ class SocketListener:
     async def _open(self, door: Door) -> asyncio.Server:
         make = partial(ClientSocket, self, door)
         patience = None if door.context is None else HELLO_SECONDS
-        # It takes Unix sockets as well. `create_unix_server` may remove the file of one at its end.
+        # This call also takes Unix sockets. `create_unix_server` might remove the socket's file at
+        # its end.
         return await self.loop.create_server(
             make, sock=door.socket, ssl=door.context, ssl_handshake_timeout=patience
         )
 
     def close(self) -> None:
-        """Take no more, answer what was asked, and end."""
+        """Accept no connection, answer the requests that were made, and end."""
         if not self.has_ended.is_set():
             if any(door.is_own for door in self._doors):
                 stop_listening(self._path)
-            with suppress(RuntimeError):  # the loop has just ended by itself
+            with suppress(RuntimeError):  # the loop has ended by itself
                 self.loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(JOIN_SECONDS)
 
     def gives_way(self, end: Callable[[], None]) -> None:
-        """Have `end` called when another process waits for the directory."""
+        """Have `end` called when another process waits for the lock of the directory."""
 
         def give_way() -> bool:
             end()
@@ -232,7 +236,7 @@ class SocketListener:
         self.host.give_way = give_way
 
     def forked(self) -> None:
-        """Close this process's copies of the sockets: it is the child of a fork."""
+        """Close this process's copies of the sockets, in the child of a fork."""
         for door in self._doors:
             forget_socket(door.socket)
         for connection in self.connections:

@@ -1,4 +1,4 @@
-"""How much one client may have asked for at once. Above that its bytes wait where they are."""
+"""The limits of what one client may have asked for. Beyond them its bytes are not read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Sized
 
 from fmq.errors import TooMany
 
-REQUESTS_MAX = 1024  # that are served and not answered yet; those that wait for messages aside
-REQUEST_BYTES_MAX = 8 << 20  # of all that are not answered
-ANSWER_BYTES_MAX = 8 << 20  # of answers that are not sent
-HELD_MAX = 1024  # consumers, ids of open transactions, and requests that wait, of each one client
+# Requests that are served and have no answer. Those that wait for messages do not count.
+REQUESTS_MAX = 1024
+REQUEST_BYTES_MAX = 8 << 20  # of all requests without an answer
+ANSWER_BYTES_MAX = 8 << 20  # of answers that were not sent
+# For each client: its consumers, the ids of its open transactions, and its waiting requests.
+HELD_MAX = 1024
 
 
 class Load:
-    """The requests of one client that have no answer, and the answers that were not sent."""
+    """The requests of one client without an answer, and its answers that were not sent."""
 
     __slots__ = ("_answer_bytes", "_request_bytes", "_requests", "is_choked")
 
@@ -40,7 +42,9 @@ class Load:
         self._answer_bytes = 0
 
     def is_full(self, waiting: int) -> bool:
-        """Return whether no request may be served now. `waiting` of them wait for messages."""
+        """Return whether no further request may be served now. `waiting` requests wait for
+        messages.
+        """
         return (
             self.is_choked
             or self._requests - waiting >= REQUESTS_MAX
@@ -50,6 +54,6 @@ class Load:
 
 
 def check_held(what: str, held: Sized) -> None:
-    """Raise TooMany if a client holds as many as it may."""
+    """Raise TooMany if a client holds as many of `what` as it may."""
     if len(held) >= HELD_MAX:
         raise TooMany(what, len(held) + 1, HELD_MAX, "fixed by the protocol", "close some first")

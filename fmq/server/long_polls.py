@@ -1,4 +1,4 @@
-"""The requests of one client that may wait: READ, ASK, and what its consumers poll."""
+"""The requests of one client that may wait: READ, ASK, and the polls of its consumers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 
 class LongPolls:
-    """The requests of a session that are answered once there is something, or at their end."""
+    """The waiting requests of a session. Each is answered when there is something, or at its
+    timeout.
+    """
 
     def __init__(self, session: Session, load: Load) -> None:
         self._session = session
         self._load = load
         self._parts = session.host.parts
         self.waiting: set[Waiting[bytes]] = set()
-        self._named: dict[int, Waiting[bytes]] = {}  # those that the client may cancel
-        self._asked: dict[int, tuple[Question, float]] = {}  # with the end of the lease, by number
+        self._named: dict[int, Waiting[bytes]] = {}  # requests that the client may cancel, by name
+        # The questions that the client was asked, by number, each with the end of its lease.
+        self._asked: dict[int, tuple[Question, float]] = {}
         self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.READ: self._on_read,
             Op.ASK: self._on_ask,
@@ -37,21 +40,21 @@ class LongPolls:
         }
 
     def look_again(self) -> None:
-        """Have each request look: nothing was looked for while the client was choked."""
+        """Let each request look: they did not while the client was choked."""
         for waiting in [*self.waiting]:
             waiting.notify()
 
     def end(self) -> None:
-        """Answer nothing more."""
+        """End all requests without an answer."""
         for waiting in [*self.waiting]:
             waiting.cancel()
         asked, self._asked = self._asked, {}
         if asked:
-            with suppress(FmqError):  # the engine has ended, and asks nothing
+            with suppress(FmqError):  # the engine has ended, and asks no questions
                 self._parts.questions.give_back([each for each, _ in asked.values()])
 
     def asked(self, questions: list[Question]) -> None:
-        """Note what the client is asked. It is asked of another one if this one dies."""
+        """Note the questions that the client is asked. If it dies, others are asked."""
         now = self._parts.writer.clock.monotonic()
         self._asked = {tx: each for tx, each in self._asked.items() if each[1] > now}
         self._asked.update({each.tx: (each, now + each.lease_seconds) for each in questions})
@@ -112,8 +115,8 @@ class LongPolls:
     ) -> None:
         """Answer with what `look` finds, at the latest after `timeout` seconds.
 
-        The client may cancel a request to which it has given a `name`, a number. The others are
-        those of a Waiting.
+        A client may give a request a `name`, which is a number, and cancel it by that. `Waiting`
+        explains the other arguments.
         """
         clock = self._parts.writer.clock
         check_held("requests of one client that wait", self.waiting)
@@ -141,7 +144,7 @@ class LongPolls:
 
 
 class DueNotice(DueWakeup):
-    """Tells a request that waits that a question is due."""
+    """Wakes a waiting request when a question is due."""
 
     __slots__ = ("_notify",)
 
@@ -150,7 +153,7 @@ class DueNotice(DueWakeup):
         self._notify = notify
 
     def __call__(self) -> None:
-        """Tell it. Under the engine's lock."""
+        """Let the request look. The caller holds the engine's lock."""
         self._notify()
 
 

@@ -1,4 +1,4 @@
-"""A consumer of a client, and the claims that the client may still ack."""
+"""The consumer of a client, and its claims, which the client may still ack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fmq.wire.values import encode_values
 
 
 class ClaimedPart(DeliveredRange):
-    """A part of what a poll has handed to a client, for a transaction to ack."""
+    """A part of what a poll has handed to a client. A transaction of the client acks it."""
 
     __slots__ = ("_first_and_end", "_holder")
 
@@ -32,13 +32,13 @@ class ClaimedPart(DeliveredRange):
         self._consumer = consumer
         self._claim = claim
         self._first_and_end = first, end
-        self._holder: object = None  # who holds it for a transaction that the client collects
+        self._holder: object = None  # holds it for a transaction that the client collects
 
     def _offsets(self) -> tuple[int, int]:
         return self._first_and_end
 
     def hold(self, keeper: object) -> None:
-        """Hold it, without a lease, for a transaction that the client collects."""
+        """Hold the part, without a lease, for a transaction that the client collects."""
         holder = object()
         self._hold_for_transaction(keeper, holder)
         self._holder = holder
@@ -50,7 +50,7 @@ class ClaimedPart(DeliveredRange):
         return super()._hold_for_transaction(keeper, holder)
 
     def end_hold(self) -> None:
-        """Give it back to its consumer. Under the engine's lock."""
+        """Give the part back to its consumer. The caller holds the engine's lock."""
         self._end_hold_for_transaction(self._holder)
 
 
@@ -63,7 +63,8 @@ class ServedMember:
         self._handed_out = handed_out
         self._writer = writer
         self._claims: dict[int, list[Claim]] = {}
-        self._held: dict[tuple[int, int, int], ClaimedPart] = {}  # by claim, first and end
+        # By number of the claim, first and end.
+        self._held: dict[tuple[int, int, int], ClaimedPart] = {}
         self._next = 0
         self._forget_at = 64
 
@@ -72,7 +73,7 @@ class ServedMember:
         return self._consumer.group
 
     def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
-        """Return the bytes of claims and their messages; None if there is nothing yet."""
+        """Return claims and their messages as bytes; None if there is nothing yet."""
         if self.in_group.draining.is_on:
             return b""
         news = self._news()
@@ -86,19 +87,20 @@ class ServedMember:
         return b"".join(self._piece(claim, batch) for batch in counted) or None
 
     def _piece(self, claim: Claim, batch: Batch) -> bytes:
-        """Return a claim and its messages as bytes, which the client may ack from now on; b"" if
-        they are gone.
+        """Return a claim and its messages as bytes. The client may ack them from now on. Return b""
+        if the messages are gone.
         """
         shown = self.in_group.burying.shown_of(batch)
         if shown is not None and not shown:
-            return b""  # it is gone
+            return b""  # the messages are gone
         said = encode_batch(batch, shown)
         number = self._number_of(claim, batch.next)
         return PIECE.pack(number, claim.count + 1, len(said)) + said
 
     def advance(self, number: int, first: int, end: int) -> ServedAdvance | None:
-        """Claim the next message. Return what acks a range with its attempt, or None if there is no
-        message yet, or if it is looked for after the ack. Raises LeaseLost.
+        """Claim the next message. Return an object that acks the handled range together with its
+        attempt. Return None if there is no message, or if it does not pay to look before the ack.
+        Raises LeaseLost.
         """
         if not is_worth_it(self.in_group):
             return None
@@ -112,7 +114,7 @@ class ServedMember:
         return ServedAdvance(self, one, claim, batch)
 
     def _fitting(self, claim: Claim, batches: list[Batch]) -> list[Batch]:
-        """Return what one answer may hold, and give the rest back."""
+        """Return the batches that fit into one answer. Give the others back."""
         found: list[Batch] = []
         room = ANSWER_BYTES_MAX
         for whole in batches:
@@ -126,14 +128,18 @@ class ServedMember:
         return found
 
     def _news(self) -> bytes | None:
-        """Return the queues that were lost and gained, if the client is to be told of some."""
+        """Return the queues that the member has lost and gained, as bytes; None if there is no
+        news.
+        """
         news = self.in_group.take_news()
         if news is None:
             return None
         return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
 
     def take(self, limit: int) -> bytes | tuple[Claim, Batch] | None:
-        """Claim messages of one queue that one answer can hold; return news instead, if any."""
+        """Claim messages of one queue that fit into one answer. If there is news, return that
+        instead.
+        """
         news = self._news()
         if news is not None:
             return news
@@ -147,16 +153,20 @@ class ServedMember:
         return claim, batch
 
     def give_back(self, claim: Claim, batch: Batch) -> None:
-        """Give back what no client has seen."""
+        """Give back messages that no client has seen."""
         self.in_group.try_give_back(claim, batch.offset, batch.next)
 
     def plan_take(self, claim: Claim, batch: Batch, extension: bytes) -> Callable[[], None]:
-        """Return the plan of the ack of a batch that was taken, with this extension."""
+        """Return a function that plans the ack of a batch that was taken. The ACK gets the
+        `extension`.
+        """
         acking = self.in_group.acking(claim, batch.offset, batch.next, extension)
         return partial(self.in_group.plan_ack, acking)
 
     def _number_of(self, claim: Claim, end: int) -> int:
-        """Return a number by which the client names what it is handed, up to the offset `end`."""
+        """Return the number by which the client names these messages. They reach up to the offset
+        `end`.
+        """
         number = self._next
         self._next = (number + 1) % NEWS
         self._forget()
@@ -165,7 +175,7 @@ class ServedMember:
         return number
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
-        """Claim what the client says that it has, if no other member has it now."""
+        """Claim messages again that the client says it has, unless another member has them now."""
         claims = self.in_group.claim_again(check_taken(topic), queue, first, end)
         self._handed_out.note(
             (self.group, topic, queue), max((each.end for each in claims), default=0)
@@ -174,9 +184,9 @@ class ServedMember:
         self._next = max(self._next, (number + 1) % NEWS)
 
     def _forget(self) -> None:
-        """Forget the claims of which nothing is held any more."""
+        """Forget claims that hold nothing any more."""
         if len(self._claims) >= self._forget_at:
-            # A transaction that is rolled back gives back to the claim.
+            # Keep claims with parts in transactions: a rollback gives the parts back to them.
             in_transactions = {id(part._claim) for part in self._held.values()}
             self._claims = {
                 number: kept
@@ -185,21 +195,21 @@ class ServedMember:
                     kept := [each for each in claims if id(each) in in_transactions or _holds(each)]
                 )
             }
-            self._forget_at = 64 + 2 * len(self._claims)  # so each claim is looked at twice or so
+            self._forget_at = 64 + 2 * len(self._claims)  # so each claim is looked at about twice
 
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
-        """Return what a transaction can ack; raise LeaseLost."""
+        """Return the part that a transaction is to ack. Raises LeaseLost."""
         held = self._held.pop((number, first, end), None)
         return held or ClaimedPart(self._consumer, self._claim(number, first, end), first, end)
 
     def hold(self, number: int, first: int, end: int) -> None:
-        """Hold messages for a transaction that the client collects; raise LeaseLost."""
+        """Hold messages for a transaction that the client collects. Raises LeaseLost."""
         part = ClaimedPart(self._consumer, self._claim(number, first, end), first, end)
         part.hold(self._writer)
         self._held[number, first, end] = part
 
     def end_hold(self, number: int, first: int, end: int) -> None:
-        """Give back what a transaction of the client does not ack."""
+        """Give back messages that a transaction of the client does not ack."""
         part = self._held.pop((number, first, end), None)
         if part is not None:
             self._writer.change(part.end_hold)
@@ -210,44 +220,48 @@ class ServedMember:
             if claim.first <= first < end <= claim.end:
                 return claim
             if claim.first <= first < claim.end:
-                first = claim.end  # the message that is not in it
+                # Name the first message that is not in the claim.
+                first = claim.end
         raise LeaseLost(
             f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
             "Nothing was changed."
         )
 
     def plan_ack(self, number: int, first: int, end: int) -> Callable[[], None]:
-        """Return the plan of an ack; raise LeaseLost."""
+        """Return a function that plans an ack. Raises LeaseLost."""
         claim = self._claim(number, first, end)
         return partial(self.in_group.plan_ack, self.in_group.acking(claim, first, end))
 
     def plan_ack_all(self, ranges: list[tuple[int, int, int]]) -> Callable[[], None]:
-        """Return the plan of an ack of ranges, by number, first and end; raise LeaseLost."""
+        """Return a function that plans an ack of several ranges, each with the number of its claim.
+        Raises LeaseLost.
+        """
         held = [(self._claim(*each), *each[1:]) for each in ranges]
         return partial(self.in_group.plan_ack_all, self.in_group.acking_all(held))
 
     def reject(self, number: int, first: int, end: int, reason: str) -> None:
-        """Move messages to the dead letters of the group; raise LeaseLost."""
+        """Move messages to the dead letters of the group. Raises LeaseLost."""
         self.in_group.reject(self._claim(number, first, end), first, end, reason)
 
     def release(self, number: int, first: int, end: int, delay: float, *, count: bool) -> None:
-        """Give messages back; raise LeaseLost."""
+        """Give messages back. Raises LeaseLost."""
         claim = self._claim(number, first, end)
         self.in_group.give_back(claim, first, end, check_delay(delay), count=count)
 
     def extend(self, number: int, first: int, end: int, seconds: float) -> None:
-        """Let a lease end so many seconds from now; raise LeaseLost."""
+        """Let a lease end `seconds` from now. Raises LeaseLost."""
         claim = self._claim(number, first, end)
         self.in_group.extend(claim, first, end, check_seconds("seconds", seconds))
 
     def leave(self, *, counts: bool = True, is_lost: bool = False) -> None:
-        """Give everything back: the client has left, or its connection has ended. Without
-        `counts` the attempts of what it has in hand do not count.
+        """Give everything back, because the client has left or its connection has ended. Without
+        `counts`, attempts of messages in hand do not count.
         """
         self._claims.clear()
         if is_lost:
-            self.in_group.on_left = lambda: None  # it may come back
-        with suppress(FmqError):  # the engine has closed, and holds nothing
+            # Its group is kept, because the client may come back.
+            self.in_group.on_left = lambda: None
+        with suppress(FmqError):  # a closed engine holds nothing
             leave(self._consumer, counts=counts)
             for number, first, end in [*self._held]:
                 self.end_hold(number, first, end)
@@ -263,12 +277,12 @@ class ServedAdvance:
         self.advance = advance
 
     def answer(self) -> bytes:
-        """Return the answer, once it is durable."""
+        """Return the answer. The append is durable."""
         said = ADVANCED.pack(self.advance.is_acked)
         return said + self._member._piece(self._claim, self._batch) if self.advance.left else said
 
     def undo(self) -> None:
-        """Give the message back: the plan was refused."""
+        """Give the next message back, because the plan was refused."""
         self._member.give_back(self._claim, self._batch)
 
 

@@ -1,4 +1,4 @@
-"""The calls that clients make by name: those that are not made often."""
+"""The calls that clients make by their names: those that are rare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Call = Callable[..., object]
 
 
 class Prepared(NamedTuple):
-    """A prepared transaction of a client, for the decision of its own handle."""
+    """A prepared transaction of a client, for a decision by its own handle."""
 
     tx_id: str
     number: int
@@ -30,7 +30,7 @@ def _change(name: str, host: Host, *args: Any, **named: Any) -> object:
 
 
 def _queues_of(host: Host, topic: str) -> int:
-    """Return how many queues a topic has, or will have."""
+    """Return how many queues a topic has; if it does not exist, how many it would get."""
     known = host.parts.ledger.topics.get(topic)
     return host.parts.writer.options.queues_of(topic) if known is None else len(known.queues)
 
@@ -56,7 +56,7 @@ def _of_questions(name: str) -> Call:
 
 
 def _make_all_due(host: Host, producers: list[str]) -> list[object]:
-    """Return a baseline of each transaction that is undecided."""
+    """Make questions due, and return a baseline of each undecided transaction."""
     found = host.parts.questions.make_all_due(producers)
     host.watch(found)
     return [
@@ -76,7 +76,7 @@ def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:
     found: list[str | None] = []
     for tx_id, tx, tries in asked:
         watched = host.watched.get(tx)
-        if watched is None:  # the process that was asked before has ended
+        if watched is None:  # the engine process that was asked before has ended
             now = host.door.look("outcome", tx_id).state
             found.append(None if now == "undecided" else now.upper().replace(" ", "_"))
         else:

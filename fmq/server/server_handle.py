@@ -1,4 +1,4 @@
-"""What `engine.serve()` returns: other processes may use the directory until it is closed."""
+"""The result of `engine.serve()`: other processes may use the directory until it is closed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from fmq.server.host import Host
 
 
 class Serving:
-    """The socket of a directory, and the thread that serves the clients there."""
+    """The thread that serves the clients of a directory, and its sockets."""
 
     def __init__(self, path: str, make_host: Callable[[Any], Host], reach: Reach) -> None:
         """`make_host` gets the event loop of the thread."""
-        from fmq.server.listener import SocketListener  # here: asyncio is slow to import
+        # Imported here, because asyncio is slow to import.
+        from fmq.server.listener import SocketListener
 
         self._listener = SocketListener(path, make_host, reach)
 
     @property
     def has_ended(self) -> bool:
-        """True if it serves no more: it was closed, or the engine has failed."""
+        """True if it does not serve any more: it was closed, or the engine has failed."""
         return self._listener.has_ended.is_set()
 
     @property
@@ -29,19 +30,23 @@ class Serving:
         return self._listener.addresses
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it has ended, after `seconds` at the latest."""
+        """Wait until it has ended, at most `seconds`. Return whether it has."""
         return self._listener.has_ended.wait(seconds)
 
     def quiet_seconds(self) -> float:
-        """Return for how long no client has been connected."""
+        """Return for how many seconds no client was connected."""
         return self._listener.quiet_seconds()
 
     def gives_way(self, end: Callable[[], None]) -> None:
-        """Have `end` called when another process waits for the directory, by `timeout=`."""
+        """Have `end` called when another process waits for the directory, with `fmq.open(...,
+        timeout=)`.
+        """
         self._listener.gives_way(end)
 
     def close(self) -> None:
-        """Answer what was asked, and let no process in any more. The engine stays open."""
+        """Answer the requests that were made, and accept no client any more. The engine
+        stays open.
+        """
         self._listener.close()
 
     def _forked(self) -> None:

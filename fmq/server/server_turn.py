@@ -1,4 +1,4 @@
-"""What clients ask to have written, from one turn of the loop: planned together, one sync."""
+"""The writes that clients ask for in one turn of the loop: planned together, with one sync."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("fmq.server")
 
 
 class WriteOrder(NamedTuple):
-    """One thing to write."""
+    """One write that a client asks for."""
 
     plan: Callable[[], object]
     """Plans it, under the engine's lock. It may refuse."""
@@ -38,15 +38,17 @@ class Turn:
         """How many turns were written."""
 
     def add(self, order: WriteOrder) -> None:
-        """Have `order` written by the next `commit`."""
+        """Let the next `commit` write `order`."""
         self._orders.append(order)
 
     def __len__(self) -> int:
-        """Return how many orders there are."""
+        """Return how many orders wait."""
         return len(self._orders)
 
     def commit(self) -> None:
-        """Write all orders. Return when they are durable, and each was told. Raises nothing."""
+        """Write all orders. On return they are durable, and their clients have answers to be sent.
+        Raises nothing.
+        """
         orders, self._orders = self._orders, []
         if not orders:
             return
@@ -68,13 +70,17 @@ class Turn:
         self._after()
 
     def _plan(self, orders: list[WriteOrder]) -> list[Exception | None]:
-        """Plan each order; return its refusal, or None. The caller holds the engine's lock."""
+        """Plan each order. Return the refusal of each, or None. The caller holds the
+        engine's lock.
+        """
         refusal_of = self._commit_queue.changing.refusal_of
         return [refusal_of(order.plan) for order in orders]
 
 
 def _tell(order: WriteOrder, refusal: Exception | None) -> None:
-    """Tell the client of `order` what became of it. Raises nothing: others are still to be told."""
+    """Tell the client of `order` what became of it. Raises nothing, because other clients have to
+    be told, too.
+    """
     try:
         if refusal is None:
             order.done()

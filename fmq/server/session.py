@@ -1,6 +1,7 @@
 """The connection of one client: frames are cut out of its bytes, served in order, and answered.
 
-It knows no socket. A driver hands it the bytes that arrive, and sends those that it gives.
+A session knows no socket. Its driver hands it the bytes that arrive, and sends the bytes of its
+answers.
 """
 
 from __future__ import annotations
@@ -55,9 +56,8 @@ class Session:
         room: Callable[[], None] = lambda: None,
         token: bytes | None = None,
     ) -> None:
-        """`send` takes bytes for the client, and `close` ends the connection. `room` is called when
-        the session has paused, and takes bytes again. With a `token` only clients that know it are
-        served.
+        """`send` sends bytes to the client, and `close` ends the connection. `room` is called when
+        a paused session takes bytes again. With a `token`, only clients that show it are served.
         """
         self.host = host
         self._send = send
@@ -65,19 +65,21 @@ class Session:
         self._room = room
         self._token = token
         self._splitter = Splitter(FIRST_BYTES_MAX)
-        self._frames: deque[Frame] = deque()  # that are whole, and not served yet
+        self._frames: deque[Frame] = deque()  # complete frames that were not served yet
         self._load = Load()
         self.is_paused = False
         """Whether the driver is to read no more for now."""
         self.client = b""
         self._answers: list[bytes] = []
         self.has_ended = False
-        self._ordered_in = -1  # the turn in which it has ordered something last
+        self._ordered_in = -1  # the number of the turn in which it last ordered a write
         self._timer = FrameTimer(host.loop, self._late)
         self._waiting: Sized = ()  # requests that wait for messages
 
     def _begin(self) -> None:
-        """Make what serves requests. Before its HELLO a connection takes little memory."""
+        """Make the objects that serve requests. Before its HELLO a connection takes little
+        memory.
+        """
         self._polls = LongPolls(self, self._load)
         self._consuming = Consuming(self, self._polls)
         self._writes = Writes(self, self._consuming)
@@ -92,7 +94,7 @@ class Session:
     # --- what the driver calls ------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """Take bytes of the client. Raises nothing, whatever they are."""
+        """Take bytes from the client. Raises nothing, whatever the bytes are."""
         if self.has_ended:
             return
         try:
@@ -104,7 +106,7 @@ class Session:
         self._go_on(moved=bool(found))
 
     def _go_on(self, *, moved: bool = False) -> None:
-        """Serve what has arrived, as far as the load allows."""
+        """Serve the frames that have arrived, as far as the load allows."""
         frames, load = self._frames, self._load
         while True:
             while frames and not load.is_full(len(self._waiting)):
@@ -113,10 +115,11 @@ class Session:
             if self.has_ended:
                 return
             if not frames or load.is_full(len(self._waiting)):
-                break  # else all was answered at once, as that of a lone client is
+                # Go on if the load has dropped: a lone client was answered at once.
+                break
         was_paused = self.is_paused
         self.is_paused = bool(frames) or load.is_full(len(self._waiting))
-        # The client is not late while nothing is read.
+        # While nothing is read, the client cannot be late.
         begun = not (self._splitter.is_empty or self.is_paused)
         if self.client and (begun or self._timer.is_running):
             self._timer.watch(begun=begun, moved=moved)
@@ -124,13 +127,13 @@ class Session:
             self._room()
 
     def choke(self) -> None:
-        """Serve nothing for now: the client does not read its answers."""
+        """Serve nothing for now, because the client does not read its answers."""
         self._load.is_choked = self.is_paused = True
         if self.client:
             self._timer.stop()
 
     def unchoke(self) -> None:
-        """Go on."""
+        """Serve again: the client has read its answers."""
         self._load.is_choked = False
         if self.client:
             self._polls.look_again()
@@ -140,7 +143,7 @@ class Session:
         self.refuse(NotServed("a connection was closed, because a frame did not arrive in time"))
 
     def ended(self) -> None:
-        """Give back what the client held: the connection has ended."""
+        """Give back what the client held. Its connection has ended."""
         if self.has_ended:
             return
         self.has_ended = True
@@ -154,7 +157,7 @@ class Session:
             self._writes.end()
 
     def refuse(self, error: StorageError, asked: Frame | None = None) -> None:
-        """Answer `asked` with an error, or no request in particular, and close."""
+        """Answer `asked`, or without it no particular request, with an error. Then close."""
         self.host.bad_connections.note(str(error))
         op, request = (0, 0) if asked is None else (asked.op, asked.request)
         self._answers.append(frame(op, request, encode_error(error), flags=FAILED))
@@ -163,7 +166,7 @@ class Session:
         self._close()
 
     def flush(self) -> None:
-        """Send the answers that were collected."""
+        """Send the collected answers."""
         answers, self._answers = self._answers, []
         if answers and not self.has_ended:
             self._load.sent()
@@ -183,7 +186,7 @@ class Session:
                 self._hello(asked, said)
         except (FmqError, TypeError) as error:
             self.fail(asked, error)
-        except Exception as error:  # whatever it is, the other clients are not to notice
+        except Exception as error:  # whatever went wrong, other clients must not notice
             queue = self.host.parts.commit_queue
             if queue.broken():
                 self.fail(asked, queue.failed_error())
@@ -192,13 +195,13 @@ class Session:
                 self._refuse_frame(asked, error)
 
     def _refuse_frame(self, asked: Frame | None, error: Exception) -> None:
-        """Close the connection, which has brought a frame that breaks the rules."""
+        """Close the connection, because a frame of it breaks the rules."""
         what = error if isinstance(error, BadFrame) else f"a request that cannot be read: {error!r}"
         text = f"a connection was closed, because of {what!s:.300}. Nothing was changed by it."
         self.refuse(ProtocolError(text), asked)
 
     def answer(self, asked: Frame, *payload: bytes, flags: int = 0) -> None:
-        """Answer a request, once all that this turn serves is done."""
+        """Answer a request. The bytes are sent when this turn has served everything."""
         answer = frame(asked.op, asked.request, *payload, flags=flags)
         self._load.answered(len(asked.payload), len(answer))
         self._answers.append(answer)
@@ -234,10 +237,12 @@ class Session:
             raise BadFrame("a HELLO without the id of its client")
         before = self.host.sessions.pop(client, None)
         if before is not None:
-            before.ended()  # what it has sent counts, but nothing that still comes
+            # Its requests so far count. What still arrives over that connection does not.
+            before.ended()
             before._close()
         self.host.commit()
-        # What was planned and not yet written is not found by its request.
+        # A repeated request is looked up among those in the journal, so write what is pending
+        # first.
         self.host.parts.commit_queue.flush()
         self._begin()
         self.client = client
@@ -258,8 +263,8 @@ class Session:
         sync: bool | None,
         undo: Callable[[], None] = lambda: None,
     ) -> None:
-        """Have `plan` written at the end of the turn, and call `done`, which answers. If it is
-        refused, call `undo`, and answer with the error.
+        """Let `plan` be written at the end of the turn. Then `done` is called, which answers. If
+        the plan is refused, `undo` is called, and the answer is the error.
         """
         self._ordered_in = self.host.turn.number
         self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
@@ -269,13 +274,13 @@ class Session:
             self.call(asked, said)
 
     def call(self, asked: Frame, said: CallAsked) -> None:
-        """Make a call by name, which may wait for its own sync, and answer."""
+        """Make a call by its name, and answer. The call may wait for a sync of its own."""
         name, args, named = said
-        is_posted = name == "confirm_prepared"  # which waits for no sync
+        is_posted = name == "confirm_prepared"  # such a call waits for no sync
         if is_posted or name in LOOKS:
             self.commit_own()
         else:
-            self.host.commit()  # in the order in which the client has asked
+            self.host.commit()  # keep the order in which the client has asked
         if not is_posted:
             self.host.parts.commit_queue.catch_up()
         found: Any = CALLS[name](self.host, *args, **named)
@@ -284,13 +289,13 @@ class Session:
         self.answer(asked, encode_values(found))
 
     def commit_own(self) -> None:
-        """Write what this client has ordered, before it looks at what there is.
+        """Write the orders of this client, before a request of it looks at the state.
 
-        What others have ordered goes on waiting for more to share its sync.
+        Orders of other clients go on waiting for more, to share a sync.
         """
         if self.has_ordered():
             self.host.commit()
 
     def has_ordered(self) -> bool:
-        """Return whether this client has ordered what is not written yet."""
+        """Return whether orders of this client are not written yet."""
         return self._ordered_in == self.host.turn.number

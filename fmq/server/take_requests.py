@@ -1,7 +1,7 @@
-"""Serves TAKE: a client takes messages, so they are acked before it sees them.
+"""Serves TAKE: a client takes messages for good. They are acked before the client sees them.
 
-If the answer is lost, the client asks again. The ack names the request, so the same messages are
-read again instead of the next ones.
+If the answer is lost, the client repeats the request. The ack in the journal names the request, so
+the same messages are read again, and not the next ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Taking:
-    """Takes messages for the consumers of one client."""
+    """Serves TAKE for the consumers of one client."""
 
     def __init__(self, session: Session, consuming: Consuming) -> None:
         self._session = session
@@ -33,10 +33,11 @@ class Taking:
         self._parts = session.host.parts
 
     def serve(self, asked: Frame, request: TakeAsked) -> None:
-        """Answer with a batch once its ack is durable, or at once with nothing if there is none.
+        """Answer with a batch once its ack is durable. If there is no message, answer at once with
+        nothing.
 
-        It waits for no message: a request that writes, and waits, would keep all later ones of its
-        client from being forgotten.
+        TAKE does not wait for messages. While a request that writes waits, the engine has to
+        remember all later requests of its client.
         """
         client = self._session.client
         if asked.flags & AGAIN:
@@ -65,9 +66,10 @@ class Taking:
     def _read_again(self, done: Done) -> bytes:
         door, answer = self._session.host.door, []
         at, end = done.offset, done.offset + done.messages
-        while at < end:  # it was one batch before; a sealed segment may end in it now
+        # The first answer was one batch. Now a segment may end inside of it.
+        while at < end:
             batch = door.read_batch(done.topic, done.queue, at, end - at, 0.0)
-            if batch is None:  # its topic was deleted meanwhile
+            if batch is None:  # the topic was deleted meanwhile
                 raise OffsetGone(done.topic, done.queue, at, end)
             answer.append(self._piece(batch))
             at = batch.next

@@ -1,4 +1,4 @@
-"""A call that waits on a loop until there is something to answer, without a thread."""
+"""A call that waits on a loop, without a thread, until there is an answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fmq.basics.clock import Clock
 from fmq.server.host import Loop, Timer
 
 T = TypeVar("T")
-DAY = 86400.0  # a longer timer is more than some loops can take
+DAY = 86400.0  # some loops cannot take a longer timer
 
 
 class Waiting(Generic[T]):
-    """A call that is answered as soon as there is something, or at its end."""
+    """A call that is answered as soon as `look` finds something, or at its timeout."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Waiting(Generic[T]):
         stop: Callable[[Callable[[], None]], None],
         pass_on: Callable[[], None] = lambda: None,
     ) -> None:
-        """`look` returns an answer or None. `listen` has its argument called when it is worth to
-        look again, and returns when to do so anyway; `stop` undoes that. While `is_choked`, nothing
-        is looked for: the caller notifies when that is over. `pass_on` is called if it does not
-        look, though it may have been notified: another call may find what this one would have.
+        """`look` returns an answer or None. `listen(notify)` has `notify` called when another look
+        may find something, and returns when to look even without a call; `stop` ends that. While
+        `is_choked()`, there are no looks; the caller notifies when that is over. `pass_on` is
+        called if this call was perhaps woken and does not look: then another call should be woken.
         """
         self._loop = loop
-        self._thread = get_ident()  # that of the loop
+        self._thread = get_ident()  # the thread of the loop
         self._clock = clock
         self._deadline = clock.monotonic() + timeout
         self._is_choked = is_choked
@@ -47,17 +47,19 @@ class Waiting(Generic[T]):
         self._is_listening = False
 
     def begin(self, end: Callable[[T | None, Exception | None], None]) -> None:
-        """Look, and call `end` once, with the answer or an error."""
+        """Look for the first time. `end` is called once, now or later, with the answer or
+        an error.
+        """
         self._end = end
         self._again()
 
     def notify(self) -> None:
-        """Look again, soon. From any thread, under the engine's lock."""
+        """Look again soon. Any thread may call this, and holds the engine's lock."""
         if get_ident() == self._thread:
             with suppress(RuntimeError):
-                self._loop.call_soon(self._again)  # without the system calls that wake a loop
+                self._loop.call_soon(self._again)  # in its own thread the loop need not be woken
         else:
-            with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+            with suppress(RuntimeError):  # the loop is closed: no call waits any more
                 self._loop.call_soon_threadsafe(self._again)
 
     def _again(self) -> None:
@@ -77,7 +79,7 @@ class Waiting(Generic[T]):
             if found is None and now < self._deadline:
                 until = min(self._deadline, self._listen(self.notify))
                 self._is_listening = True
-                found = self._look()  # it may have come before there was a listener
+                found = self._look()  # a message may have come before `listen`
                 if found is None:
                     later = min(max(until - now, 0.0), DAY)
                     self._timer = self._loop.call_later(later, self._again)
@@ -102,12 +104,12 @@ class Waiting(Generic[T]):
             self._stop(self.notify)
 
     def give_up(self) -> None:
-        """End with nothing, now."""
+        """End now, with nothing."""
         self._finish(None, None)
         self._pass_on()
 
     def cancel(self) -> None:
-        """Do nothing more."""
+        """End without calling `end`."""
         self._quiet()
         if self._end is not None:
             self._end = None

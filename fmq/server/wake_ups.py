@@ -1,11 +1,18 @@
-"""Polls that wait for the messages of one group: a message wakes those alone that may find it.
+"""Polls that wait for messages of a group: a message wakes only polls that may find it.
 
-If a thousand members wait for a message, one of them gets it. Waking all would cost the sender
-their time. So all polls of a loop that wait for the same group and topics share one listener. Where
-members compete, it wakes the poll that has waited longest. That poll wakes the next one if it finds
-something, as there may be more, or if it ends without looking. The first that finds nothing waits
-again, and so does the listener. Where each member has queues of its own, the listener wakes the
-polls of those members whose queues have something.
+If a thousand members wait and one message comes, one of them gets it. Waking all would cost the
+sender their time. So all polls of a loop that wait for the same group and topics share one
+listener.
+
+If members compete, the listener wakes the poll that has waited longest. If that poll finds
+something, it wakes the next one, because there may be more; likewise if it ends without a look. The
+first poll that finds nothing waits again, and the listener listens again.
+
+    message --> listener --> poll 1 finds it --> poll 2 finds nothing, and listens again
+                             poll 3 ... poll 1000 sleep on
+
+If each member has its own queues (a strategy), the listener wakes the polls of those members whose
+queues have a message.
 """
 
 from __future__ import annotations
@@ -24,12 +31,12 @@ if TYPE_CHECKING:
     from fmq.server.host import Loop, Timer
 
 T = TypeVar("T")
-DAY = 86400.0  # a longer timer is more than some loops can take
+DAY = 86400.0  # some loops cannot take a longer timer
 Notify = Callable[[], None]
 
 
 class GroupWaits:
-    """The polls of one loop that wait for the messages of one group. By the loop's thread."""
+    """The polls of one loop that wait for one group. Only the loop's thread uses it."""
 
     def __init__(
         self,
@@ -39,22 +46,25 @@ class GroupWaits:
         *,
         compete: bool,
     ) -> None:
-        """`compete` says that each message may go to any of the members."""
+        """`compete` says that any member may get a message, because the group has no strategy."""
         self._loop = loop
         self._thread = get_ident()
         self._commit_queue = commit_queue
         self._monotonic = monotonic
         self._compete = compete
-        self._waiting: dict[Notify, GroupMember] = {}  # by callback; the first is next
-        self._stirred: set[Member] = set()  # whose polls have something to look for
-        self._listens: GroupMember | None = None  # by which it listens
+        # By callback, the one that has waited longest first.
+        self._waiting: dict[Notify, GroupMember] = {}
+        self._stirred: set[Member] = set()  # members whose queues may have a message
+        self._listens: GroupMember | None = None  # the member in whose name it listens
         self._timer: Timer | None = None
 
     def listen(self, member: GroupMember, notify: Notify) -> float:
-        """Have `notify` called when its poll is to look. Return when it looks anyway."""
+        """Have `notify` called when the poll of `member` should look. Return when it looks even
+        without that.
+        """
         entry = member.entry
         with self._commit_queue.lock:
-            entry.waiting.add(notify)  # so that the group sees that its member lives
+            entry.waiting.add(notify)  # the group sees by that that its member is alive
             if not self._compete:
                 entry.on_stir = self._stirred.add
         self._waiting[notify] = member
@@ -76,8 +86,8 @@ class GroupWaits:
     def looking(
         self, look: Callable[[], T | None], *, wakes: bool = True
     ) -> Callable[[], T | None]:
-        """Return `look` with what it does for the polls behind it. If not `wakes`, the caller wakes
-        the next one where something was found.
+        """Return a function that calls `look` and then wakes the next poll if there may be more.
+        Without `wakes` the caller does that after a look that found something.
         """
 
         def look_in_turn() -> T | None:
@@ -88,14 +98,14 @@ class GroupWaits:
                 self.wake_next()  # the engine is closed, or a thread has to look
                 raise
             if wakes and found is not None:
-                self.wake_next()  # there may be more
+                self.wake_next()  # another poll may find more messages
             return found
 
         return look_in_turn if self._compete else look
 
     def wake_next(self) -> None:
-        """Let the poll that has waited longest look: another one, which may have been the next, has
-        found something, or ends without looking.
+        """Wake the poll that has waited longest. A poll calls this that was woken, and has found
+        something or ends without a look.
         """
         if self._compete:
             for notify in self._waiting:
@@ -104,11 +114,11 @@ class GroupWaits:
                 break
 
     def _wake_owners(self) -> None:
-        """Let those look that may find something."""
+        """Wake the polls whose members may find something in their queues."""
         if not self._waiting:
             return
         first = next(iter(self._waiting.values()))
-        self._begin(first)  # before the look, as the next message may come meanwhile
+        self._begin(first)  # before the look: the next message may come meanwhile
         woken: list[Any] = [*self._waiting] if first.all_may_find() else []
         while self._stirred:
             woken += self._stirred.pop().waiting
@@ -134,11 +144,11 @@ class GroupWaits:
             self._timer = None
 
     def _fired(self) -> None:
-        """Have the next poll look soon. By any thread, under the engine's lock."""
+        """Let the next poll look soon. Any thread may call this, and holds the engine's lock."""
         call = self._loop.call_soon
         if get_ident() != self._thread:
             call = self._loop.call_soon_threadsafe
-        with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+        with suppress(RuntimeError):  # the loop is closed: no poll waits any more
             call(self._wake)
 
     def _wake(self) -> None:
@@ -150,7 +160,7 @@ class GroupWaits:
 
 
 class Waits:
-    """The polls of one loop that wait for groups."""
+    """All waiting polls of one loop, by group."""
 
     def __init__(
         self, loop: Loop, commit_queue: CommitQueue, monotonic: Callable[[], float]
@@ -159,7 +169,7 @@ class Waits:
         self._of: dict[tuple[str, tuple[str, ...], bool], GroupWaits] = {}
 
     def of(self, member: GroupMember) -> GroupWaits:
-        """Return the polls that wait for the same messages as `member`."""
+        """Return the polls that wait for the same messages as those of `member`."""
         compete = member.entry.strategy is None
         key = member.group, member.topics, compete
         waits = self._of.get(key)

@@ -40,14 +40,14 @@ DECISIONS = {
 
 
 class Writes:
-    """What a session sends, commits and prepares. Each is carried out once."""
+    """The sends, commits and prepares of a session. Each is carried out only once."""
 
     def __init__(self, session: Session, consuming: Consuming) -> None:
         self._session = session
         self._consuming = consuming
         self._host = session.host
         self._parts = session.host.parts
-        self._open: dict[str, TransactionBuffer] = {}  # holds the ids of open transactions
+        self._open: dict[str, TransactionBuffer] = {}  # hold the ids of open transactions
         self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.SEND: self._on_send,
             Op.RECALL: self._on_recall,
@@ -59,12 +59,12 @@ class Writes:
         }
 
     def end(self) -> None:
-        """Release the ids."""
+        """Release the ids of open transactions."""
         for tx_id in [*self._open]:
             self._release_id(tx_id)
 
     def _done_before(self, asked: Frame, sequence: int) -> list[Done]:
-        """Return what has carried out a request that the client repeats."""
+        """Return the records that have carried out a request, if the client repeats it."""
         if not asked.flags & AGAIN:
             return []
         found = self._parts.ledger.requests.find(self._session.client, sequence)
@@ -178,15 +178,15 @@ class Writes:
     def decide(self, asked: Frame, said: CallAsked) -> bool:
         """Order a decision of a prepared transaction by its own client, so that it shares a sync.
 
-        Return False if `Session.call` is to answer: the transaction was decided before or is
-        unknown, or nobody waits for the decision.
+        Return False if `Session.call` has to answer instead: the transaction was decided before, or
+        is unknown, or the client does not wait for the decision.
         """
         name, args, named = said
         tx_id, number, sync = _decision_of(*args, **named)
         queue = self._parts.commit_queue
-        queue.waits(sync)  # or a TypeError
+        queue.waits(sync)  # raises TypeError for a wrong `sync`
         if name == "confirm_prepared" and not self._session.has_ordered():
-            return False  # it is posted, and waits for nothing
+            return False  # a posted decision waits for nothing
         found = self._parts.manager.decisions.planner(tx_id, DECISIONS[name], number)
         if found is None:
             return False
@@ -198,7 +198,7 @@ class Writes:
             is_planned = plan_ending(ending)
 
         def done() -> None:
-            if not is_planned:  # another call was faster
+            if not is_planned:  # another call has decided it first
                 try:
                     self._session.call(asked, said)
                 except FmqError as error:
@@ -211,16 +211,18 @@ class Writes:
         return True
 
     def _runs_of(self, collected: Collected, kind: Kind, messages: bytes) -> list[Run]:
-        """Return the runs of a transaction that is carried out already."""
+        """Return the runs of a transaction that was carried out before."""
         bytes_max = self._parts.writer.options.message_bytes_max
         return decode_runs(messages, 0, kind, "", bytes_max, collected.tx_id)
 
     def _transaction(
         self, collected: Collected, kind: Kind, messages: bytes
     ) -> tuple[TransactionBuffer, Append]:
-        """Return a transaction that holds the deliveries it acks, and its append."""
+        """Return the buffer of a transaction, which holds the deliveries that it acks, and its
+        append.
+        """
         if collected.acks:
-            self._session.commit_own()  # what it acks may be ordered before it
+            self._session.commit_own()  # the client may have ordered acks of them before
         self._release_id(collected.tx_id)
         buffer = begin(collected, self._parts)
         try:
@@ -240,10 +242,11 @@ class Writes:
 
     def _on_change(self, asked: Frame, said: ChangeAsked) -> None:
         sequence, waiting, name, args = said
-        self._host.commit()  # in the order in which the client has asked
+        self._host.commit()  # keep the order in which the client has asked
         if not self._done_before(asked, sequence):
             if name in ("make_group", "set_filter") and args[-1]:
-                filter_of(args[-1])  # or a refusal: each poll of the group has to read it
+                # Refuse it here if it cannot be read: each poll of the group has to read it.
+                filter_of(args[-1])
             request = Request(self._session.client, sequence, waiting)
             GROUP_CHANGES[name](self._parts.group_changes.asked_by(request), *args)
         self._session.answer(asked, encode_values(None))
@@ -261,12 +264,12 @@ class Writes:
         self._session.answer(asked)
 
     def _release_id(self, tx_id: str) -> None:
-        """Let an id that the client has taken be used: by itself now, or by others."""
+        """Allow an id that the client has taken to be used again."""
         held = self._open.pop(tx_id, None)
         if held is not None:
             self._parts.manager.release(held)
 
 
 def _decision_of(tx_id: str, number: int, sync: bool | None = None) -> tuple[str, int, bool | None]:
-    """Return the arguments of a call that decides; raise TypeError as the call would."""
+    """Return the arguments of a call that decides. Raises TypeError as the call would."""
     return tx_id, number, sync
