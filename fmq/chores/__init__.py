@@ -1,1 +1,3 @@
-"""What an engine does beside its calls: indexes, spares, checkpoints, relocation, retention."""
+"""The chores that an engine runs beside its calls: indexes, spares, checkpoints, relocation,
+retention.
+"""

@@ -1,4 +1,4 @@
-"""Carrying message ids over a retention: ids of the window that were only in dropped segments.
+"""Carrying message ids over a retention: ids of the window that only dropped segments held.
 
 They are written as an IDS record, in one append with STATE. The cost is bounded: segments are
 dropped only if their ids take at most half of the room that this frees, and half of a segment.
@@ -20,7 +20,7 @@ NAME_BYTES = 256  # the largest size of a topic's name
 
 
 class IdCarrier:
-    """Finds the message ids that a retention must carry forward."""
+    """Finds the message ids that a retention has to carry forward."""
 
     def __init__(self, writer: Writer, catalog: Catalog, message_ids: MessageIds) -> None:
         self._writer = writer
@@ -29,8 +29,8 @@ class IdCarrier:
         self._deleted: Mapping[str, int] = {}
 
     def fitting(self, segments: list[Segment]) -> list[Segment]:
-        """Return the oldest of `segments`, as many as one retention can carry the ids of at a
-        bounded cost.
+        """Return the oldest of `segments`, as many as one retention can drop while it carries their
+        ids at a bounded cost.
         """
         while segments:
             size = _size_of(self._rows(segments))
@@ -47,7 +47,7 @@ class IdCarrier:
 
     def is_current(self) -> bool:
         """Return whether no topic was deleted since the last call of `records`. The caller holds
-        the lock.
+        the engine's lock.
         """
         return self._deleted == self._writer.ledger.deleted
 

@@ -1,10 +1,16 @@
 """Taking a checkpoint of a running engine: noted at one instant, written while calls go on.
 
-The order makes it true whenever it is read. The indexes of sealed segments are on the disk already.
-Under the lock everything is noted. Then what was noted is made durable, unless it is. Then the
-part of the index is written and synced, and then the slot. The first checkpoint of a journal writes
-its slot before its part: a part without a slot would look like a lost checkpoint. A slot whose part
-is missing or torn is valid, and recovery builds the index again.
+The order makes it true whenever it is read:
+
+    1. indexes of sealed segments are on the disk before this begins
+    2. under the engine's lock, note the state
+    3. if what was noted is not durable, sync it
+    4. write and sync the part of the index
+    5. write the slot
+
+The first checkpoint of a journal writes its slot before its part: a part without a slot would look
+like a lost checkpoint. A slot whose part is missing or torn is valid, and recovery builds the index
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from fmq.tx.commands.writer import Writer
 
 
 class _Noted(NamedTuple):
-    """One checkpoint, and what to append to the part file before the checkpoint is written."""
+    """The noted checkpoint, and the bytes to append to the part file before its slot is written."""
 
     checkpoint: Checkpoint
     part: bytes
@@ -64,7 +70,7 @@ class Checkpointer:
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
-            # Sync only now: the checkpoint also holds what was planned just before it was noted.
+            # Sync only now. The checkpoint also holds what was planned just before it was noted.
             if not clean and (
                 self._syncs or noted.checkpoint.applied_upto > self._journal.durable_to
             ):
@@ -73,8 +79,8 @@ class Checkpointer:
             self._due_files.save()
             if self._is_first():
                 self._slots.write(checkpoint)
-                # Append even if there is nothing: with a part file, a slot that is not sound means
-                # data loss.
+                # Append even if there is nothing new. With a part file, a slot that is not sound
+                # means lost data.
                 self._append_part(noted.base, noted.part, noted.part_at)
             else:
                 if noted.part:
@@ -92,7 +98,7 @@ class Checkpointer:
         self._due_files.remove(obsolete)
 
     def _note(self, clean: bool) -> _Noted:
-        """Collect what the checkpoint will say. The caller holds the lock."""
+        """Collect what the checkpoint will say. The caller holds the engine's lock."""
         ledger, journal = self._ledger, self._journal
         index = ledger.index
         applied = ledger.end

@@ -34,7 +34,8 @@ from fmq.tx.ledger.ledger import Ledger
 logger = logging.getLogger("fmq.groups")
 # segments dropped at once; each is an open file meanwhile, and a process may have few
 AT_ONCE_MAX = 16
-AHEAD_US_MAX = 60_000_000  # how far ahead a clock may be before `stats().kept` says so
+# If the newest time in the journal is further ahead of the clock, `stats().kept` says so.
+AHEAD_US_MAX = 60_000_000
 
 
 class Retention:
@@ -62,18 +63,19 @@ class Retention:
         self._ledger: Ledger = writer.ledger
         self.wanted = bool(self._options.retain_bytes or self._options.retain_seconds)
         if self.wanted:
-            # an extra spare, so that STATE can be written on a full disk
+            # An extra spare, so that a STATE can be written on a full disk.
             self._journal.spares.aside = 1
-        # An oldest segment that is over the limits (its base), and the reason why it cannot be
+        # An oldest segment that is over the limits (by its base), and the reason why it cannot be
         # dropped.
         self.kept: tuple[int, str] | None = None
         self.looked = False  # whether `choose` was called since the engine was opened
         self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
     def due(self) -> bool:
-        """Return whether a limit is exceeded, by a look at memory in most calls.
+        """Return whether a limit is exceeded. Most calls only look at memory.
 
-        If none is because times in the journal are far ahead of the clock, `kept` says so.
+        If no limit is exceeded only because the journal's times are far ahead of the clock, `kept`
+        says so.
         """
         segments = self._journal.segments
         if self._over_bytes(segments):
@@ -89,7 +91,9 @@ class Retention:
         return False
 
     def choose(self, scan_from: int) -> list[Segment]:
-        """Return the oldest segments that may be dropped now; `kept` says what keeps the next."""
+        """Return the oldest segments that may be dropped now. `kept` says what keeps the
+        next one.
+        """
         self.kept, self.looked = None, True
         chosen: list[Segment] = []
         with self._writer.commit_queue.lock:
@@ -145,7 +149,9 @@ class Retention:
         return self._began_us(segments[1])
 
     def _began_us(self, segment: Segment) -> int:
-        """Return when the first record of `segment` was written; now, if it has none yet."""
+        """Return when the first record of `segment` was written. If it has none yet, return the
+        time now.
+        """
         try:
             file = self._directory.open(segment.name)
         except FileNotFoundError:
@@ -200,8 +206,8 @@ class Retention:
         return None
 
     def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:
-        """Lock the oldest of `segments`, up to the first that an export has pinned. Return them
-        with their locks.
+        """Lock the oldest of `segments`, up to the first that an export has pinned. Return these
+        segments, and their locks.
         """
         locks: list[File] = []
         try:

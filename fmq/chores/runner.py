@@ -86,16 +86,17 @@ class Chores:
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
         self._trouble: str | None = None
-        self._no_room: str | None = None  # the file that this round could not write on a full disk
-        # how many spares had been made when the last round met a full disk
+        # A file that this round could not write: the disk was full.
+        self._no_room: str | None = None
+        # How many spares had been made when the last round met a full disk.
         self._full_at: int | None = None
 
     # --- one round --------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str | None:
-        """Return what the last round could not do, or None. A full disk is no trouble any more once
-        a call has found room for a segment: the next round catches up.
+        """Return what the last round could not do, or None. After a full disk, a call that finds
+        room for a segment ends the trouble: the next round catches up.
         """
         has_room = self._full_at is not None and self._journal.spares.made > self._full_at
         return None if has_room else self._trouble
@@ -106,11 +107,13 @@ class Chores:
             self._round()
 
     def is_running_here(self) -> bool:
-        """Return whether this thread is in a round already: then a signal handler made the call."""
+        """Return whether this thread is inside of a round. Then a signal handler has made
+        the call.
+        """
         return is_mine(self._running)
 
     def _check(self) -> None:
-        """Raise if the engine has stopped, as another engine may have the directory by now."""
+        """Raise if the engine has stopped: another engine may have the directory by now."""
         with self._commit_queue.lock:
             self._commit_queue.check()
 
@@ -142,7 +145,7 @@ class Chores:
             self._meet(_derived(error), is_full=is_full(error))
 
     def _meet(self, trouble: str | None, *, is_full: bool) -> None:
-        """Remember what went wrong in a round; None: nothing did."""
+        """Remember what went wrong in a round. None means that nothing did."""
         self._full_at = self._journal.spares.made if is_full else None
         self._trouble = trouble
 
@@ -162,8 +165,8 @@ class Chores:
         return trouble
 
     def _if_there_is_room(self, work: Callable[[], str | None]) -> str | None:
-        """Do `work` and return what went wrong, or None. A full disk is only noted: retention may
-        make room.
+        """Call `work`, and return what went wrong, or None. A full disk is only noted: retention
+        may make room.
         """
         try:
             return work()
@@ -187,12 +190,12 @@ class Chores:
         return None
 
     def attempt(self) -> bool:
-        """Do a round at the end of a call that has succeeded, so raise nothing about chores.
+        """Run a round at the end of a call that has succeeded. Problems of chores are not raised.
 
-        Return False if the engine has stopped; the next call will raise that.
+        Return False if the engine has stopped; the next call raises that.
         """
         if self.is_running_here():
-            # this call is a signal handler's, inside of a round, which goes on afterwards
+            # A signal handler makes this call, inside of a round that goes on afterwards.
             return True
         try:
             self.round()
@@ -263,15 +266,15 @@ class Chores:
         return self._ledger.applied_upto >= self.pressing_from() or bool(self._ledger.sealed)
 
     def pressing_from(self) -> int:
-        """Return the position at which the next checkpoint is due."""
+        """Return the position from which on the next checkpoint is due."""
         return self.checkpointer.upto + self._options.checkpoint_bytes
 
     def pending(self) -> bool:
-        """Return whether appends are written that were not synced yet."""
+        """Return whether appends were written that are not synced yet."""
         return bool(self._journal.pending_bytes)
 
     def idle(self) -> bool:
-        """Return whether nothing becomes due before the next append."""
+        """Return whether no chore becomes due before the next append."""
         if self._journal.spares.lacks:
             return False  # another program may free room on the disk
         if self._broadcasts.has_unused():
@@ -319,9 +322,8 @@ class Chores:
                 while (dropped := self._drop_oldest()) == AT_ONCE_MAX:
                     pass  # there may be more segments to drop
                 if dropped and self.retention.due():
-                    # The checkpoint written by the first pass may let more segments go. Try once
-                    # only: each STATE takes room, and if it takes much there would always be more
-                    # to drop.
+                    # The checkpoint of the first pass may let more segments go. Try it once only:
+                    # each STATE takes room, so there might always be more to drop.
                     self._drop_oldest()
         except (Damaged, NewerFormat, Unreadable) as error:
             return f"retention cannot go on: {error}"
@@ -340,15 +342,15 @@ class Chores:
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))
         try:
             if segments:
-                # Write this checkpoint once only: while there is no room for it, each round comes
-                # to this line.
+                # Write this checkpoint once only: without room for it, each round would come to
+                # this line.
                 if self._ledger.floor < segments[-1].limit:
                     retention.carry_dead_letters(segments)
                     if self._delays.carry_forward(segments[-1].limit):
                         self._if_there_is_room(self._merge_due_files)
                     retention.carry_over(segments)
-                # Without this checkpoint, recovery begins at an older one, above these segments,
-                # and meets the STATE on its way. So it also does after a crash at this point.
+                # Without this checkpoint, recovery begins at an older one, which lies above these
+                # segments, and meets the STATE after it. The same holds after a crash here.
                 self._checkpoint_if_there_is_room()
                 retention.forget(segments)
                 retention.remove()
@@ -359,7 +361,7 @@ class Chores:
 
 
 def _derived(error: OSError) -> str:
-    """Return the text for a file that could not be written. Nothing is lost: each such file is
-    checked when it is read, and built again if it is not sound.
+    """Return the text for a file that could not be written. Nothing is lost: such a file is checked
+    when it is read, and built again if it is not sound.
     """
     return f"a file that can be built again: {error}; trying again later"

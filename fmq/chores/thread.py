@@ -1,9 +1,9 @@
-"""The thread that does the chores: it sleeps while there is nothing to do.
+"""The thread that runs the chores. It sleeps while there is nothing to do.
 
-It is woken when the first append waits for a sync that no caller waits for, when a segment is full,
-when the next member of a group that may be out is another one, and when the ledger has got to
-`wake_at`. While the engine is busy that is where the next checkpoint is due, so that an append
-seldom wakes the thread.
+It is woken when an append waits for a sync that no caller waits for, when a segment is full, when
+another member is the next that may be out, and when the ledger reaches the position `wake_at`.
+While the engine is busy, `wake_at` is the position at which the next checkpoint is due. So an
+append seldom wakes the thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class ChoreThread:
         self._lock = threading.Lock()
         self._lock.acquire()
         self._stopping = threading.Event()
-        self.wake_at: float = NEVER  # the position at which the publisher wakes this thread
+        # When the ledger reaches this position, publishing wakes the thread.
+        self.wake_at: float = NEVER
         self._thread = threading.Thread(target=self._run, name="fmq chores", daemon=True)
 
     def start(self) -> None:
@@ -43,7 +44,7 @@ class ChoreThread:
                 self._lock.release()
 
     def stop(self) -> None:
-        """End the thread, after the round that it may be in."""
+        """End the thread. If it is in a round, the round is finished first."""
         self._stopping.set()
         self.wake()
         if self._thread.is_alive():
@@ -56,14 +57,16 @@ class ChoreThread:
                 return
 
     def _wait_for_work(self) -> None:
-        """Sleep until a round is due, and return when. After trouble in a round, pause first."""
+        """Sleep until a round is due, and return the time then. After trouble in a round, pause
+        first.
+        """
         chores, wait = self._chores, self._clock.wait
         trouble = chores.trouble is not None
         due_at = NEVER if trouble else chores.pressing_from()
         self.wake_at = due_at
         try:
             while True:
-                # Use up a wake-up of before: the next lines look at what it was for.
+                # Drop an earlier wake-up: the next lines look for its reason anyway.
                 self._lock.acquire(blocking=False)
                 if self._stopping.is_set() or (chores.pressing() and not trouble):
                     return

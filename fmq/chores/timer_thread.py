@@ -14,8 +14,8 @@ from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.tx.commands.delays import Delays
 
-LOOK_SECONDS = 5.0  # seconds; how late a message may be after the clock was set forward
-FULL_SECONDS = 1.0  # seconds until the next try, on a full disk
+LOOK_SECONDS = 5.0  # a message may be late by this if the clock is set forward
+FULL_SECONDS = 1.0  # until the next try on a full disk
 
 
 class TimerThread:
@@ -33,7 +33,7 @@ class TimerThread:
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether a timer waits and the thread has not begun."""
+        """Return whether a timer waits and the thread was not started."""
         return self._thread is None and self._delays.are_waiting and not self._stopping.is_set()
 
     def start(self) -> None:
@@ -51,7 +51,7 @@ class TimerThread:
                 self._lock.release()
 
     def stop(self) -> None:
-        """End the thread, after the append that it may be about to write."""
+        """End the thread. If it is writing an append, that is finished first."""
         with self._starting:
             self._stopping.set()
         self.wake()
@@ -77,7 +77,7 @@ class TimerThread:
             self._clock.wait(self._lock, wait)
 
     def _seconds(self) -> float | None:
-        """Return how long to sleep; None: until the next delayed message is sent."""
+        """Return how long to sleep. None: until another message with a delay is sent."""
         due_us = self._delays.next_due_us()
         if due_us is None:
             return None

@@ -32,7 +32,9 @@ ATTEMPTS = 5
 
 
 class _Begun(NamedTuple):
-    """A replay after its first run, the damage that ended it, and damage that it has passed."""
+    """A replay after its first run: with the damage that ended it, and damage that it has passed
+    over.
+    """
 
     replay: Replay
     damage: Damaged | None
@@ -40,7 +42,9 @@ class _Begun(NamedTuple):
 
 
 def _listen(replay: Replay, told: Told) -> None:
-    """Take as durable what the page says. If its engine is open, let `replay` read no further."""
+    """Take from the page which position is durable. If its engine is open, let `replay` read no
+    further.
+    """
     replay.prove(told.durable_to)
     replay.told = told.durable_to if told.is_open else 0
 
@@ -60,9 +64,10 @@ class Follower:
         self._knows_undecided = undecided
         self._lock = lock
         self.damage: Damaged | None = None  # damage that ended the last replay
-        # Damage before the place from which a refresh reads on, so a refresh does not see it again.
+        # Damage before the position from which a refresh reads on. A refresh does not see it again.
         self._lasting: Damaged | None = None
-        self.gone: NotAStore | None = None  # why the journal cannot be followed any more
+        # The error once the journal cannot be followed any more.
+        self.gone: NotAStore | None = None
         self._interrupted_by: BaseException | None = None
         self._changing = Section(self._note_interrupt)
         self.store = self._read_store()
@@ -98,7 +103,7 @@ class Follower:
         return read_header(self._directory, self._look().bases[-1]).store
 
     def _check_store(self, store: bytes) -> None:
-        """Raise NotAStore if another journal has taken the place of the one that was opened."""
+        """Raise NotAStore if another journal has taken the place of the journal that was opened."""
         if store != self.store:
             raise self._no_longer(
                 f"the journal has been replaced by another one, of the store {store.hex()}"
@@ -143,7 +148,7 @@ class Follower:
             self.files.close()  # open files again, so that none is older than what was replayed
 
     def _begin(self, *, believe: bool) -> _Begun:
-        """Replay the journal. Raise damage or, with `believe`, return it with what comes
+        """Replay the journal. Damage is raised; with `believe`, it is returned with what comes
         before it.
         """
         # read the page before the names: then each segment below its position has a name
@@ -177,9 +182,11 @@ class Follower:
             raise error
 
     def hidden(self) -> Damaged | None:
-        """Return the error if the journal before the first segment is unknown; else None.
+        """Return the error if it is unknown what the journal held before its first segment; else
+        None.
 
-        Neither a checkpoint nor a STATE has said it then. The caller holds the engine's lock.
+        It is unknown if neither a checkpoint nor a STATE has said it. The caller holds the engine's
+        lock.
         """
         if not self.ledger.unsettled:
             return None
@@ -192,7 +199,9 @@ class Follower:
         return rebuild_index(self._directory, segment, self.store)
 
     def _run(self) -> None:
-        """Apply what is newly proven durable. Damage counts only if a second look finds it, too."""
+        """Apply what is newly proven durable. Damage counts only if a second look finds it
+        again.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
@@ -207,8 +216,8 @@ class Follower:
                     self._replay.resume(self._replay.segments)
 
     def _refuse_others(self, damage: Damaged | None) -> None:
-        """Refuse all reads of a segment that turns out, at its end, to hold records of another
-        journal. They were applied before that was known.
+        """Refuse all reads of a segment if its end shows that it holds records of another journal.
+        Some of them may have been applied before.
         """
         if damage is not None and damage.reason == OTHER_RECORDS:
             self.files.refused[damage.position] = damage
@@ -257,7 +266,9 @@ class Follower:
         self._interrupted_by = error
 
     def has_more(self) -> bool:
-        """Return whether the page promises more than is visible. This makes no system call."""
+        """Return whether the page says that more is durable than is visible. This makes no system
+        call.
+        """
         return self._page.glance() > self._replay.durable_to
 
     def _refresh(self) -> None:
@@ -281,8 +292,7 @@ class Follower:
             if slots is not None and slots.newest is not None:
                 self._replay.prove(slots.newest.applied_upto)
             with self._lock:
-                # Before the run, which may apply appends from these segments even if it then
-                # raises.
+                # Do this before the run: it may apply appends from these segments and then raise.
                 self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
             if self.damage is None and slots is not None:

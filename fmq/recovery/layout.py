@@ -24,7 +24,7 @@ from fmq.store.journal.segment import (
 from fmq.store.journal.spares import is_spare, is_unproven
 
 LOCK = "LOCK"
-LOCK_BYTES = 200  # more bytes than are ever written to LOCK
+LOCK_BYTES = 200  # LOCK is never longer than this
 LOCK_BEGINS = b"process "
 QUARANTINE = "quarantine"
 SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # the socket on which the engine process listens
@@ -33,9 +33,10 @@ SERVER_LOG = "SERVER.log"  # the log of the engine process
 HANDED_OUT = "HANDED_OUT"  # the messages that clients of the engine process hold
 HANDED_OUT_NEW = HANDED_OUT + ".new"  # the name of HANDED_OUT while it is written
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
-FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
-# All names that may exist before the first segment does. PAGE says nothing of a journal without its
-# engine, so it is no sign that there was one.
+# Made after a failed write. The next recovery copies the segment, and removes this file.
+FAILED = "FAILED"
+# All names that may exist before the first segment does. PAGE is among them: without its engine it
+# says nothing about a journal.
 PAGE_NEW = PAGE + ".new"  # the name of PAGE while it is written
 BEFORE_THE_FIRST = {LOCK, PAGE, PAGE_NEW, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
@@ -50,7 +51,7 @@ class Layout(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Return whether no journal was ever begun here."""
+        """Return whether no journal was begun in this directory."""
         return not self.bases
 
 
@@ -92,7 +93,7 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
             file.close()
     except OSError:
         return False  # the next step locks the file and raises the error
-    # a power cut may leave zeros behind the text
+    # A power cut may leave zeros after the text.
     return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))
 
 
@@ -107,14 +108,14 @@ def _ours(name: str) -> bool:
 
 
 class Holder(NamedTuple):
-    """The process that last had a directory open for writing."""
+    """The process that had a directory open for writing last."""
 
     holder: str
     host: str | None
 
 
 def lock_says(data: bytes) -> Holder:
-    """Return what LOCK says about its owner: `process 4711`, and the host."""
+    """Return what LOCK says about its owner: `process 4711`, and the name of the host."""
     holder, *more = data.decode("utf-8", "replace").split("\n")
     hosts = [line.removeprefix("host ") for line in more if line.startswith("host ")]
     return Holder(holder, hosts[0] if hosts else None)
@@ -180,8 +181,8 @@ def known_segments(
 def known_segment(
     directory: Directory, layout: Layout, base: int, behind: int | None
 ) -> tuple[Segment, FmqError | OSError | None]:
-    """Return the segment at `base`, and what is wrong with the header of `behind`, the next
-    segment, if anything.
+    """Return the segment at `base`. Its end stands in the header of the next segment, `behind`.
+    Also return the error of that header, or None.
     """
     bases = (base,) if behind is None else (base, behind)
     try:
@@ -193,9 +194,9 @@ def known_segment(
 
 
 def _follow_on(previous: Segment, header: Header, *, known: bool) -> None:
-    """Set the end of `previous` to the one that `header`, of the next segment, names.
+    """Set the end of `previous` to the position in `header`, the header of the next segment.
 
-    If the end is `known` from a checkpoint, both must be the same. Raises Damaged.
+    If a checkpoint gave the end (`known`), the two must agree. Raises Damaged.
     """
     if previous.limit != header.base:
         raise Damaged(

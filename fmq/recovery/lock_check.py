@@ -20,7 +20,8 @@ from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says
 def at_rest(directory: Directory) -> Iterator[None]:
     """Run a block that reads `directory` while no engine has it open.
 
-    Raises Locked if an engine has it open, or had it open meanwhile, whatever the block raises.
+    Raises Locked if an engine has it open, or opened it while the block ran, even if the block
+    raises.
     """
     locked = directory.locked_by(LOCK)
     if locked is not None:

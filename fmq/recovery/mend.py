@@ -23,9 +23,10 @@ COPY = ".copy"
 
 
 def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
-    """Replace `segment` by a proven copy of its bytes up to its end. Return how many bytes are cut.
+    """Replace `segment` by a proven copy of its bytes up to its end. Return how many bytes were
+    cut.
 
-    The copy goes into `spare`, an unused file of zeros of the same size, if there is one.
+    If there is a `spare`, an unused file of zeros of the same size, the copy goes into it.
     StorageFull leaves the journal as it was.
     """
     try:
@@ -67,7 +68,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
 
 
 def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tuple[str, File]:
-    """Return the name of a file for the copy, and the open file."""
+    """Create the file for the copy, or take the spare. Return its name, and the open file."""
     temporary = segment_name(segment.base, COPY)
     if temporary in directory.names():
         free(directory, temporary)
@@ -97,8 +98,8 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
         names = folder.names()
         number = 0
         while name in names:
-            # An interrupted recovery may have kept these bytes already. If it kept others, both are
-            # kept.
+            # An interrupted recovery may have kept these bytes before. If it kept other bytes, keep
+            # both.
             if _same(folder, name, source, start, end):
                 return end - start
             number += 1

@@ -1,7 +1,8 @@
-"""From a directory to what an engine starts with, in the order in which things happen.
+"""From a directory to everything that an engine starts with, in the order in which things happen.
 
 Look at the names · read the newest header · read the checkpoint · read the other headers · replay ·
-judge the tail · copy it if it is not proven durable · finish what a retention began.
+judge the tail · copy the last segment if its tail is not proven durable · finish what a retention
+began.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class RecoveryReport:
 
 
 class Recovered(NamedTuple):
-    """All that an engine starts with."""
+    """Everything that an engine starts with."""
 
     store: bytes
     segments: list[Segment]
@@ -72,7 +73,7 @@ class Claimed(NamedTuple):
 
 
 def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
-    """Lock `directory`, and recover the journal in it or begin a new one.
+    """Lock `directory`, and recover its journal, or begin a new one.
 
     Raises Damaged or NewerFormat, and leaves the directory as it was.
     """
@@ -135,8 +136,8 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         cut_bytes=cut,
         copied=copied,
     )
-    # The slot with the larger generation counts, so the next one must be larger than both, even
-    # than that of a slot which is unused because its segments were dropped.
+    # The slot with the larger generation counts. So the next generation must exceed those of both
+    # slots, even of a slot that is not used because its segments were dropped.
     newest = replay.checkpoint or checkpoints.read(directory, store)
     if newest is None:
         _remove_slots(directory)
@@ -176,8 +177,8 @@ def begin(directory: Directory, layout: Layout, *, with_timers: bool = False) ->
     if checkpoint is None:
         checkpoints.refuse_other_store(directory, store, newest.base)
     elif checkpoint.scan_from < layout.bases[0]:
-        # This checkpoint is older than a retention. A STATE record says whether its segments were
-        # dropped, and the replay will find it.
+        # This checkpoint is older than a retention. The replay will find a STATE record that says
+        # whether its segments were dropped.
         checkpoint = None
     segments = known_segments(directory, layout, checkpoint, newest)
     if checkpoint is not None:
@@ -255,10 +256,11 @@ def _remove_unproven(directory: Directory, layout: Layout) -> None:
 
 
 def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:
-    """Make new spares for one that the copy took and for one that was never finished.
+    """Make new spares: one for the spare that the copy took, one for a spare that was never
+    finished.
 
-    They were reserved for decisions, which no full disk may refuse. The file that was replaced has
-    just left as much room; another program may take it soon.
+    They were reserved for decisions, which a full disk must not refuse. The replaced file has just
+    freed as much room, before other programs take it.
     """
     there = set(filter(is_spare, directory.names()))
     lost = set(filter(is_spare, layout.names)) - there
@@ -291,7 +293,9 @@ def _drop_below_floor(
 
 
 def _remove_slots(directory: Directory) -> None:
-    """Remove unusable slots. A reader would believe that they had proven more than it can see."""
+    """Remove slots that cannot be used. Otherwise a reader would believe that they prove more than
+    it can see.
+    """
     for name in checkpoints.SLOTS:
         with contextlib.suppress(OSError):
             directory.remove(name)

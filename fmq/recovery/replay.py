@@ -1,9 +1,19 @@
 """Applying the journal to a ledger, from a checkpoint or from the first segment on.
 
-A replay can be continued: a read-only engine calls `run` again and again to follow a live one. Each
-run begins where the one before has ended.
+A replay can be continued: a read-only engine calls `run` again and again to follow a live journal.
+Each run begins where the last one has ended.
 
-It reads, and decides which appends are applied. How an append changes the ledger is in tx/apply.
+This module reads the journal and decides which appends are applied. How an append changes the
+ledger is in tx/ledger/apply.py.
+
+After a checkpoint, the position of an append decides what is taken of it:
+
+    from scan_from on       what may still be undecided (`collect`)
+    from _timers_from on    messages that wait for their time, if a file of timers was lost
+    from _index_from on     what the index needs, if the part file was lost
+    from applied_from on    everything (`apply`)
+
+Without a checkpoint all four are the beginning of the first segment.
 """
 
 from __future__ import annotations
@@ -52,13 +62,14 @@ class Replay:
         self.segments = segments
         self.checkpoint = checkpoint
         self.durable_to = 0
-        self.told = 0  # the durable end, as the page of an open engine says; 0: none is open
+        # The durable end, as the page of an open engine says; 0 if no engine is open.
+        self.told = 0
         # The end of the sound appends, including those that are not applied because nothing proves
-        # them.
+        # them durable.
         self.sound_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
-        # an exception that stopped the replay in the middle of an append
+        # An exception that stopped the replay in the middle of an append.
         self.interrupted_by: BaseException | None = None
         # The identity of a file in which only zeros follow the last append.
         self._zeros_in: tuple[int, int] | None = None
@@ -76,7 +87,7 @@ class Replay:
         self._index_from = self._timers_from = self.applied_from
         ledger.applied_upto = ledger.end = self.applied_from
         ledger.known_from = first
-        # Segments were dropped. A later STATE in the journal says what was in them.
+        # Older segments were dropped. A later STATE in the journal says what was in them.
         ledger.unsettled = first > 0
 
     def _begin_at(self, checkpoint: Checkpoint) -> None:
@@ -89,7 +100,8 @@ class Replay:
         if self._with_timers:
             self.ledger.timers = timers = Timers()
             if not carry_timers(timers, checkpoint.timers, self._directory, self.store):
-                # Each timer still has its record in the segments that are left.
+                # The file of timers was lost. Each timer that waits still has its record in a
+                # segment: read all.
                 timers.known_from = self.segments[0].base
                 self._timers_from = timers.known_from + HEADER_BYTES
         index = self._read_part(base, checkpoint.part_size)
@@ -102,10 +114,9 @@ class Replay:
         self.ledger.index = index
 
     def forgo_undecided(self) -> None:
-        """Read nothing before the checkpoint. Transactions that were undecided at it will not be
-        known.
+        """Read nothing before the checkpoint. Transactions that were undecided then stay unknown.
 
-        Their decisions are applied all the same, as if each PREPARE had been dropped.
+        Their decisions are applied all the same, as if their PREPAREs had been dropped.
         """
         self.scan_from = self.applied_from
         self.ledger.known_from = max(self.ledger.known_from, self.applied_from)
@@ -141,14 +152,13 @@ class Replay:
     def resume(self, segments: list[Segment]) -> None:
         """Let the next run continue after what is applied. `segments` are the present ones."""
         self.segments = segments
-        # The segment that the index belongs to may still be empty. Then all segments before it are
-        # applied.
+        # If the segment of the index is still empty, all segments before it are applied.
         applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
         self.scan_from = self.applied_from = self._index_from = self._timers_from = applied
         self.checkpoint = None
 
     def prove(self, position: int) -> None:
-        """Take everything below `position` as durable, or what the known segments have of it."""
+        """Take everything below `position` as durable, as far as the known segments reach."""
         if position <= self.segments[-1].limit:
             self.durable_to = max(self.durable_to, position)
 
@@ -206,8 +216,8 @@ class Replay:
     def _proven_by_what_is_missing(self, waiting: list[list[Record]]) -> int:
         """Return the end of the STATE in `waiting` that says why older segments are missing.
 
-        It was durable before they were removed, and so was all before it. Return 0 if there is
-        none, or none is needed.
+        That STATE was durable before the segments were removed, and so was everything before it.
+        Return 0 if there is no such STATE, or none is needed.
         """
         if self.first <= self.ledger.floor and not self.ledger.unsettled:
             return 0
@@ -220,11 +230,11 @@ class Replay:
     def _scan(
         self, file: File, segment: Segment, position: int, limit: int, *, growing: bool
     ) -> Scan:
-        """Return a scan from `position`, with the checksum of the segment up to that place.
+        """Return a scan from `position`, with the checksum of the segment up to there.
 
-        The rest of a `growing` file is read to its end until it was zeros once. From then on the
-        file is written front to back. So a hole after that is damage, and the next checkpoint or
-        segment shows it.
+        For a `growing` file, the bytes after the last append are read to the end of the file, until
+        they were all zeros once. From then on the file is written front to back. So if a hole
+        appears later, that is damage, and the next checkpoint or segment will show it.
         """
         chain, chain_at = 0, segment.base + HEADER_BYTES
         if position != chain_at and self.checkpoint is not None:
@@ -241,7 +251,7 @@ class Replay:
         )
 
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
-        """Apply the appends of `scan`. With `hold`, return the new ones unapplied."""
+        """Apply the appends of `scan`. With `hold`, return the new ones without applying them."""
         if segment.base > self.ledger.index.base:
             self.ledger.enter_segment(segment.base)
             self.part_size = 0  # the checkpoint's part file belongs to the segment before

@@ -1,4 +1,4 @@
-"""The timers that a checkpoint names, and the files with them.
+"""The timers that a checkpoint names, and the files that hold them.
 
 The files are derived: if one is missing or not sound, a replay of all segments finds the timers.
 """
@@ -32,7 +32,7 @@ def check_timers(noted: Any) -> None:
 
 
 def is_due_file(name: str) -> bool:
-    """Return whether `name` is that of a file of timers."""
+    """Return whether `name` is the name of a file of timers."""
     return belongs(name) and name[20:] == SUFFIX
 
 
@@ -41,7 +41,7 @@ def carry_timers(
 ) -> bool:
     """Restore `timers` from a checkpoint. Return False if a file of timers is not sound."""
     if noted is None:
-        return True  # the fmq that wrote it had no timers
+        return True  # written by an fmq without timers
     runs: list[DueRun] = []
     try:
         for name, at, crc in noted["runs"]:

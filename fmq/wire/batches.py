@@ -1,5 +1,5 @@
-"""Batches of messages in an answer: the runs that they come from, and one run that holds them
-all.
+"""Batches of messages in an answer: the runs that the messages come from, and one run with all of
+them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from fmq.wire.runs import decode_runs, encode_runs
 from fmq.wire.values import decode_front, encode_front
 
 NOTHING = (None, None, None)
-ANSWER_BYTES_MAX = 4 << 20  # bytes of bodies in one answer, unless one message is larger
+ANSWER_BYTES_MAX = 4 << 20  # of bodies in one answer; a single message may be larger
 
 
 class ReceivedRuns:
-    """The runs of a batch that came over a connection. A place is the number of an origin in it."""
+    """The runs of a batch that came over a connection. A place is an index into the list of
+    origins.
+    """
 
     def __init__(
         self, columns: Columns, first: int, origins: Sequence[Origin], counts: Sequence[int]
@@ -45,7 +47,7 @@ class ReceivedRuns:
 
 
 def fitting(batch: Batch) -> Batch:
-    """Return as much of `batch` as fits one answer, and at least one message."""
+    """Return the first part of `batch` that fits into one answer: at least one message."""
     size = 0
     for count, body in enumerate(batch.bodies):
         size += len(body)

@@ -1,4 +1,4 @@
-"""Deliveries in frames: a poll's claim goes by its number, and its messages by their offsets."""
+"""Deliveries in frames. A claim is named by its number, and its messages by their offsets."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from fmq.store.bytes.record import utf8
 from fmq.tx.ledger.dead_letters import check_taken
 
 CLAIM = Struct("<I")
-PIECE = Struct("<III")  # heads each piece of a poll's answer: claim, attempt, size of the batch
-# This number stands for no claim: the queues that the member has lost and gained follow.
+# The head of each piece of a poll's answer: claim, attempt, size of the batch.
+PIECE = Struct("<III")
+# A number of no claim. After it come the queues that the member has lost and gained.
 NEWS = 0xFFFF_FFFF
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
-TAKE = Struct("<QHIB")  # the client's sequence, its waiting requests, count of messages, sync
-ADVANCED = Struct("<?")  # whether the ADVANCE has acked; then pieces follow, as in a poll's answer
+TAKE = Struct("<QHIB")  # the client's sequence, how many requests wait, count of messages, sync
+ADVANCED = Struct("<?")  # True if the ADVANCE has acked; then pieces follow, as in a poll's answer
 SYNCS = None, True, False
 """The argument `sync` of a call, by its number in a frame."""
 
 
 LIMIT_MAX = (1 << 32) - 1
-ACKS_MAX = 8192  # acks in one frame; with the longest names they fill half of it
+ACKS_MAX = 8192  # acks in one frame; with the longest names they fill half of a frame
 
 
 class AckAsked(NamedTuple):
-    """What an ACK asks for. Topic and queue serve an engine process that does not know the
+    """The content of an ACK. Topic and queue are for an engine process that does not know the
     claim.
     """
 
@@ -37,7 +38,7 @@ class AckAsked(NamedTuple):
 
 
 class TakeAsked(NamedTuple):
-    """What a TAKE asks for: messages that are acked before the client sees them."""
+    """The content of a TAKE: messages are acked before the client sees them."""
 
     sequence: int
     waiting: int
@@ -84,7 +85,7 @@ def decode_acks(payload: bytes) -> list[AckAsked]:
 
 
 def _ack_at(payload: bytes, at: int) -> tuple[AckAsked, int]:
-    """Return the ack that begins at `at`, and the index of its end."""
+    """Return the ack that begins at `at`, and the index after it."""
     claim, first, end, sync, queue, size = ACK.unpack_from(payload, at)
     at += ACK.size
     topic = check_taken(payload[at : at + size].decode())

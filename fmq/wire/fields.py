@@ -1,8 +1,8 @@
 """The fields of a request that is sent as values, and what each field may hold.
 
-A field is a function of a name, for the error, and a value. It returns the value or raises
-TypeError, or what else refuses it. What a field lets through can be encoded and compared, so later
-nothing refuses it but the rules of the engine.
+A field is a function of a name, which is for the error, and a value. It returns the value, or
+raises TypeError or another error that refuses it. A value that passes can be encoded and compared.
+So later only the rules of the engine can refuse it.
 """
 
 from __future__ import annotations

@@ -20,15 +20,16 @@ from struct import Struct
 from typing import NamedTuple
 
 HEAD = Struct("<IBBHI")
-# Flag of a request that the client repeats, because it does not know whether the first one was
+# Flag of a request that is repeated, because the client does not know whether the first one was
 # carried out.
 AGAIN = 1
-FAILED = 1  # flag of an answer: it is an error
+FAILED = 1  # flag of an answer that is an error
 VERSION = 1
-# the largest first payload, HELLO; any program that can connect may send it
+# The limit of the first payload, HELLO. Any program that can connect may send it.
 FIRST_BYTES_MAX = 4 * 1024
 HELLO_BYTES_MAX = 64 * 1024
-VALUES_BYTES_MAX = 4 << 20  # the largest JSON payload; in memory it takes up to forty times as much
+# The limit of a JSON payload. In memory it takes up to forty times as much.
+VALUES_BYTES_MAX = 4 << 20
 
 
 class Op(IntEnum):
@@ -38,7 +39,7 @@ class Op(IntEnum):
     SEND = 2
     COMMIT = 3
     PREPARE = 4
-    # Calls a method by its name, with values: for methods that are called seldom.
+    # Calls a method by its name, with values. For methods that are called seldom.
     CALL = 5
     READ = 6
     JOIN = 7
@@ -55,11 +56,11 @@ class Op(IntEnum):
     REJECT = 18
     CHANGE = 19  # a call that changes a group or a topic, by name
     RECALL = 20
-    CANCEL = 21  # let a POLL or READ that waits return now
-    DRAIN = 22  # hand a consumer no new messages
+    CANCEL = 21  # let a waiting POLL or READ return now
+    DRAIN = 22  # hand no new messages to a consumer
     EXTEND = 23
     ACK_ALL = 24  # several ranges of one consumer: all are acked, or none
-    ADVANCE = 25  # an ACK, and then one new message of the same consumer, if there is one
+    ADVANCE = 25  # an ACK; its answer brings the next message, if there is one
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))
@@ -78,12 +79,12 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-# make a Frame of a tuple in C; Frame() is a function in Python
+# Makes a Frame of a tuple in C. Calling Frame() runs a Python function.
 made_frame = partial(tuple.__new__, Frame)
 
 
 class BadFrame(Exception):
-    """The other side sent bytes that break the rules, so the connection cannot go on."""
+    """The other side has sent bytes that break the rules. The connection cannot go on."""
 
     def __init__(self, text: str, asked: Frame | None = None) -> None:
         """`asked` is the head of the frame, if it was read."""
@@ -92,7 +93,7 @@ class BadFrame(Exception):
 
 
 def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 0) -> bytes:
-    """Return the bytes of one frame."""
+    """Return the bytes of a frame."""
     size = sum(map(len, payload))
     return b"".join((HEAD.pack(size, op, flags, handle, request), *payload))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 32
 CONNECT_SECONDS = 10.0
 BACKLOG = 1024
-# How a peer is noticed that has lost its power: after 30 + 3 * 10 seconds.
+# A peer that has lost its power is noticed after 30 + 3 * 10 seconds.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
@@ -80,8 +80,8 @@ def connect_over(address: Address) -> socket.socket:
 
 
 def keep_alive(made: socket.socket) -> None:
-    """Have the machine notice a peer that is gone without a word."""
-    with suppress(OSError):  # the peer is gone already
+    """Let the machine notice a peer that has gone without closing the connection."""
+    with suppress(OSError):  # the peer has gone already
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEP_ALIVE.items():
             if hasattr(socket, name):
@@ -124,8 +124,8 @@ def read_token(path: str) -> bytes:
 
 
 def server_context(certificate: str, key: str | None) -> SSLContext:
-    """Return how a server speaks TLS, 1.2 or later. Raises BadOption."""
-    import ssl  # here: slow to import, and few programs need it
+    """Return the settings of a server for TLS 1.2 or later. Raises BadOption."""
+    import ssl  # imported here: slow to import, and few programs need it
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -140,11 +140,12 @@ def server_context(certificate: str, key: str | None) -> SSLContext:
 
 
 def client_context(authorities: str) -> SSLContext:
-    """Return how a client speaks TLS with a server that one of `authorities` has certified.
+    """Return the settings of a client for TLS, with a server that one of `authorities` has
+    certified.
 
     Raises BadOption.
     """
-    import ssl  # here: slow to import, and few programs need it
+    import ssl  # imported here: slow to import, and few programs need it
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -19,11 +19,13 @@ from typing import Any
 
 from fmq.recovery.layout import SERVER_LOG, SOCKET, SOCKET_NEW, STARTING
 
-with suppress(ImportError):  # Windows: `import fmq` works, and no directory can be opened
+# Windows has no fcntl: `import fmq` works, but no directory can be opened.
+with suppress(ImportError):
     import fcntl
 
 BACKLOG = 1024
-_started: list[Any] = []  # processes of this one that may still run, kept so that they are reaped
+# Processes that this one has started and that may still run. Kept, so that they are reaped.
+_started: list[Any] = []
 PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 TIME = struct.Struct("ll")  # seconds and microseconds
 
@@ -38,7 +40,7 @@ def new_member() -> str:
 
 @contextmanager
 def _short(path: str, name: str) -> Iterator[str]:
-    """Yield a path of `name` in the directory `path` that is short enough for a socket."""
+    """Yield a path for `name` in the directory `path` that is short enough for a socket."""
     folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{name}"
@@ -49,7 +51,8 @@ def _short(path: str, name: str) -> Iterator[str]:
 def listen_in(path: str) -> socket.socket:
     """Return a socket that listens in the directory `path`, for its owner alone.
 
-    It takes the place of one that a dead process has left. Only who has the lock calls it.
+    It replaces a socket that a dead process has left. Only the holder of the directory's lock may
+    call this.
     """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -68,7 +71,7 @@ def listen_in(path: str) -> socket.socket:
 
 
 def is_socket_of(path: str, made: socket.socket) -> bool:
-    """Return whether `made` is what clients of the directory `path` find there."""
+    """Return whether `made` is the socket that clients of the directory `path` find."""
     if made.family != socket.AF_UNIX:
         return False
     name = made.getsockname()
@@ -77,16 +80,18 @@ def is_socket_of(path: str, made: socket.socket) -> bool:
 
 
 def stop_listening(path: str) -> None:
-    """Remove the socket of the directory `path`. Only who has the lock calls it."""
+    """Remove the socket of the directory `path`. Only the holder of the directory's lock may call
+    this.
+    """
     with suppress(OSError):
         os.unlink(os.path.join(path, SOCKET))
 
 
 def connect_to(path: str, socket_name: str = SOCKET, silence: float | None = None) -> socket.socket:
-    """Return a socket that is connected to the process that serves the directory `path`, or to the
-    one that listens there under another name.
+    """Return a socket that is connected to the process that serves the directory `path`, or to one
+    that listens there under another name.
 
-    With `silence` the socket is `impatient`.
+    With `silence`, the socket becomes `impatient`.
     """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -101,21 +106,21 @@ def connect_to(path: str, socket_name: str = SOCKET, silence: float | None = Non
 
 
 def impatient(made: socket.socket, silence: float) -> None:
-    """Let `made` raise BlockingIOError if nothing comes for so many seconds, or cannot be sent for
-    twice as many. The machine counts them, so a call that is in time costs nothing more.
+    """Let `made` raise BlockingIOError if nothing arrives for `silence` seconds, or nothing can be
+    sent for twice as many. The kernel counts them, so calls that are in time cost nothing more.
     """
     for option, seconds in ((socket.SO_RCVTIMEO, silence), (socket.SO_SNDTIMEO, 2 * silence)):
         made.setsockopt(socket.SOL_SOCKET, option, TIME.pack(*divmod(int(seconds * 1e6), 10**6)))
 
 
 def forget_socket(made: socket.socket) -> None:
-    """Close this process's copy of a socket; the other copies go on."""
+    """Close this process's copy of a socket. Other copies stay open."""
     with suppress(OSError):
         os.close(made.fileno())
 
 
 def peer_uid(made: socket.socket) -> int:
-    """Return the user at the other end of a Unix socket."""
+    """Return the user id at the other end of a Unix socket."""
     _, uid, _ = PEER.unpack(made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     return int(uid)
 
@@ -132,9 +137,9 @@ def owns(path: str) -> bool:
 
 @contextmanager
 def starting(path: str, wait: Callable[[float], None]) -> Iterator[None]:
-    """Lock the right to start a process.
+    """Hold the lock for starting a process, while the block runs.
 
-    `wait` sleeps between two attempts, or raises at the end of its patience.
+    `wait` sleeps between two attempts, or raises when its patience is over.
     """
     file = os.open(
         os.path.join(path, STARTING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -151,7 +156,7 @@ def starting(path: str, wait: Callable[[float], None]) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing alone frees no lock of which the child of a fork has a copy.
+            # Closing alone would keep the lock if the child of a fork has a copy of the file.
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
@@ -171,10 +176,10 @@ def start(path: str, program: str, arguments: list[str]) -> Callable[[], int | N
 
     Return a function that returns its exit code, or None while it runs.
     """
-    import subprocess  # here: slow to import, and most clients start nothing
+    import subprocess  # imported here: slow to import, and most clients start no process
 
     class Outliving(subprocess.Popen[bytes]):
-        """A process that may run when this one ends, so nothing warns that it does."""
+        """A process that may outlive this one. So Python must not warn about it at the end."""
 
         def __del__(self) -> None:
             pass
@@ -212,13 +217,13 @@ def make_directory(path: str) -> None:
 
 
 def is_directory(path: str) -> bool:
-    """Return whether there is a directory at `path`, as far as this user can see."""
+    """Return whether there is a directory at `path`, as far as this user can tell."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # it cannot be looked at
+        return True  # this user may not look at it
 
 
 def split(path: str) -> tuple[str, str]:
@@ -227,5 +232,5 @@ def split(path: str) -> tuple[str, str]:
 
 
 def absolute(path: str) -> str:
-    """Return `path` from the root on."""
+    """Return `path` as an absolute path."""
     return os.path.abspath(path)

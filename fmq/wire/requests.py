@@ -1,7 +1,7 @@
-"""The tables of what each request may say. Payloads are decoded by them before anything is planned.
+"""The tables of what each request may say. A payload is decoded by them before anything is planned.
 
-So no request can bring what the engine meets in the middle of a change, and would end at. Each op
-is in DECODERS, each call by name in CALLS, each change of a group or topic in CHANGES.
+So no request can bring a value at which the engine would fail in the middle of a change. Each op is
+in DECODERS, each call by name in CALLS, each change of a group or topic in CHANGES.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fmq.wire.values import decode_asked
 
 
 def _question(what: str, value: Any) -> Any:
-    """Check a question that was asked: those parts that the engine looks at."""
+    """Check those parts of a question that the engine looks at."""
     if type(value) is not Question or not (
         type(value.tx_id) is type(value.token) is str
         and type(value.tx) is int
@@ -49,7 +49,9 @@ def _question(what: str, value: Any) -> Any:
 
 
 def _retry(what: str, value: Any) -> Any:
-    """Check what `Retry.said` returns. Its delays are one number, or a list."""
+    """Check the values of a Retry, as `Retry.said` returns them. Its delays are a number, or a
+    list.
+    """
     attempts, backoff, jitter = Row(attempts=scalar, backoff=_anything, jitter=scalar)(what, value)
     return [
         attempts,
@@ -276,7 +278,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
 
 
 def decode(op: int, payload: bytes) -> Any:
-    """Return what a request says. Raises BadFrame, or the TypeError or FmqError of a refused
+    """Return the content of a request. Raises BadFrame, or the TypeError or FmqError of a refused
     value.
     """
     decoder = DECODERS.get(op)
@@ -285,7 +287,7 @@ def decode(op: int, payload: bytes) -> Any:
     try:
         return decoder(payload)
     except FmqError:
-        # Some errors of fmq are a ValueError, too: let them pass.
+        # Some errors of fmq are also a ValueError: pass them on.
         raise
     except (ValueError, StructError) as error:
         raise BadFrame(f"a request that cannot be read: {error!r}") from None

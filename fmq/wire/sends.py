@@ -13,12 +13,12 @@ from fmq.store.bytes.record import utf8
 from fmq.store.bytes.timing import Timing
 from fmq.wire.claims import SYNCS
 
-# the client's sequence, its waiting requests, sync, size of the producer's name
+# The client's sequence, how many requests wait, sync, and the size of the producer's name.
 SEND = Struct("<QHBB")
-SENT = Struct("<IQQIq")  # queue, offset, position, count, due (0: no delay)
+SENT = Struct("<IQQIq")  # queue, offset, position, count, time at which it is due (0: no delay)
 
 
-# make a Receipt of a tuple in C; Receipt() is a function in Python
+# Makes a Receipt of a tuple in C. Calling Receipt() runs a Python function.
 made_receipt = partial(tuple.__new__, Receipt)
 
 
@@ -70,11 +70,11 @@ def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
     ]
 
 
-RECALL = Struct("<QHxqQ")  # the client's sequence, its waiting requests, unused, due, number
+RECALL = Struct("<QHxqQ")  # the client's sequence, how many requests wait, unused, due time, number
 
 
 class RecallAsked(NamedTuple):
-    """What a RECALL asks for."""
+    """The content of a RECALL."""
 
     sequence: int
     waiting: int

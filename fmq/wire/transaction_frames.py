@@ -55,8 +55,8 @@ def encode_collected(collected: Collected, messages: bytes) -> bytes:
 
 
 def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
-    """Return what the payload says of a transaction, and its messages. Raises BadFrame, or the
-    error of a refused value.
+    """Return the transaction of a payload, and its messages. Raises BadFrame, or the error of a
+    refused value.
     """
     values, at = decode_asked_front(payload)
     return Collected(*_COLLECTED("a transaction", values)), payload[at:]

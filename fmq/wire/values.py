@@ -1,8 +1,8 @@
 """Values as JSON: arguments, results and errors of calls that are made seldom.
 
-Texts, numbers, None and lists are as in JSON. All else is an object with one member, the name of
-its kind: {"bytes": "6162"}, {"Receipt": ["orders", 0, 7, 4096, 1]}. Only the kinds below are
-known, so nothing that another process sends makes an object of another class.
+Texts, numbers, None and lists are as in JSON. Everything else is an object with one member, named
+by its kind: {"bytes": "6162"}, {"Receipt": ["orders", 0, 7, 4096, 1]}. Only the kinds below are
+known. So nothing that another process sends can make an object of another class.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ ERRORS: dict[str, type[Exception]] = {
 }
 
 SIZE = Struct("<I")
-PARTS_MAX = 1 << 18  # lists and objects in one request: 4 MiB of acked ranges have fewer
+# Lists and objects in one request. Even 4 MiB of acked ranges have fewer.
+PARTS_MAX = 1 << 18
 
 
 def is_number(value: object, bits: int) -> bool:
@@ -89,8 +90,8 @@ def decode_values(data: bytes) -> Any:
 def decode_asked(data: bytes) -> Any:
     """Return the values of a request, which may come from any program. Raises BadFrame.
 
-    Lists and objects take most of the time and the memory, so many of them are refused unread.
-    Brackets in texts count, too.
+    Lists and objects take most of the time and memory, so a payload with too many is refused before
+    it is read. Brackets inside of texts count, too.
     """
     parts = data.count(b"[") + data.count(b"{")
     if parts > PARTS_MAX:
@@ -123,7 +124,9 @@ def _plain(value: object) -> object:
 
 
 def _said(kind: Any) -> list[str]:
-    """Return the fields of a dataclass that are values; those that refer to an engine are not."""
+    """Return the fields of a dataclass that are values. Fields that refer to an engine are left
+    out.
+    """
     return [each.name for each in fields(kind) if not each.name.startswith("_")]
 
 
