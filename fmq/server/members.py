@@ -124,6 +124,7 @@ class ServedMember:
                 end = batch.next
                 room -= sum(map(len, batch.bodies))
             if end < whole.next:
+                room = 0  # what comes after it must not overtake it
                 self.in_group.try_give_back(claim, end, whole.next)
         return found
 

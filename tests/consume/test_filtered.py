@@ -9,7 +9,7 @@ import pytest
 import fmq
 from fmq import Engine, Message, filters
 from fmq.errors import BadFilter, Damaged, FilterDiffers, LeaseLost
-from tests.small import CrashDisk, check, fill, flip, opened
+from tests.small import CrashDisk, check, fill, flip, opened, segments
 
 PAID = filters.tags("paid")
 
@@ -48,6 +48,19 @@ def polled(consumer: fmq.Consumer, *, ack: bool = True, limit: int = 100) -> lis
             if ack:
                 delivery.ack()
     return got
+
+
+def test_matching_messages_come_in_their_order_over_the_end_of_a_segment(
+    disk: CrashDisk, engine: Engine
+) -> None:
+    for tag in ("open", *["paid"] * 6, "open", "paid"):
+        engine.send("t", bytes(900), tag=tag)
+    assert len(segments(disk)) > 1
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        got = []
+        while deliveries := consumer.poll(limit=100):
+            got += [each.offset for each in deliveries]
+        assert got == [1, 2, 3, 4, 5, 6, 8]
 
 
 @pytest.mark.parametrize("in_one", [False, True])

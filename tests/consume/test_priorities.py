@@ -72,6 +72,19 @@ def expected(priorities: dict[int, int], handed_out: int = 0) -> list[int]:
 # --- the order ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("how", [{}, {"filter": filters.tags("x || y")}])
+def test_a_poll_takes_no_lower_priority_before_what_the_next_segment_has(
+    disk: CrashDisk, how: dict[str, Any]
+) -> None:
+    """A read ends with its segment, so the poll has to end there, too."""
+    with opened(disk) as engine:
+        for priority in (1, 9, 9, 9, 9, 9, 9):
+            engine.send("t", bytes(900), tag="x", priority=priority)
+        assert len(segments(disk)) > 1
+        with engine.consumer("t", group="g", **how) as consumer:
+            assert polled(consumer, limit=100) == [1, 2, 3, 4, 5, 6, 0]
+
+
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_the_highest_priority_goes_first(engine: Engine, limit: int) -> None:
     send(engine, 0, 5, None, 9, 5, 1)
@@ -316,6 +329,17 @@ def test_damage_does_not_keep_other_messages_from_delivery(disk: CrashDisk) -> N
             polled(consumer, ack=False)
         engine.group("g").skip("t", 0, 1)
         assert polled(consumer, ack=False) == [2]
+
+
+def test_no_lower_priority_overtakes_what_cannot_be_read(disk: CrashDisk) -> None:
+    """Its head cannot be read, so a filter ends there."""
+    with opened(disk) as engine:
+        sent = [engine.send("t", b"", tag="x", priority=each) for each in (1, 9, 9)]
+        flip(disk, segments(disk)[0], sent[2].position + 20)
+        with engine.consumer("t", group="g", filter=filters.tags("x || y")) as consumer:
+            assert offsets(consumer.poll(limit=100)) == [1]
+            with pytest.raises(Damaged):
+                consumer.poll(limit=100)
 
 
 def test_retention_drops_spans(disk: CrashDisk) -> None:

@@ -113,6 +113,19 @@ def test_a_poll_and_a_read_wait_for_a_message(
     assert client.read("u", timeout=5.0)[0].body == b"2"
 
 
+def test_a_poll_of_a_client_takes_no_lower_priority_before_what_its_answer_has_no_room_for(
+    clock: FakeClock,
+) -> None:
+    """Two large messages of one record are more than one answer holds."""
+    with opened(CrashDisk(), clock, segment_bytes=16 << 20) as engine:
+        client = MemoryServer(engine, clock).connect()
+        client.send("t", b"", priority=1)
+        client.send_many("t", [Message(bytes(3 << 20), priority=9)] * 2)
+        consumer = client.consumer("t", group="g")
+        polls = [[each.offset for each in consumer.poll(limit=9)] for _ in range(2)]
+        assert polls == [[1], [2, 0]]
+
+
 def test_messages_held_by_a_dead_client_are_given_back(
     engine: Engine, server: MemoryServer, client: RemoteEngine
 ) -> None:

@@ -347,8 +347,9 @@ class GroupMember(Settler):
         """Read the messages that were claimed and that the group wants. Return an empty list if
         they are gone.
 
-        If a message cannot be read, what comes before it is returned, and it is given back with the
-        rest. Raises only if the claim begins with it.
+        It ends where a read does: at the end of a segment, or at a message that cannot be read. The
+        rest is given back, or later ranges would overtake it. Raises only if the claim begins with
+        a message that cannot be read.
         """
         try:
             ranges = self._sifted(claim, limit, in_one_piece=in_one_piece)
@@ -357,10 +358,9 @@ class GroupMember(Settler):
         pieces: list[C] = []
         for number, (first, end) in enumerate(ranges):
             try:
-                pieces.append(self._read_piece(claim, first, end, read))
+                piece = self._read_piece(claim, first, end, read)
             except BaseException as error:
-                for low, high in ranges[number + 1 :]:
-                    self.try_give_back(claim, low, high)
+                self._try_give_back_all(claim, ranges[number + 1 :])
                 if pieces or isinstance(error, OffsetGone):
                     # Messages were read before it, or retention has dropped it. Else this poll
                     # begins with it.
@@ -369,7 +369,15 @@ class GroupMember(Settler):
                     raise
                 self._meet(error, claim.queue, first)
                 break
+            pieces.append(piece)
+            if first + len(piece) < end:
+                self._try_give_back_all(claim, ranges[number + 1 :])
+                break
         return pieces
+
+    def _try_give_back_all(self, claim: Claim, ranges: list[tuple[int, int]]) -> None:
+        for each in ranges:
+            self.try_give_back(claim, *each)
 
     def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
         """Return the ranges of `claim` that the group wants now."""
@@ -439,7 +447,7 @@ class GroupMember(Settler):
             except LeaseLost:
                 pass  # the group was moved meanwhile
             except BaseException as error:
-                self.tries.give_back(claim, first, end, self.retry.longest, count=True)
+                self.tries.give_back(claim, first, end, self.retry.longest, uncounted=None)
                 if not isinstance(error, FmqError) or isinstance(error, (Closed, EngineFailed)):
                     raise
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"

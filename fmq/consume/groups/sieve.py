@@ -105,9 +105,10 @@ class Sieve:
         """Return which messages of `claim` are handed out, at most `limit`, as ranges of offsets;
         only the first range if it has to be `in_one_piece`.
 
-        Messages that do not match or have expired are passed over, and the rest is given back. If
-        the claim begins with a message that cannot be read, the error is raised; if it is damaged,
-        `meet` is called with the error and the offset.
+        Messages that do not match or have expired are passed over. The rest is given back, and so
+        is all that comes after a message that cannot be read. If the claim begins with such a
+        message, the error is raised; if it is damaged, `meet` is called with the error and the
+        offset.
         """
         taken: Ranges = []
         for number, (first, end) in enumerate(claim.ranges):
@@ -116,7 +117,7 @@ class Sieve:
                 self._give_back(claim, claim.ranges[number:])
                 break
             try:
-                taken += self._sift(claim, first, end, left, in_one_piece=in_one_piece)
+                found, upto = self._sift(claim, first, end, left, in_one_piece=in_one_piece)
             except BaseException as error:
                 self._give_back(claim, claim.ranges[number:])
                 if taken:
@@ -124,6 +125,10 @@ class Sieve:
                 if not isinstance(error, Damaged):
                     raise
                 meet(error, claim.queue, first)
+                break
+            taken += found
+            if upto < end:
+                self._give_back(claim, claim.ranges[number + 1 :])
                 break
         return taken
 
@@ -138,8 +143,10 @@ class Sieve:
 
     def _sift(
         self, claim: Claim, first: int, end: int, limit: int, *, in_one_piece: bool
-    ) -> Ranges:
-        """Return which messages between two offsets are handed out."""
+    ) -> tuple[Ranges, int]:
+        """Return which messages between two offsets are handed out, and the offset from which on
+        the rest was given back.
+        """
         expired: list[int] = []
         looking = claim, first, end, limit, expired
         matching, upto = self._matching(*looking, in_one_piece=in_one_piece)
@@ -157,7 +164,7 @@ class Sieve:
         self._let_go(claim, passed, ranges_of(expired))
         if upto < end:
             self._give_back(claim, [(upto, end)])
-        return taken
+        return taken, upto
 
     def _let_go(self, claim: Claim, passed: Ranges, expired: Ranges) -> None:
         """Ack messages that do not match. Count expired ones, or make dead letters of them."""
