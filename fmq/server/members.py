@@ -14,6 +14,7 @@ from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import DeliveredRange
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
+from fmq.store.bytes.internal import is_broadcast
 from fmq.store.bytes.kinds import AckRange
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
@@ -70,7 +71,8 @@ class ServedMember:
 
     @property
     def group(self) -> str:
-        return self._consumer.group
+        """The group as records name it: that of a broadcast member has a name of its own."""
+        return self.in_group.group
 
     def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
         """Return claims and their messages as bytes; None if there is nothing yet."""
@@ -172,15 +174,18 @@ class ServedMember:
         self._next = (number + 1) % NEWS
         self._forget()
         self._claims[number] = [claim]
-        self._handed_out.note((self.group, claim.queue.topic, claim.queue.number), end)
+        self._note(claim.queue.topic, claim.queue.number, end)
         return number
+
+    def _note(self, topic: str, queue: int, end: int) -> None:
+        """Note what the client has now, for the next server, if other members may want it."""
+        if not is_broadcast(self.group):
+            self._handed_out.note((self.group, topic, queue), end)
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
         """Claim messages again that the client says it has, unless another member has them now."""
         claims = self.in_group.claim_again(check_taken(topic), queue, first, end)
-        self._handed_out.note(
-            (self.group, topic, queue), max((each.end for each in claims), default=0)
-        )
+        self._note(topic, queue, max((each.end for each in claims), default=0))
         self._claims.setdefault(number, []).extend(claims)
         self._next = max(self._next, (number + 1) % NEWS)
 

@@ -57,6 +57,21 @@ def test_messages_being_handled_stay_with_their_consumer_after_a_kill(machine: M
     assert other.poll() == []
 
 
+def test_what_a_broadcast_member_was_handed_holds_nothing_back(machine: Machine) -> None:
+    """Its own group has no other member, and the group whose name it has given is another one."""
+    client = machine.server.connect()
+    client.create_topic("t")
+    client.create_group("g", "t")
+    broadcast = client.consumer("t", group="g", member="m", broadcast=True)
+    client.send_many("t", [b"0", b"1"])
+    assert len(broadcast.poll(limit=2)) == 2
+    machine.kill()
+    assert len(machine.server.connect().consumer("t", group="g").poll(limit=2)) == 2
+    returned = machine.server.connect().consumer("t", group="g", member="m", broadcast=True)
+    machine.clock.advance(1.5)  # a failed attempt waits for less, and `reclaim_seconds` are more
+    assert len(returned.poll(limit=2)) == 2
+
+
 def test_messages_of_a_dead_consumer_are_handed_out_after_reclaim_seconds(machine: Machine) -> None:
     first, second = machine.server.connect(), machine.server.connect()
     first.send_many("t", [b"0", b"1"])

@@ -58,6 +58,19 @@ def consume(client: RemoteEngine) -> Any:
     return client.groups("g")
 
 
+def consume_broadcast(client: RemoteEngine) -> Any:
+    """Its group has a name of fmq's own, not the one that the program has given."""
+    client.send("t", b"0")
+    with client.consumer("t", group="g", member="m", broadcast=True) as consumer:
+        client.send_many("t", [b"1", b"2", b"3", b"4"])
+        taken = consumer.poll(limit=4)
+        consumer._ack_all(taken[::2], None)
+        for each in taken[1:2]:
+            each.ack()
+        for each in taken[3:]:
+            each.reject("no")
+
+
 def consume_with_gaps(client: RemoteEngine) -> Any:
     client.send_many("t", [b"1", b"2", b"3", b"4", b"5"])
     with client.consumer("t", group="g") as consumer:
@@ -109,6 +122,7 @@ WORKS = [
     commit,
     two_phases,
     consume,
+    consume_broadcast,
     consume_with_gaps,
     advance,
     take,
