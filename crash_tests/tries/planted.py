@@ -48,8 +48,8 @@ OF_TRIES = (
     ),
     Mutant(
         "an attempt that does not count is counted",
-        "        count = max(0, holds.count_of(first) - (not counts))\n",
-        "        count = holds.count_of(first)\n",
+        "            count = min(count, uncounted - 1)\n",
+        "            count = min(count, uncounted)\n",
         STORIES,
     ),
     Mutant(

@@ -292,7 +292,9 @@ class RemoteSide:
 
     def _give_back(self, consumer: Any, found: list[tuple[Any, Batch]] | None) -> None:
         for claim, batch in found or ():
-            said = encode_values([claim.number, batch.offset, batch.next, 0.0, False])
+            said = encode_values(
+                [claim.number, batch.offset, batch.next, 0.0, False, claim.attempt]
+            )
             consumer._done(claim, batch.offset, batch.next)
             self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle).ignore()
 

@@ -88,7 +88,7 @@ class RemoteSettler:
         self, claim: RemoteClaim, first: int, end: int, delay: float, *, count: bool
     ) -> None:
         self._check()
-        said = encode_values([claim.number, first, end, delay, count])
+        said = encode_values([claim.number, first, end, delay, count, claim.attempt])
         self._ask(Op.RELEASE, said, claim, first, end)
 
     def _reject(self, claim: RemoteClaim, first: int, end: int, reason: str) -> None:

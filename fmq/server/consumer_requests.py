@@ -153,9 +153,10 @@ class Consuming:
         self._session.answer(asked)
 
     def _on_release(self, asked: Frame, said: list[Any]) -> None:
-        claim, first, end, delay, count = said
+        claim, first, end, delay, count, attempt = said
         self._host.commit()
-        self.member(asked.handle).release(claim, first, end, delay, count=count)
+        member = self.member(asked.handle)
+        member.release(claim, first, end, delay, count=count, attempt=attempt)
         self._session.answer(asked)
 
     def _on_reject(self, asked: Frame, said: list[Any]) -> None:

@@ -249,10 +249,12 @@ class ServedMember:
         """Move messages to the dead letters of the group. Raises LeaseLost."""
         self.in_group.reject(self._claim(number, first, end), first, end, reason)
 
-    def release(self, number: int, first: int, end: int, delay: float, *, count: bool) -> None:
-        """Give messages back. Raises LeaseLost."""
-        claim = self._claim(number, first, end)
-        self.in_group.give_back(claim, first, end, check_delay(delay), count=count)
+    def release(
+        self, number: int, first: int, end: int, delay: float, *, count: bool, attempt: int
+    ) -> None:
+        """Give messages of this attempt back. Raises LeaseLost."""
+        claim, delay = self._claim(number, first, end), check_delay(delay)
+        self.in_group.give_back(claim, first, end, delay, count=count, attempt=attempt)
 
     def extend(self, number: int, first: int, end: int, seconds: float) -> None:
         """Let a lease end `seconds` from now. Raises LeaseLost."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fmq.errors import FmqError
 from fmq.feedback.question import Question
+from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 from fmq.wire.claims import decode_ack, decode_acks, decode_take
 from fmq.wire.fields import (
     Field,
@@ -203,6 +204,7 @@ JOIN = Row(
 READ = Row(5, topic=text, queue=count, offset=count, limit=positive, timeout=seconds, name=number)
 POLL = Row(3, limit=positive, timeout=seconds, in_one_piece=flag, name=number)
 RANGE: dict[str, Field] = {"claim": u32, "first": u64, "end": u64}
+RELEASE = Row(**RANGE, delay=seconds, count=flag, attempt=within(1, ATTEMPTS_MAX))
 REJECT = Row(**RANGE, topic=text, queue=u16, reason=text)
 ASK = Row(keys=list_of(Row(producer=text, key=optional(text))), limit=positive, wait=seconds)
 
@@ -257,7 +259,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Op.JOIN: JOIN.decode,
     Op.POLL: POLL.decode,
     Op.ACK: decode_ack,
-    Op.RELEASE: Row(**RANGE, delay=seconds, count=flag).decode,
+    Op.RELEASE: RELEASE.decode,
     Op.LEAVE: Row(counts=flag).decode,
     Op.ASK: ASK.decode,
     Op.HOLD: Row(**RANGE).decode,

@@ -153,7 +153,7 @@ def sound() -> dict[str, Sound]:
         "ACK": Sound(Op.ACK, [0, 0, 1, 0, 0, 1], ack, ACK),
         "ACK_ALL": Sound(Op.ACK_ALL, [0, 0, 1, 0, 0, 1], ack, ACK),
         "ADVANCE": Sound(Op.ADVANCE, [0, 0, 1, 0, 0, 1], ack, ACK),
-        "RELEASE": Sound(Op.RELEASE, [0, 0, 1, 0.0, True]),
+        "RELEASE": Sound(Op.RELEASE, [0, 0, 1, 0.0, True, 1]),
         "LEAVE": Sound(Op.LEAVE),
         "ASK": Sound(Op.ASK, [[["p", None]], 5, 0.0]),
         "HOLD": Sound(Op.HOLD, [0, 0, 1]),

@@ -222,7 +222,7 @@ def test_a_load_is_full_at_each_of_its_limits() -> None:
 def test_a_client_without_the_token_is_refused(shown: object) -> None:
     with served() as server:
         stranger = Hostile(server, token=b"\1" * 32)
-        stranger.hello(1, b"h" * 16, shown)
+        stranger.hello(VERSION, b"h" * 16, shown)
         assert stranger.has_closed()
         assert isinstance(stranger.error(), NotAllowed)
         stranger.send(frame(Op.CALL, 4, SYNC))
@@ -232,6 +232,6 @@ def test_a_client_without_the_token_is_refused(shown: object) -> None:
 def test_a_client_with_the_token_is_served() -> None:
     with served() as server:
         friend = Hostile(server, token=b"\1" * 32)
-        friend.hello(1, b"h" * 16, b"\1" * 32)
+        friend.hello(VERSION, b"h" * 16, b"\1" * 32)
         friend.send(frame(Op.CALL, 4, SYNC))
         assert [each.flags & FAILED for each in friend.answers] == [0, 0]

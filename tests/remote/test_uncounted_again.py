@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.transport import MemoryServer
@@ -25,16 +27,21 @@ class LosesAnswer(MemoryServer):
         session._close()
 
 
-def test_a_lost_answer_to_what_does_not_count_leaves_no_attempt_below_none() -> None:
-    """The message was given back untried, its client claims it again, and says the same again."""
+@pytest.mark.parametrize("counted", [0, 1, 3])
+def test_an_attempt_whose_release_has_a_lost_answer_is_uncounted_once(counted: int) -> None:
+    """The message was given back, its client claims it again, and asks for the same again."""
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         server = LosesAnswer(engine, clock)
         client = server.connect()
         client.send("t", b"0")
         consumer = client.consumer("t", group="g")
+        server.has_lost = True
+        for _ in range(counted):
+            consumer.poll()[0].release(delay=0.0)
+        server.has_lost = False
         (delivery,) = consumer.poll()
-        delivery.release(count=False)
+        delivery.release(delay=0.0, count=False)
         assert server.has_lost
         (again,) = consumer.poll()
-        assert (again.body, again.attempt) == (b"0", 1)
+        assert (again.body, again.attempt) == (b"0", counted + 1)

@@ -147,9 +147,22 @@ class Settler:
     def range_of(self, claim: Claim, first: int, end: int) -> AckRange:
         return AckRange(self.group, claim.queue.topic, claim.queue.number, first, end)
 
-    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
+    def give_back(
+        self,
+        claim: Claim,
+        first: int,
+        end: int,
+        delay: float,
+        *,
+        count: bool,
+        attempt: int | None = None,
+    ) -> None:
+        """Hand a range out again after `delay` seconds. Without `count` the attempt does not count:
+        that of `claim`, or the one that a client names, whose claim may be a new one.
+        """
         self.check()
-        if not self.tries.give_back(claim, first, end, delay, count=count):
+        uncounted = None if count else attempt or claim.count + 1
+        if not self.tries.give_back(claim, first, end, delay, uncounted=uncounted):
             self._refuse(claim, first)
         self.draining.changed()
 

@@ -93,23 +93,27 @@ class Tries:
         is_held = claim.holds.is_held_by
         return [each for each in ranges if is_held(*each, claim)]
 
-    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> bool:
-        """Hand the range out again after `delay` seconds. Without `count` its attempt does not
-        count. Return False if `claim` does not hold all of it.
+    def give_back(
+        self, claim: Claim, first: int, end: int, delay: float, *, uncounted: int | None
+    ) -> bool:
+        """Hand the range out again after `delay` seconds. `uncounted` is the number of its attempt
+        if that does not count. Return False if `claim` does not hold all of it.
         """
         queue = self._writer.commit_queue
         return queue.run(
-            self._plan_give_back, (claim, first, end, delay, count), wait=True, ahead=True
+            self._plan_give_back, (claim, first, end, delay, uncounted), wait=True, ahead=True
         )
 
-    def _plan_give_back(self, what: tuple[Claim, int, int, float, bool]) -> bool:
-        claim, first, end, delay, counts = what
+    def _plan_give_back(self, what: tuple[Claim, int, int, float, int | None]) -> bool:
+        claim, first, end, delay, uncounted = what
         holds, clock = claim.holds, self._clock
         self._writer.release_dropped()
         if not holds.is_held_by(first, end, claim):
             return False
-        # A client may repeat this after a lost answer, or after a power cut that lost the attempt.
-        count = max(0, holds.count_of(first) - (not counts))
+        count = holds.count_of(first)
+        if uncounted is not None:
+            # A client may repeat this after a lost answer. A power cut may have lost the attempt.
+            count = min(count, uncounted - 1)
         due_us = clock.time_us() + round(delay * 1_000_000)
         self._writer.send(Append([Tried([self._range(claim, first, end, count, due_us)])]))
         holds.give_back(first, end, clock.monotonic() + delay, count)
