@@ -27,11 +27,6 @@ class Call:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    @property
-    def is_dropped(self) -> bool:
-        """Return whether it was cancelled before it began. Then nothing has to be done."""
-        return not self.has_begun and self.future.cancelled()
-
     def settle(self, result: Any, error: BaseException | None = None) -> None:
         """Set the answer of the call: a result or an error."""
         if self.is_settled:

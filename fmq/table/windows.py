@@ -35,13 +35,12 @@ class Piece:
 
 
 class Windows:
-    """Reads the wanted records of a segment, and counts the bytes."""
+    """Reads the wanted records of a segment."""
 
     def __init__(self, file: File, *, bodies: bool) -> None:
         self._file = file
         self._bodies = bodies
         self._aside = Piece(0, b"")
-        self.bytes_read = 0
 
     def over(self, entries: RunEntries) -> Iterator[tuple[Piece, int, int]]:
         """Yield pieces, each with the number of its first entry and of the entry after its last
@@ -71,9 +70,7 @@ class Windows:
         return piece
 
     def _read(self, place: int, size: int) -> bytes:
-        data = self._file.read(place, size)
-        self.bytes_read += len(data)
-        return data
+        return self._file.read(place, size)
 
 
 def _without_gaps(begins: Column, ends: Column) -> Iterator[tuple[int, int]]:

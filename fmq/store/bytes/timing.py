@@ -24,7 +24,6 @@ ALONE = Struct("<BIqQI")
 TIMING_BYTES = ALONE.size
 # Stands for a delay from now. It is no timer's number, as each record begins at a multiple of 8.
 FROM_NOW = 1
-DUE_US_MAX = (1 << 63) - 1
 
 
 class Timing(NamedTuple):
