@@ -80,6 +80,19 @@ WORKLOADS = {
             fresh=True,
         ),
         Workload(
+            "segments-that-grow",
+            [
+                ["send", "a", 0, 1800],
+                ["send", "a", 0, 1200],
+                ["prepare", "t1", [["b", 0, 1, 900], ["a", 0, 1, 90]], None],
+                ["send", "b", 1, 3900],
+                ["commit", "t1"],
+                ["send", "a", 0, 30],
+            ],
+            {"first_segment_bytes": 2048, "segment_bytes": 8192, "checkpoint_bytes": 100_000},
+            fresh=True,
+        ),
+        Workload(
             "roll-of-a-full-segment",
             [
                 ["send", "a", 0, 300],

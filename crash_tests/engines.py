@@ -55,7 +55,7 @@ class Start(NamedTuple):
 def recover_on(disk: Disk, options: Options) -> Start:
     """The half of opening that finds out what is there and mends it."""
     directory = disk.directory(PATH, make=True)
-    claimed = claim(directory, disk, options.segment_bytes)
+    claimed = claim(directory, disk, options.capacity)
     return Start(disk, directory, claimed)
 
 

@@ -45,6 +45,8 @@ def generate(seed: int, length: int = 16) -> Workload:
         options["sync"] = random.choice(("interval", "never"))
     if random.random() < 0.2:
         options["compress_bytes_min"] = 64
+    if random.random() < 0.3:
+        options["first_segment_bytes"] = 2048
     maker = Maker(random, options["segment_bytes"])
     steps = [maker.step() for _ in range(length)]
     return Workload(f"seed {seed}", steps, options, fresh=random.random() < 0.1)

@@ -45,7 +45,8 @@ def record(
 
 def plant(path: Path, count: int, flags: int = 0, columns: bytes = b"", bodies: bytes = b"") -> int:
     """Make a directory with one message, and behind it a record of `count`; that record's size."""
-    with fmq.open(path, background=False) as engine:
+    options = fmq.Options(first_segment_bytes=16 << 20)
+    with fmq.open(path, options, background=False) as engine:
         engine.send("t", b"first")
         end = engine.stats().position
     for checkpoint in path.glob("checkpoint.*"):

@@ -20,6 +20,8 @@ BAD: list[dict[str, Any]] = [
     {"segment_bytes": 2040},
     {"segment_bytes": 4097},
     {"segment_bytes": 2 << 30},
+    {"first_segment_bytes": 2040},
+    {"first_segment_bytes": 4097},
     {"queues": 0},
     {"file_mode": 0o400},
     {"file_mode": 0o644 | 0o111},

@@ -216,7 +216,7 @@ def test_no_setting_and_no_full_disk_refuses_a_decision(
         for _ in range(3):
             engine.send("t", b"x" * 500)
         sizes = {len(data) for name, data in content(disk).items() if name.endswith(".spare")}
-        assert sizes == {max(segment_bytes, 16384)}, "those of the other size are gone"
+        assert max(sizes) <= max(segment_bytes, 16384), "those that are too large are gone"
     with opened(disk) as engine:
         assert len(bodies(engine, "t")) == len(expected) + 3
 

@@ -47,6 +47,10 @@ class Options:
     """The size of each file of the journal. No message, batch or transaction can be larger, so
     programs with larger ones need more. Retention drops whole segments, so one that keeps little
     needs less."""
+    first_segment_bytes: int = 256 * KIB
+    """The size of the first file of a journal, if that is less. Each later one is about as large as
+    all before it, up to `segment_bytes`. For programs that begin with much, and want fewer files;
+    or with very little, and have little room."""
     checkpoint_bytes: int = 2 * MIB
     """How much of the journal has to be replayed after a crash, at most. For programs that must
     open faster, or that write so much that checkpoints cost time."""
@@ -177,13 +181,11 @@ class Options:
                 _check(name, value, value >= 0, "0 or more")
             elif kind in ("int", "float"):
                 _check(name, value, value > 0, "more than 0")
-        size = self.segment_bytes
-        _check(
-            "segment_bytes",
-            size,
-            SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % 8 == 0,
-            f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}",
-        )
+        for name in ("segment_bytes", "first_segment_bytes"):
+            size = getattr(self, name)
+            good = SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % 8 == 0
+            wanted = f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}"
+            _check(name, size, good, wanted)
         _check(
             "file_mode",
             self.file_mode,
@@ -200,6 +202,11 @@ class Options:
             known = isinstance(topic, str) and _is_int(count) and 1 <= count <= QUEUES_MAX
             wanted = f"names of topics, each with its number of queues, from 1 to {QUEUES_MAX}"
             _check("topic_queues", {topic: count}, known, wanted)
+
+    @property
+    def capacity(self) -> int:
+        """How many bytes the first segment of a new journal holds."""
+        return min(self.first_segment_bytes, self.segment_bytes)
 
     def queues_of(self, topic: str) -> int:
         """Return how many queues the topic gets when it is made."""

@@ -107,7 +107,7 @@ class Parts:
         self.lock = lock = threading.RLock()
         self.ledger = ledger = found.ledger
         segment_bytes = _segment_bytes(found, options)
-        spares = Spares(directory, segment_bytes)
+        spares = Spares(directory, options.first_segment_bytes, segment_bytes)
         files = Files(directory)
         try:
             spares.adopt(directory.names(), any_size=bool(ledger.undecided))

@@ -175,7 +175,7 @@ def _open(
     *,
     background: bool,
 ) -> Engine:
-    claimed = claim(directory, disk, options.segment_bytes)
+    claimed = claim(directory, disk, options.capacity)
     try:
         drawn = disk.random(DRAWN_BYTES)
         what = path, directory, claimed, drawn, options, clock

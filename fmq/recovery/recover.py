@@ -72,8 +72,9 @@ class Claimed(NamedTuple):
     unlock: Callable[[], None]
 
 
-def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
-    """Lock `directory`, and recover its journal, or begin a new one.
+def claim(directory: Directory, disk: Disk, capacity: int) -> Claimed:
+    """Lock `directory`, and recover its journal, or begin a new one, whose first segment holds
+    `capacity` bytes.
 
     Raises Damaged or NewerFormat, and leaves the directory as it was.
     """
@@ -83,7 +84,10 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
     try:
         layout = look(directory)
         if layout.fresh:
-            return Claimed(begin_new(directory, disk.random(STORE_BYTES), segment_bytes), unlock)
+            return Claimed(
+                begin_new(directory, disk.random(STORE_BYTES), capacity),
+                unlock,
+            )
         return Claimed(recover(directory, layout), unlock)
     except BaseException:
         unlock()

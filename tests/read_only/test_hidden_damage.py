@@ -22,7 +22,7 @@ from tests.small import bodies, content, flip, opened, overwrite, remove, segmen
 def test_zeros_in_place_of_durable_bytes_are_damage(looked_before: bool, pages: bool) -> None:
     """They are more than a refresh reads at once. One reader had seen the rest as zeros."""
     disk = CrashDisk()
-    with opened(disk, segment_bytes=8 << 20) as engine:
+    with opened(disk, segment_bytes=8 << 20, first_segment_bytes=8 << 20) as engine:
         engine.send("t", b"0")
         start = engine.stats().position
         reader = looking(disk if pages else without_pages(disk))

@@ -124,11 +124,11 @@ def test_a_tail_of_many_blocks_is_kept_whole_and_once(tmp_path: Path) -> None:
     then another one at the same place.
     """
     path = tmp_path / "d"
-    options = Options(segment_bytes=4 << 20)
+    options = Options()
     with fmq.open(path, options, background=False) as engine:
         engine.send("t", b"x")
         end = engine.stats().position
-    tail = bytes(range(1, 256)) * 12_345
+    tail = bytes(range(1, 256)) * 1_000
     for torn in (tail, tail, tail[:-1] + b"!"):
         with open(path / "00000000000000000000.seg", "r+b") as file:
             file.seek(end)

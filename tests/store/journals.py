@@ -28,7 +28,7 @@ def make_journal(disk: Disk, capacity: int = CAPACITY) -> Journal:
     directory = directory_of(disk)
     first = create_first_segment(directory, STORE, capacity)
     return Journal(
-        directory, STORE, [first], Spares(directory, capacity), Files(directory), capacity
+        directory, STORE, [first], Spares(directory, capacity, capacity), Files(directory), capacity
     )
 
 

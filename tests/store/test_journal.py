@@ -257,7 +257,12 @@ def test_a_reopened_journal_continues_where_it_ended() -> None:
     last.chain = found.chains[-1] or 0
     directory = directory_of(disk)
     again = Journal(
-        directory, STORE, found.segments, Spares(directory, CAPACITY), Files(directory), CAPACITY
+        directory,
+        STORE,
+        found.segments,
+        Spares(directory, CAPACITY, CAPACITY),
+        Files(directory),
+        CAPACITY,
     )
     for i in range(6, 12):
         append(again, str(i), size=900)

@@ -19,7 +19,7 @@ CAPACITY = 4096
 
 
 def spares_on(disk: CrashDisk | FaultDisk) -> Spares:
-    return Spares(directory_of(disk), CAPACITY)
+    return Spares(directory_of(disk), CAPACITY, CAPACITY)
 
 
 def names_on(disk: CrashDisk | FaultDisk) -> list[str]:
@@ -53,7 +53,7 @@ def test_only_one_spare_is_made_ahead() -> None:
     assert len(names_on(disk)) == spares.count() == 1
 
 
-def test_spares_of_full_size_and_zeros_are_adopted_and_others_removed() -> None:
+def test_spares_are_adopted_if_they_are_zeros_and_no_larger_than_a_segment() -> None:
     """A file whose name `Spares` would not give is left alone, whatever it holds."""
     disk = CrashDisk()
     directory = directory_of(disk)
@@ -63,15 +63,16 @@ def test_spares_of_full_size_and_zeros_are_adopted_and_others_removed() -> None:
         "000002.spare": bytes(CAPACITY - 8),
         "000004.spare": bytes(CAPACITY + 8),
         "000005.spare": b"",
+        "000006.spare": bytes(CAPACITY - 4),
         "odd.spare": bytes(CAPACITY),
         "notes.txt": b"mine",
     }
     for name, data in contents.items():
         directory.create(name).write(0, (data,), sync=True)
-    spares = Spares(directory, CAPACITY)
+    spares = Spares(directory, CAPACITY, CAPACITY)
     spares.adopt(directory.names())
-    assert names_on(disk) == ["000003.spare", "notes.txt", "odd.spare"]
-    assert spares.count() == 1
+    assert names_on(disk) == ["000002.spare", "000003.spare", "notes.txt", "odd.spare"]
+    assert spares.count() == 2
     for _ in range(6):
         spares.take(0, ordinary=True)
     taken = set(names_on(disk)) - {"notes.txt", "odd.spare"}
@@ -85,7 +86,7 @@ def test_a_spare_with_a_nonzero_byte_is_not_adopted() -> None:
         file = directory.create("0.spare")
         file.allocate(CAPACITY)
         file.write(at, (b"\1",), sync=True)
-        spares = Spares(directory, CAPACITY)
+        spares = Spares(directory, CAPACITY, CAPACITY)
         spares.adopt(directory.names())
         assert spares.count() == 0, at
 
@@ -94,7 +95,7 @@ def test_only_a_decision_may_take_a_reserved_spare() -> None:
     """On a full disk, an ordinary append may not take the last `needed` spares."""
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
-    spares.reserve(2)
+    spares.reserve(2, CAPACITY)
     assert spares.count() == 2
     faults.fail("allocate", error=errno.ENOSPC, persistently=True)
     with pytest.raises(StorageFull):
@@ -108,7 +109,7 @@ def test_only_a_decision_may_take_a_reserved_spare() -> None:
 
 def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
     spares = spares_on(CrashDisk())
-    spares.reserve(2)
+    spares.reserve(2, CAPACITY)
     spares.take(0, ordinary=True)
     assert spares.count() == 2
 
@@ -116,13 +117,13 @@ def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
 def test_a_reserve_refused_for_lack_of_room_keeps_its_old_number() -> None:
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
-    spares.reserve(1)
+    spares.reserve(1, CAPACITY)
     faults.fail("allocate", nth=1, error=errno.ENOSPC)
     with pytest.raises(StorageFull):
-        spares.reserve(4)
+        spares.reserve(4, CAPACITY)
     assert spares.needed == 1
     assert len(names_on(faults)) == spares.count()
-    spares.reserve(4)
+    spares.reserve(4, CAPACITY)
     assert spares.count() == 4
 
 
@@ -161,7 +162,7 @@ def test_an_io_error_is_not_reported_as_a_full_disk() -> None:
 def test_spares_stay_for_the_next_engine() -> None:
     disk = CrashDisk()
     spares = spares_on(disk)
-    spares.reserve(2)
+    spares.reserve(2, CAPACITY)
     spares.close()
     assert spares.count() == 0
     again = spares_on(disk)

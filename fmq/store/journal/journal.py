@@ -91,6 +91,7 @@ class Journal:
         files.segment_of = self.segment_of
         self._epoch = epoch
         self.spares = spares
+        spares.grow(segments[-1].limit)
         self.seed = crc32(store)
         self.position = segments[-1].end
         self.durable_to = self.position
@@ -143,6 +144,7 @@ class Journal:
         pending.rolls = (*pending.rolls, roll)
         pending.segment, pending.buffers, pending.ahead = new, [], 0
         self.segments.append(new)
+        self.spares.grow(new.limit)
         self.position = pending.start = pending.ahead_to = new.end
         return new
 

@@ -122,6 +122,16 @@ def belongs(name: str) -> bool:
     return name[:20].isdecimal() and name[:20].isascii() and name[20:21] == "."
 
 
+def capacity_at(position: int, first: int, most: int) -> int:
+    """Return the capacity of a segment that begins at `position`. That of the first one is `first`,
+    and none has more than `most`.
+
+    Each is about as large as all before it: so a few messages take little room, and a large journal
+    has few files.
+    """
+    return min(most, max(first, 1 << position.bit_length() >> 1))
+
+
 class Segment:
     """A segment of the journal.
 

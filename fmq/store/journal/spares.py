@@ -5,8 +5,12 @@ sync up to three times faster than writes into room that is only reserved. But z
 everything twice. So a journal that grows faster than `ZEROED_BYTES_PER_SECOND_MAX` gets reserved
 room only, and its large appends sync as fast there.
 
+A journal's segments grow with it, so spares have different sizes: a new one has that of the next
+segment.
+
 The spares are also the reserve for decisions on a full disk. An ordinary append does not take the
-last `needed` ones, nor those that are set `aside` for the retention that makes room.
+last `needed` ones that are large enough, nor those that are set `aside` for the retention that
+makes room.
 """
 
 from __future__ import annotations
@@ -14,14 +18,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+from bisect import insort
 from collections.abc import Iterable
 from itertools import count
+from operator import attrgetter
 
 from fmq.arguments.options import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from fmq.errors import StorageFull, Unreadable
 from fmq.machine.disk import Directory, File, free, is_full
 from fmq.store.bytes.record import ALIGNMENT
-from fmq.store.journal.segment import HEADER_BYTES
+from fmq.store.journal.segment import HEADER_BYTES, capacity_at
 
 SUFFIX = ".spare"
 FIRST_SPARE = f"{0:06d}{SUFFIX}"
@@ -46,18 +52,19 @@ class Spare:
 class Spares:
     """The spares of a directory. Any thread may call it."""
 
-    def __init__(self, directory: Directory, capacity: int) -> None:
+    def __init__(self, directory: Directory, first: int, most: int) -> None:
+        """`first` is the capacity of a journal's first segment, and `most` that of its largest."""
         self._directory = directory
-        self._capacity = capacity
-        self._ready: list[Spare] = []
+        self._first, self._most = first, most
+        self._capacity = most  # that of new spares
+        self._ready: list[Spare] = []  # the smallest first
         # taken for a roll that has not happened yet; `close` closes them
         self._given: list[Spare] = []
-        # Spares of another size, for a decision that finds no other room.
-        self._odd: list[Spare] = []
         self._numbers = count()
         self._taken: set[str] = set()  # the numbers in the names of an earlier engine's spares
         self.lock = threading.Lock()
         self.needed = self.aside = 0
+        self._enough = 0  # the capacity from which on a spare counts as reserve
         self.made = 0
         """How many were made: more of them say that there is room again."""
         self.failed: str | None = None
@@ -65,7 +72,7 @@ class Spares:
 
     def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
         """Take over the spares of an earlier engine that are complete and all zeros. With
-        `any_size`, also those of another size.
+        `any_size`, also those that are larger than a segment of this engine.
         """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
@@ -77,25 +84,30 @@ class Spares:
         size, good = 0, False
         try:
             size = file.size()
-            wanted = size == self._capacity
-            good = (wanted or (any_size and could_be_segment(size))) and all_zeros(file, size)
+            wanted = any_size or size <= self._most
+            good = wanted and could_be_segment(size) and all_zeros(file, size)
         finally:
             if not good:
                 file.close()
         if good:
-            (self._ready if wanted else self._odd).append(Spare(name, file, size))
+            self._keep(Spare(name, file, size))
         else:
             self._directory.remove(name)
 
+    def grow(self, position: int) -> None:
+        """Make new spares as large as a segment that begins at `position`."""
+        self._capacity = capacity_at(position, self._first, self._most)
+
     def count(self) -> int:
-        return len(self._ready)
+        """Return how many spares are large enough for what is reserved."""
+        return sum([spare.capacity >= self._enough for spare in self._ready])
 
     @property
     def lacks(self) -> bool:
         """Return whether there are fewer spares than are reserved. Room for new ones may have been
         freed.
         """
-        return len(self._ready) < self.needed + self.aside
+        return self.count() < self.needed + self.aside
 
     def take(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Spare:
         """Return a spare for the next segment, which begins with an append of `append_bytes`. Make
@@ -103,25 +115,27 @@ class Spares:
         StorageFull if the disk is full.
         """
         with self.lock:
+            kept = self.needed + (0 if makes_room else self.aside) if ordinary else 0
             try:
-                wanted = 1
-                if ordinary:
-                    wanted += self.needed + (0 if makes_room else self.aside)
-                while len(self._ready) < wanted:
-                    if not ordinary and self._ready:
-                        break
-                    self._make(zeros=False)
-                spare = self._ready.pop(0)
+                while self.count() < kept:
+                    self._make(self._enough)
+                fitting = self._fitting(append_bytes + HEADER_BYTES, kept)
+                spare = fitting or self._make(append_bytes + HEADER_BYTES)
             except StorageFull:
-                fits = [odd for odd in self._odd if append_bytes <= odd.capacity - HEADER_BYTES]
                 if ordinary:
                     raise
-                if not fits:
-                    raise self._none_is_left() from None
-                spare = fits[0]
-                self._odd.remove(spare)
+                raise self._none_is_left() from None
+            self._ready.remove(spare)
             self._given.append(spare)
             return spare
+
+    def _fitting(self, size: int, kept: int) -> Spare | None:
+        """Return the smallest spare of at least `size` bytes that is not one of the `kept` ones."""
+        is_free = self.count() > kept
+        for spare in self._ready:
+            if spare.capacity >= size and (is_free or spare.capacity < self._enough):
+                return spare
+        return None
 
     def _none_is_left(self) -> StorageFull:
         return StorageFull(
@@ -136,13 +150,13 @@ class Spares:
         `ordinary` append may use.
         """
         with self.lock:
-            allowed = not ordinary or len(self._ready) > self.needed + self.aside
-            spares = self._odd or (self._ready if allowed else [])
-            if not spares:
+            is_free = not ordinary or self.count() > self.needed + self.aside
+            loose = [each for each in self._ready if is_free or each.capacity < self._enough]
+            if not loose:
                 return False
-            spare = spares.pop()
-            spare.file.close()
-            free(self._directory, spare.name)
+            self._ready.remove(loose[-1])
+            loose[-1].file.close()
+            free(self._directory, loose[-1].name)
             return True
 
     def opened(self, spare: Spare) -> None:
@@ -152,52 +166,80 @@ class Spares:
         with self.lock:
             self._given.remove(spare)
 
-    def reserve(self, needed: int) -> None:
-        """Keep at least `needed` spares from now on. Raises StorageFull, with nothing changed."""
+    def need(self, needed: int, size: int) -> None:
+        """Keep `needed` spares of at least `size` bytes from now on. Those that are lacking are
+        made by `reserve`, or ahead.
+        """
+        self.needed, self._enough = needed, min(size, self._most)
+
+    def reserve(self, needed: int, size: int) -> None:
+        """Keep at least `needed` spares of at least `size` bytes from now on.
+
+        Raises StorageFull, with nothing changed.
+        """
         with self.lock:
-            while len(self._ready) < needed + self.aside:
-                self._make(zeros=False)
-            self.needed = needed
+            before = self.needed, self._enough
+            self.need(needed, size)
+            try:
+                while self.lacks:
+                    self._make(self._enough)
+            except BaseException:
+                self.needed, self._enough = before
+                raise
+
+    def make_up(self) -> None:
+        """Make the spares that are lacking. Raises StorageFull."""
+        self.reserve(self.needed, self._enough)
 
     def make_ahead(self, *, zeros: bool) -> bool:
         """Make the spare for the next roll. Return False if the disk has no room."""
         with self.lock:
-            enough = len(self._ready) > self.needed + self.aside
-            if enough or not self.needed:
-                self._remove_odd()
-            if enough:
+            if not self.needed:
+                self._remove_oversized()
+            lacks = self.lacks
+            if not lacks and len(self._ready) > self.needed + self.aside:
                 return True
         try:
-            spare = self._create(zeros=zeros)
+            spare = self._create(self._enough if lacks else 0, zeros=zeros)
         except StorageFull as error:
             self.failed = str(error)
             return False
         with self.lock:
-            self._add(spare)
+            self._keep(spare)
+            self._count_made()
         return True
 
-    def _remove_odd(self) -> None:
-        while self._odd:
-            spare = self._odd.pop()
+    def _remove_oversized(self) -> None:
+        """Remove spares of an earlier engine with larger segments, which decisions needed."""
+        for spare in [each for each in self._ready if each.capacity > self._most]:
+            self._ready.remove(spare)
             spare.file.close()
             with contextlib.suppress(OSError):  # the next engine will look at this file
                 self._directory.remove(spare.name)
 
-    def _make(self, *, zeros: bool) -> None:
-        self._add(self._create(zeros=zeros))
+    def _make(self, size: int) -> Spare:
+        """Make a spare of at least `size` bytes, while a call waits for it."""
+        spare = self._create(size, zeros=False)
+        self._keep(spare)
+        self._count_made()
+        return spare
 
-    def _add(self, spare: Spare) -> None:
-        self._ready.append(spare)
+    def _keep(self, spare: Spare) -> None:
+        insort(self._ready, spare, key=capacity_of)
+
+    def _count_made(self) -> None:
         self.made += 1
         self.failed = None
 
-    def _create(self, *, zeros: bool) -> Spare:
+    def _create(self, size: int, *, zeros: bool) -> Spare:
+        """Make a spare as large as the next segment, or more if that is less than `size`."""
+        capacity = min(self._most, max(self._capacity, 1 << (size - 1).bit_length()))
         # Drawing a number is one step, so two threads get different names.
         name = f"{next(self._numbers):06d}{SUFFIX}"
         while name in self._taken:
             name = f"{next(self._numbers):06d}{SUFFIX}"
         try:
-            file = create_spare(self._directory, name, self._capacity, zeros=zeros)
+            file = create_spare(self._directory, name, capacity, zeros=zeros)
         except OSError as error:
             if error.errno in NO_MORE_FILES:
                 # The disk is not at fault, and nothing was planned: refuse the call, as on a full
@@ -206,19 +248,18 @@ class Spares:
             if not is_full(error):
                 raise
             raise StorageFull(
-                f"{self._directory.path}: no room for the next segment ({self._capacity:,} bytes)."
+                f"{self._directory.path}: no room for the next segment ({capacity:,} bytes)."
                 " The call was refused whole and nothing was lost; reading, and deciding what is"
                 " undecided, still work. Free some room and call again."
             ) from error
-        return Spare(name, file, self._capacity)
+        return Spare(name, file, capacity)
 
     def close(self) -> None:
         """Close the files, and leave them for the next engine."""
         with contextlib.ExitStack() as stack:
-            for spare in (*self._ready, *self._odd, *self._given):
+            for spare in (*self._ready, *self._given):
                 stack.callback(spare.file.close)
         self._ready.clear()
-        self._odd.clear()
         self._given.clear()
 
 
@@ -254,6 +295,9 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
 def could_be_segment(size: int) -> bool:
     """Return whether a segment may have this size."""
     return SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % ALIGNMENT == 0
+
+
+capacity_of = attrgetter("capacity")
 
 
 def is_spare(name: str) -> bool:

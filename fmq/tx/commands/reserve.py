@@ -14,6 +14,7 @@ from fmq.errors import StorageError
 from fmq.store.bytes.encoding import size_of
 from fmq.store.bytes.kinds import Record
 from fmq.store.bytes.record import aligned
+from fmq.store.journal.segment import HEADER_BYTES
 from fmq.store.journal.spares import Spares
 from fmq.tx.commands.limits import FRAME_BYTES, REASON_BYTES_MAX
 
@@ -49,29 +50,31 @@ class Reserve:
         """Set `size` bytes aside. Raises StorageFull if there is no room, and then nothing was
         changed.
         """
-        self._spares.reserve(self._segments(self._bytes + size))
+        self._spares.reserve(*self._segments(self._bytes + size))
         self._bytes += size
 
     def remember(self, size: int) -> None:
         """Count `size` bytes as set aside: an earlier engine has done it."""
         self._bytes += size
-        self._spares.needed = self._segments(self._bytes)
+        self._spares.need(*self._segments(self._bytes))
 
     def make_up(self) -> None:
         """Make spares again for what earlier engines had set aside, as far as the disk has room. A
         kill may have taken some of them. If room lacks, the chores go on trying.
         """
         with contextlib.suppress(StorageError, OSError):
-            self._spares.reserve(self._spares.needed)
+            self._spares.make_up()
 
     def give_back(self, size: int) -> None:
         """Release `size` bytes."""
         self._bytes -= size
         assert self._bytes >= 0
-        self._spares.needed = self._segments(self._bytes)
+        self._spares.need(*self._segments(self._bytes))
 
-    def _segments(self, size: int) -> int:
-        """Return how many empty segments are sure to hold appends of `size` bytes in total."""
+    def _segments(self, size: int) -> tuple[int, int]:
+        """Return how many empty segments are sure to hold appends of `size` bytes in total, and
+        how large each of them has to be.
+        """
         # An append is not split, so the end of a segment may stay empty. But the appends in two
         # consecutive segments are larger than one segment.
-        return -(-2 * size // self._append_bytes_max)
+        return -(-2 * size // self._append_bytes_max), 2 * size + HEADER_BYTES

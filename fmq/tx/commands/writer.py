@@ -206,6 +206,6 @@ class Writer:
         if ordinary and spares.needed and spares.count() < spares.needed:
             # A decision has taken a spare. The rest of its segment stays set aside for other
             # decisions until a new spare is made. Otherwise messages could fill it.
-            spares.reserve(spares.needed)
+            spares.make_up()
         if not journal.fits(size):
             journal.roll(size, ordinary=ordinary, makes_room=makes_room)
