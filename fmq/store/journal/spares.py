@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import count
 from operator import attrgetter
@@ -100,7 +100,7 @@ class Spares:
 
     def count(self) -> int:
         """Return how many spares are large enough for what is reserved."""
-        return sum([spare.capacity >= self._enough for spare in self._ready])
+        return len(self._ready) - bisect_left(self._ready, self._enough, key=capacity_of)
 
     @property
     def lacks(self) -> bool:
@@ -119,8 +119,8 @@ class Spares:
             try:
                 while self.count() < kept:
                     self._make(self._enough)
-                fitting = self._fitting(append_bytes + HEADER_BYTES, kept)
-                spare = fitting or self._make(append_bytes + HEADER_BYTES)
+                size = min(append_bytes + HEADER_BYTES, self._most)  # it may be a guess, too large
+                spare = self._fitting(size, kept) or self._make(size)
             except StorageFull:
                 if ordinary:
                     raise
@@ -179,9 +179,9 @@ class Spares:
         """
         with self.lock:
             before = self.needed, self._enough
-            self.need(needed, size)
+            self.needed, self._enough = needed, min(size, self._most)
             try:
-                while self.lacks:
+                while self.count() < needed + self.aside:
                     self._make(self._enough)
             except BaseException:
                 self.needed, self._enough = before
