@@ -56,7 +56,7 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a thread that was served is taken for one that waits",
-        "        self.thread = 0  # the thread may call again before it leaves the queue\n",
+        "        self.thread = 0  # the thread may call again before it is out of the queue\n",
         "",
         tests="tests/store/test_commit_queue.py -k served_thread",
     ),

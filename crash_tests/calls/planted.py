@@ -15,7 +15,7 @@ OF_CALLS = (
     ),
     Mutant(
         "the newest segment is looked up twice",
-        "        last = segments[-1]  # looked up once: another thread may roll meanwhile\n"
+        "        last = segments[-1]  # read once: another thread may roll meanwhile\n"
         "        if position >= last.base:\n            return last\n",
         "        if position >= segments[-1].base:\n            return segments[-1]\n",
         tests="crash_tests/test_calls.py -k found_once",

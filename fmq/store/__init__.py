@@ -1,3 +1,3 @@
 """Bytes and files: records, segments, the journal, indexes. This room knows the kinds of records,
-and not their meaning.
+but not what they mean.
 """

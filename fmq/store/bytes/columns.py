@@ -38,7 +38,7 @@ LENGTHS = 8
 KEYS = 16
 TAGS = 32
 HEADERS = 64
-CARRIED = KEYS | TAGS | HEADERS  # the flags for what messages have besides bodies
+CARRIED = KEYS | TAGS | HEADERS  # the flags of the columns for keys, tags and headers
 
 COUNT_MAX = 1 << 24
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import lz4.block
 
 RAW_BYTES_MAX = 1 << 30
-LZ4_RATIO_MAX = 255  # lz4 never compresses better than by this factor
+# lz4 never makes bytes smaller than by this factor.
+LZ4_RATIO_MAX = 255
 
 
 def compress(raw: bytes) -> bytes:

@@ -30,7 +30,7 @@ PLAIN = {bytes}
 
 T = TypeVar("T")
 
-# In the format of a buffer: Python objects, C strings and pointers.
+# Letters in the format of a buffer that stand for Python objects, C strings and pointers.
 POINTERS = frozenset("OzZP&")
 FIELD_NAME = re.compile(":[^:]*:")
 
@@ -67,7 +67,8 @@ class Content:
         self.bodies_crc = bodies_crc
         self.raw_bytes = raw_bytes
         self.extension = extension
-        self.ids: Sequence[str | None] | None = None  # of the messages; None: see the extension
+        # The ids of the messages; None: see the extension.
+        self.ids: Sequence[str | None] | None = None
 
     def columns_crc(self) -> int:
         """Return the checksum that the seal of a transaction covers."""
@@ -97,7 +98,7 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
     if size * count != raw_bytes or sizes.count(size) != count:
         flags, columns = LENGTHS, array("I", sizes).tobytes()
         if sum(sizes) != raw_bytes:
-            # A view of wider items, or a bytearray that another thread fills meanwhile.
+            # It holds a view of wider items, or a bytearray that another thread is filling.
             return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
     if compress_bytes_min is None:
         return Content(count, flags, columns, joined, crc32(joined), raw_bytes)
@@ -113,7 +114,8 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
         keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
     except (
         ValueError
-    ):  # arrays compare each element; they are refused below, because they are no text
+        # Arrays compare each element here. Below they are refused, because they are no text.
+    ):
         keyed = tagged = True
     if keyed:
         flags |= KEYS
@@ -161,7 +163,7 @@ def as_bytes(body: object) -> bytes:
         return body
     try:
         if isinstance(body, (bytes, bytearray)):
-            return bytes(memoryview(body))  # a subclass may answer differently
+            return bytes(memoryview(body))  # a subclass may override its methods
         view = memoryview(body)  # type: ignore[arg-type]
         # The buffer of numpy's str has four bytes for each character.
         if isinstance(body, str) or _holds_pointers(view):
@@ -188,12 +190,12 @@ def _holds_pointers(view: memoryview) -> bool:
 
 
 def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
-    """Return the items as a list, and whether all of them are bodies and none is a Message."""
+    """Return the items as a list, and whether all of them are bodies, not Messages."""
     bodies = listed(items)
     if bodies and type(bodies[0]) is Message:
         return bodies, False  # type: ignore[return-value]
     kinds = [*map(type, bodies)]
-    if kinds.count(bytes) != len(bodies):  # the fastest way to find out
+    if kinds.count(bytes) != len(bodies):  # the fastest test that all items are bytes
         if any(issubclass(kind, Message) for kind in kinds):
             return bodies, False  # type: ignore[return-value]
         # len() of bytes and bytearrays is their size in bytes; that of an array is its rows.
@@ -202,8 +204,8 @@ def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
 
 
 def listed(items: Iterable[object]) -> list[object]:
-    """Return bodies or Messages as a list; raise TypeError if `items` are not several."""
-    if isinstance(items, Message):  # a named tuple: its fields would be taken for bodies
+    """Return bodies or Messages as a list. Raises TypeError if `items` is a single one."""
+    if isinstance(items, Message):  # a Message is a tuple: its fields would be taken for bodies
         raise _not_several(items)
     try:
         return list(items)

@@ -82,7 +82,7 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     if bodies and size != head_size:
         check_bodies(data, end, at + size, bodies_crc)
     if magic == MAGIC_1 and flags & EXTENDED:
-        flags ^= EXTENDED | BOUND  # this bit was the other one's
+        flags ^= EXTENDED | BOUND  # in version 1 this bit meant BOUND
     extension = b""
     if flags & EXTENDED:
         extension = extension_before(data, at + HEAD_BYTES_MIN, end)
@@ -125,7 +125,7 @@ def _of_another_version(
     if (
         name == NAME
         and version > FORMAT
-        and version.bit_count() % 2  # else it is a damaged record of another version
+        and version.bit_count() % 2  # otherwise it is a damaged record of another version
         and HEAD_BYTES_MIN <= head_size <= len(data) - at
         and zlib.crc32(data[at + PREFIX_BYTES : head_end], seed) == crc
     ):
@@ -142,8 +142,8 @@ def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
 
 
 def durable_to_of(data: bytes, at: int) -> int:
-    """Return how far the journal was durable when the record at `data[at]` was written; 0:
-    unknown.
+    """Return the position up to which the journal was durable when the record at `data[at]` was
+    written; 0 if that is unknown.
     """
     _, _, position, lag, *_ = COMMON.unpack_from(data, at + 8)
     return 0 if lag == LAG_UNKNOWN else int(position - lag)

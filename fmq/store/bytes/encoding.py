@@ -42,10 +42,10 @@ from fmq.store.bytes.record import (
 )
 
 MESSAGE_BYTES = HEAD_BYTES_MIN + PLACE.size
-TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
+TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the number of its transaction comes in between
 PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
 DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
-PREPARE = Kind.PREPARE  # a plain name is found faster, see kinds.py
+PREPARE = Kind.PREPARE  # a plain name is looked up faster, see kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 

@@ -23,13 +23,14 @@ from fmq.store.bytes.record import BadRecord
 
 COLUMN = Struct("<BI")
 SIZE = Struct("<I")
-REQUEST = 1  # the number of the column with the client's request that the record carries out
+# The column with the request of a client that the record carries out.
+REQUEST = 1
 REQUEST_COLUMN = Struct("<16sQHI")
 # the size of an extension with no other column
 REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size
 FIRST_IS_REQUEST = bytes((REQUEST,))
 WAITING_MAX = 1023
-# Of an ACK: these messages had expired, so the group has not seen them.
+# The column of an ACK that says: these messages had expired, so the group has not seen them.
 EXPIRED = 8
 
 

@@ -36,7 +36,8 @@ NEVER = (1 << 63) - 1
 KNOWN_PRIORITIES = bytes((*range(PRIORITY_MAX + 1), NO_PRIORITY))
 LEVELS = bytes.maketrans(bytes((NO_PRIORITY,)), b"\0")
 """A message without a priority comes with those of priority 0."""
-EXTRA_BYTES = 2 + 1 + 8  # what one message adds to these columns, besides the text of its id
+# What one message adds to these columns besides the text of its id.
+EXTRA_BYTES = 2 + 1 + 8
 
 
 def has_extras(extension: bytes) -> bool:
@@ -153,7 +154,8 @@ def encode_extras(
     priorities: Sequence[int | None],
     expiries: Sequence[datetime | None],
 ) -> bytes:
-    """Return the extension for messages with these extras; b"" if they have none.
+    """Return the extension for messages with these ids, priorities and expiries; b"" if they have
+    none.
 
     Raises TypeError, BadName or BadOption.
     """

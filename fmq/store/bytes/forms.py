@@ -57,7 +57,7 @@ from fmq.store.bytes.record import (
     utf8,
 )
 
-COMMON_FORMAT = COMMON.format.removesuffix("H") + "2x"  # the common fields without the queue
+COMMON_FORMAT = COMMON.format.removesuffix("H") + "2x"  # the fields of all kinds, without the queue
 
 
 class Value(NamedTuple):

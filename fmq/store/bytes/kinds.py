@@ -103,11 +103,12 @@ class Run:
             self.raw_bytes, self.bodies_crc = content.raw_bytes, content.bodies_crc
             self.extension = content.extension
         self.columns_crc = 0
-        self.tail = b""  # names and columns as they are written; set when the record is measured
+        # Names and columns as they are written. Set when the record is measured.
+        self.tail = b""
         self.position = 0
         self.size = 0
         self.flags = 0
-        self.target: Any = None  # the Queue of the ledger that a plan has found for it
+        self.target: Any = None  # the Queue of the ledger that the plan has found
         # `id_keys` are set when they are asked for first: see id_table.py.
 
     id_keys: Any
@@ -194,14 +195,15 @@ class Prepare:
         self.bytes = size_bytes
         self.seal = seal
         self.acks = tuple(acks)
-        self.tx = tx  # the position of its first PREPARE; 0 if this is the first
+        self.tx = tx  # the position of its first PREPARE; 0: this is the first
         self.prepared_us = prepared_us or time_us
-        self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
+        self.replaces = replaces  # in a relocation: the position of the PREPARE that it replaces
         self.check_after_ms = check_after_ms
-        self.bound = False  # whether a database has a marker if it committed
-        self.marks: tuple[MarkChange, ...] = ()  # of the MARK in the same append
-        self.reserved = 0  # room set aside for what it may still have to write
-        self.kept_bytes = 0  # the size of its messages that stay in memory until it is decided
+        self.bound = False  # True if a database has a marker once it has committed
+        self.marks: tuple[MarkChange, ...] = ()  # the changes of the MARK in the same append
+        self.reserved = 0  # bytes set aside for what it may still have to write
+        # Bytes of its messages that stay in memory until it is decided.
+        self.kept_bytes = 0
         self.position = 0
         self.size = 0
         self.flags = 0
@@ -261,7 +263,7 @@ class Decided:
         self.seal = seal
         self.decided_by = decided_by
         self.reason = reason
-        self.append_start = append_start  # where its append begins
+        self.append_start = append_start  # the position at which its append begins
         self.asked = asked  # how many questions about it were answered
         self.position = 0
         self.size = 0
@@ -293,8 +295,9 @@ class TriedRange(NamedTuple):
     queue: int
     first: int
     end: int
-    tries: int  # how often each of them was tried, this time included
-    due_us: int = 0  # when they may be tried again, if they were given back until then; else 0
+    tries: int  # how often each message was tried, this time included
+    # When they may be tried again, if they were given back until a time; else 0.
+    due_us: int = 0
 
 
 class Tried:
@@ -313,7 +316,7 @@ class Tried:
 
 
 class MarkChange(NamedTuple):
-    """What a transaction makes of one mark; `data` is None if it removes the mark."""
+    """What a transaction does with one mark. `data` is None if it removes the mark."""
 
     name: str
     value: int
@@ -350,8 +353,8 @@ class ChangeKind(IntEnum):
     DELETE_TOPIC = 9
     BEGIN_DEAD = 10
     END_DEAD = 11
-    FIRE = 12  # timers end: the MESSAGEs before it in the append publish them
-    RECALL = 13  # a timer ends, and is not published
+    FIRE = 12  # ends timers; the MESSAGEs before it in the append publish them
+    RECALL = 13  # ends a timer without publishing it
 
 
 class QueuePlace(NamedTuple):
@@ -362,7 +365,7 @@ class QueuePlace(NamedTuple):
 
 
 class Changed:
-    """CHANGE: what somebody has asked of a group or a topic, outside of any transaction."""
+    """CHANGE: a change of a group or a topic that a call has made, outside of any transaction."""
 
     kind = Kind.CHANGE
     __slots__ = (
@@ -381,8 +384,8 @@ class Changed:
         time_us: int = 0,
     ) -> None:
         self.asked = asked
-        self.group = group  # "" where the change is about a topic alone
-        self.topic = topic  # "" where it is about all topics of the group
+        self.group = group  # "" if the change is about a topic alone
+        self.topic = topic  # "" if it is about all topics of the group
         self.places = tuple(places)
         self.value = value
         self.text = text

@@ -29,8 +29,8 @@ class BadColumns(Exception):
 
 
 class Part(NamedTuple):
-    """Joined byte strings and their lengths. A length NONE stands for an absent one; lengths None:
-    all are equally long.
+    """Byte strings, joined, and their lengths. The length NONE stands for an absent string. Lengths
+    None: all are equally long.
     """
 
     lengths: array[int] | None

@@ -51,13 +51,13 @@ FORMAT = 2
 MAGIC = b"fmq\x02"
 MAGIC_1 = b"fmq\x01"
 MAGICS = frozenset((MAGIC, MAGIC_1))
-NAME = MAGIC[:3]  # the first bytes, which all versions share
+NAME = MAGIC[:3]  # the first bytes of all versions
 assert MAGIC[3] == FORMAT
 ALIGNMENT = 8
 
 FIRST = 1
 LAST = 2
-BOUND = 64  # flag of a PREPARE; the values between are in columns.py
+BOUND = 64  # flag of a PREPARE; the flags between are in columns.py
 EXTENDED = 128
 
 PREFIX = Struct("<4sI")
@@ -96,7 +96,7 @@ class BadRecord(Exception):
 
 
 class Misplaced(Exception):
-    """Raised for a sound record that belongs to another place."""
+    """Raised for a sound record that belongs at another position."""
 
     def __init__(self, position: int) -> None:
         super().__init__(f"a sound record that belongs at {position}")

@@ -22,7 +22,8 @@ TIMING_COLUMN = Struct("<qQ")
 # An extension with only this column, as most delayed messages have.
 ALONE = Struct("<BIqQI")
 TIMING_BYTES = ALONE.size
-# Stands for a delay from now. It is no timer's number, as each record begins at a multiple of 8.
+# Says that a delay counts from now. No timer has this number, because records begin at multiples of
+# 8.
 FROM_NOW = 1
 
 

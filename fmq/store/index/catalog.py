@@ -39,12 +39,12 @@ from fmq.store.journal.segment import segment_name
 SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
 LOADED_MAX = 8
-KEYS_MAX = 1 << 22  # 16 MiB; keys of older segments are read from the files at each lookup
-RUN_KEYS = 1 << 13  # keys that are sorted in one step, during which other threads wait
+KEYS_MAX = 1 << 22  # keys in memory: 16 MiB; others are read from files at each look-up
+RUN_KEYS = 1 << 13  # sorted in one step, while other threads wait
 
 Rebuild = Callable[[int], SegmentIndex]
 P = TypeVar("P")
-_base_of = itemgetter(1)  # the base, in a pair of _lanes
+_base_of = itemgetter(1)  # takes the base of a pair in _lanes
 
 
 class Catalog:
@@ -70,7 +70,8 @@ class Catalog:
         # For each queue, pairs of first offset and base, in order. A pair is added in one step, and
         # an interrupted call is repeated, so no pair is missing or there twice.
         self._lanes: dict[LaneKey, list[tuple[int, int]]] = {}
-        self._mapped = -1  # the queues of all segments below this base are in _lanes
+        # The queues of all segments below this base are in _lanes.
+        self._mapped = -1
         # The segments whose indexes cannot be read, each with its error.
         self._unmapped: dict[int, Damaged | NewerFormat | OSError] = {}
         self.rebuilt = 0
@@ -136,7 +137,7 @@ class Catalog:
                 self._mapped = base
             index = self._mapped_index(key, offset, since)
             if index is None and self._unmapped:
-                # Try again after an error of the machine, which may be over. Damage stays.
+                # An error of the machine may be over, so try again. Damage stays.
                 for base, error in [*self._unmapped.items()]:
                     if isinstance(error, OSError):
                         self._map(base)
@@ -151,7 +152,7 @@ class Catalog:
         pairs = self._lanes.get(key, ())
         low = 0
         if since:
-            # The segment that holds `since` is the last one that begins at or before that position.
+            # Segments before the one that holds `since` have only messages of the deleted topic.
             begins = self._bases[max(0, bisect_right(self._bases, since) - 1)] if self._bases else 0
             low = bisect_left(pairs, begins, key=_base_of)
         i = bisect_left(pairs, (offset + 1,), low) - 1
@@ -163,8 +164,8 @@ class Catalog:
         return None
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
-        """Return the first and next offset, and the like, of each queue in the segment at
-        `base`.
+        """Return the summary of each queue in the segment at `base`: first and next offset, and
+        times.
         """
         with self.lock:
             return self._table(base)
@@ -193,7 +194,7 @@ class Catalog:
         first.
         """
         with self.lock:
-            runs = self._keys.get(base)  # another thread may have read the keys meanwhile
+            runs = self._keys.get(base)  # another thread has read the keys meanwhile
         if runs is not None and not any(_holds(run, key) for run in runs):
             return []
         try:
@@ -201,7 +202,7 @@ class Catalog:
         except FileNotFoundError:
             if base in self.bases():
                 raise Damaged(segment_name(base), base, "the segment is missing") from None
-            return []  # retention dropped the segment
+            return []  # retention has dropped the segment
         self._keep_keys(base, keys)
         return [places[i] for i in reversed(_all_of(key, keys))]
 

@@ -38,7 +38,8 @@ ENTRY_BYTES = ENTRY.size
 HEAD = Struct("<4sI16sQQ")
 MAGIC = b"fmqD"
 CRC_END = 8
-KEY = slice(0, 16)  # due time and number, which are equal in all copies of an entry
+# Due time and number. They are equal in all entries of a timer.
+KEY = slice(0, 16)
 NUMBER = slice(8, 16)
 POSITION = slice(16, 24)
 BLOCK_ENTRIES = 512
@@ -85,17 +86,19 @@ def position_in(entry: bytes) -> int:
 
 
 class DueRun:
-    """Sorted entries. Those before number `at` are taken. `head` is entry number `at`."""
+    """Sorted entries of timers. Entries before number `at` are taken; `head` is entry
+    number `at`.
+    """
 
     __slots__ = ("_block", "_block_first", "_data", "_file", "at", "count", "crc", "head", "lowest",
                  "name")  # fmt: skip
 
     def __init__(self, count: int, lowest: int, at: int = 0) -> None:
         self.count = count
-        self.lowest = lowest  # no entry has a position below this
+        self.lowest = lowest  # no entry has a lower position
         self.at = at
-        self.name = ""  # the name of its file; "" while it has none
-        self.crc = 0  # the checksum of its file
+        self.name = ""  # "" while it has no file
+        self.crc = 0  # of its file
         self.head: bytes | None = None
         self._data: bytes | None = None
         self._file: File | None = None
@@ -124,7 +127,7 @@ class DueRun:
     def read(self, first: int, count: int = BLOCK_ENTRIES) -> bytes:
         """Return up to `count` entries from number `first` on, joined."""
         start, size = first * ENTRY_BYTES, min(count, self.count - first) * ENTRY_BYTES
-        data = self._data  # read once: another thread may save the run meanwhile
+        data = self._data  # read the attribute once: another thread may save the run meanwhile
         if data is not None:
             return data[start : start + size]
         assert self._file is not None
@@ -189,7 +192,7 @@ class DueRun:
 
     def _use(self, file: File) -> None:
         self._file = file
-        self._data = None  # only now, as another thread may be reading
+        self._data = None  # last, because another thread may be reading
 
     @classmethod
     def open(cls, directory: Directory, name: str, store: bytes, at: int, crc: int) -> DueRun:

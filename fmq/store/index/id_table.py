@@ -104,7 +104,7 @@ def _takes_ids(run: Run) -> bool:
     if MESSAGE_IDS not in columns or IDS_TAKEN in columns:
         return False
     timing = timing_in(run.extension)
-    # any other TIMER is one that was carried forward
+    # A TIMER with a number was carried forward: its first record has taken the ids.
     return timing is None or not timing.number or run.kind != TIMER
 
 
@@ -116,7 +116,8 @@ class IdTable:
     def __init__(self, base: int) -> None:
         self.base = base
         self.columns = [array(code) for code in CODES]
-        self.own = 0  # rows of ids taken in this segment; the other rows were carried into it
+        # Rows of ids that were taken in this segment. The other rows were carried into it.
+        self.own = 0
         self.newest_us = 0
         self._keys = bytearray()
         self._topics: list[str] = []

@@ -18,8 +18,8 @@ from fmq.store.bytes.kinds import Decided, Run
 from fmq.store.index.id_table import IdTable
 from fmq.store.journal.segment import segment_name
 
-SKIPPED_MAX = 1 << 16  # entries; no segment holds more messages
-NOWHERE = 0  # in a segment: its header is there, and no record
+SKIPPED_MAX = 1 << 16  # no entry stands for more messages
+NOWHERE = 0  # no record can be here: it is the place of the header
 
 LaneKey = tuple[str, int]
 
@@ -32,18 +32,19 @@ class Lane:
     )
 
     def __init__(self, first: int, first_us: int, base: int) -> None:
-        self.base = base  # of the segment
+        self.base = base  # the base of the segment
         self.first = first
         self.next = first
         self.first_us = first_us
         self.last_us = first_us
         self.starts = array("Q")  # offset of each run, less `first`
         self.counts = array("I")
-        self.records = array("I")  # place of the publishing record in the segment
-        self.bodies = self.records  # place of the record that holds the bodies, mostly the same
+        self.records = array("I")  # place of the record that publishes the run
+        # The place of the record that has the bodies. Usually it is the same column.
+        self.bodies = self.records
 
     def part_bodies(self) -> None:
-        """Keep the places of bodies in a column of their own: some bodies are in other records."""
+        """Make a column of its own for the places of bodies, because some are in other records."""
         if self.bodies is self.records:
             self.bodies = self.records[:]
 
@@ -65,7 +66,7 @@ class LaneSummary(NamedTuple):
 
 
 class OutOfLine(Exception):
-    """A run that does not follow the one before it in its queue."""
+    """Raised for a run that does not follow the last run of its queue."""
 
 
 class SegmentIndex:
@@ -96,24 +97,27 @@ class SegmentIndex:
         self.lanes: dict[LaneKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")
-        # At the last look: for each key, the place of the first decision; and the places of other
-        # decisions with the same key.
+        # As of the last look-up: for each key the place of its first decision, and the places of
+        # further decisions with the same key.
         self._found = 0
         self._decisions: dict[int, int] = {}
         self._more_decisions: dict[int, list[int]] = {}
-        self.saved: dict[LaneKey, int] = {}  # how many entries of each lane are in the `.part` file
+        # How many entries of each lane are in the `.part` file.
+        self.saved: dict[LaneKey, int] = {}
         self.saved_outcomes = 0
         self.ids = IdTable(base)
         self.saved_ids = 0
-        self.is_live = False  # whether a running engine adds to it: then nothing is missing
-        self.begins_anew = False  # whether the `.part` file has lanes that are gone
+        # True if a running engine adds to it. Then no run can be missing.
+        self.is_live = False
+        # True if the `.part` file has lanes that do not exist any more.
+        self.begins_anew = False
 
     def add(self, run: Run, lane: Lane = NO_LANE) -> Lane:
-        """Add `run`, published by the record at its position; return the lane of its queue.
+        """Add `run`, which the record at its position publishes. Return the lane of its queue.
 
-        `lane` is what it returned for the run before, also if that was in another segment. Raises
-        Damaged if its offsets are known. Raises OutOfLine if a running engine has left some out:
-        then its state is wrong, and it ends.
+        `lane` is what this has returned for the last run of the queue, even in another segment.
+        Raises Damaged if the offsets are known already. In a running engine it raises OutOfLine if
+        offsets are missing: then the state is wrong, and the engine ends.
         """
         if lane.base != self.base:
             lane = self._lane_of(run)
@@ -139,7 +143,9 @@ class SegmentIndex:
         return lane
 
     def _lane_of(self, run: Run) -> Lane:
-        """Return the lane of the queue of `run`, which begins with it if there is none."""
+        """Return the lane of the queue of `run`. If there is none, make one that begins
+        with `run`.
+        """
         key = run.topic, run.queue
         lane = self.lanes.get(key)
         if lane is None:
@@ -147,7 +153,9 @@ class SegmentIndex:
         return lane
 
     def _skip(self, lane: Lane, run: Run) -> None:
-        """Add an entry for messages that were not met before `run`. Reading them raises Damaged."""
+        """Add an entry for messages between the last run and `run` that were not met. Reading them
+        raises Damaged.
+        """
         entries = -(-(run.offset - lane.next) // COUNT_MAX)
         if not 0 < entries <= SKIPPED_MAX:
             where = f"{run.topic}/{run.queue} offset {run.offset}"
@@ -163,13 +171,13 @@ class SegmentIndex:
             lane.next += missing
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic that is deleted here. The part is to be begun anew."""
+        """Drop the lanes of a topic that is deleted here. The part has to be written anew."""
         for key in [key for key in self.lanes if key[0] == topic]:
             del self.lanes[key]
             self.begins_anew = True
 
     def add_outcome(self, decided: Decided) -> None:
-        """Note where `decided` is."""
+        """Note the place of the decision `decided`."""
         self.outcome_places.append(decided.position - self.base)
         self.outcome_keys.append(outcome_key(decided.tx_id))
 

@@ -41,7 +41,7 @@ from fmq.store.index.index import Lane, LaneKey, LaneSummary, SegmentIndex
 
 MAGIC = b"fmqI"
 FORMAT = 2
-HEAD_1 = Struct("<4sIIIIIII16sQQ")  # format 1; later formats begin with these fields, too
+HEAD_1 = Struct("<4sIIIIIII16sQQ")  # the fields of format 1, with which later formats begin
 HEAD = Struct("<4sIIIIIII16sQQII")
 CHAIN = Struct("<II")
 LANE = Struct("<QQqqIHBB")

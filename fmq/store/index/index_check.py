@@ -1,9 +1,9 @@
 """Compares an index with the segment beside it, by one record.
 
-A copy of the directory, to which an engine has written, shares the first bytes of a segment with
-ours. From where the two part on, each record is another one. So if the last message that the index
-knows is the one in the segment, all messages before it are, too. Only records of the same place and
-microsecond are not told apart; `fmq.check` compares the checksums of all.
+If an engine has written to a copy of the directory, a segment there and ours begin with the same
+bytes. From the point where they part, every record differs. So if the last message in the index is
+the one in the segment, all messages before it are right, too. Only records of the same place and
+microsecond cannot be told apart; `fmq.check` compares the checksums of all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAD_READ_BYTES = 128
 def check_beside(index: SegmentIndex, directory: Directory, store: bytes) -> None:
     """Raise Damaged if the last message in `index` is not the one in its segment in `directory`.
 
-    A segment that cannot be opened says nothing here, either.
+    A segment that cannot be opened proves nothing, so nothing is raised.
     """
     with suppress(OSError):
         file = directory.open(segment_name(index.base))
@@ -39,7 +39,7 @@ def check_beside(index: SegmentIndex, directory: Directory, store: bytes) -> Non
 def check_same(index: SegmentIndex, file: File, store: bytes) -> None:
     """Raise Damaged if the last message in `index` is not the one in `file`, its segment.
 
-    A record that is not sound says nothing here. Its readers are told.
+    A record that is not sound proves nothing here. Those that read it get the error.
     """
     if not index.lanes:
         return

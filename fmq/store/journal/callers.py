@@ -1,6 +1,14 @@
 """The callers that wait for a write of the commit queue: a sleeping thread, or a callback.
 
-Nothing else in fmq knows how a caller waits. Each is told once what became of its append.
+A caller joins the `waiters` of the write that will hold its append. It is served exactly once: when
+the write is durable, or when the engine has failed. `serve` is called by the thread that has
+written, under the engine's lock:
+
+    Waiter      wakes the thread, which sleeps on a lock of its own
+    Callback    calls a function, for example one that wakes an event loop
+
+A Waiter can also be given the lead (commit_queue.py): then it is woken with `leads` set, and writes
+itself. Nothing else in fmq knows how a caller waits.
 """
 
 from __future__ import annotations
@@ -30,10 +38,10 @@ class Callback:
 
 
 class Waiter:
-    """A thread that waits for its append to become durable; or the committer, which waits for the
+    """A thread that waits for its append to become durable. Or the committer, which waits for the
     lead.
 
-    It sleeps on a lock of its own, so it is woken only when it is served or leads.
+    The thread sleeps on a lock of its own. So it is woken only if it is served or gets the lead.
     """
 
     __slots__ = ("failed", "leads", "lock", "thread")
@@ -48,7 +56,7 @@ class Waiter:
     def serve(self, failure: BaseException | None) -> None:
         """Wake the thread, with the outcome of its append. The caller holds the engine's lock."""
         self.failed = failure is not None
-        self.thread = 0  # the thread may call again before it leaves the queue
+        self.thread = 0  # the thread may call again before it is out of the queue
         self.wake()
 
     def wake(self) -> None:
@@ -61,6 +69,6 @@ class Suspends(Protocol):
     """A call on an event loop that is suspended instead of waiting, so that its thread goes on."""
 
     def until_called(self, begin: Callable[[Then], T]) -> tuple[T, BaseException | None]:
-        """Call `begin` with a callback, and wait for the callback. Return the result of `begin`,
-        and the callback's argument.
+        """Call `begin` with a callback, and suspend the call until the callback is called. Return
+        the result of `begin`, and the argument of the callback.
         """

@@ -1,20 +1,37 @@
-"""The one way in for everything that is written, and how its callers share syncs.
+"""The commit queue: the one way in for everything that is written, and how callers share syncs.
 
-A command is planned under the lock and becomes durable with a later write. Its caller waits for
-that in one of three ways: `run` is for a thread, which sleeps; `submit` is for an event loop or a
-server, which is called back; `post` is for what needs no sync of its own. Nothing else in
-fmq knows how a caller waits.
+A command is planned under the engine's lock: its append gets a place, changes the ledger, and joins
+the bytes that are *pending*. It becomes durable with a later write. The caller waits for that in
+one of three ways:
 
-One thread at a time leads: it takes everything that is pending, writes and syncs it, shows it, and
-serves those who wait for it. A thread that plans while no thread leads becomes the leader. If
-others have planned meanwhile, it hands the lead to the committer, a thread that leads until no
-caller waits, or, without a committer, to one of the waiting threads. Each waiting thread sleeps on
-a lock of its own, so it is woken only when it is served or leads.
+    run       a thread sleeps until its append is durable
+    submit    a callback is called; for event loops and servers
+    post      nobody waits; the append takes no sync of its own
+
+One thread at a time *leads*. The leader takes everything that is pending, writes and syncs it
+without the lock, shows it, serves the callers that wait for it, and hands the lead on. What others
+plan meanwhile joins the next write. So the longer a sync takes, the more appends share it:
+
+    thread A    plan a · lead: write and sync a ......... · serve a · hand on
+    thread B        plan b · sleep ...................................... · return
+    thread C            plan c · sleep .................................. · return
+    committer                                            · lead: write and sync b, c · serve b, c
+
+An example: a sync takes 1 ms, and 16 threads send all the time. While one write is synced, the
+others plan, so each write holds about 15 appends: some 15,000 sends a second instead of 1,000.
+
+Who leads: a thread that plans while no thread leads becomes the leader. If others have planned
+meanwhile, it hands the lead to the committer, a thread that leads until no caller waits
+(committer.py). Without a committer, the thread that has waited longest leads next. Each waiting
+thread sleeps on a lock of its own, so it is woken only when it is served or gets the lead.
+
+The order of things for one append is always: planned · taken · written · synced · shown · its
+caller is served. Appends become durable and visible in the order in which they were planned.
 
 From the first change that a plan makes until the lead is handed on, a thread is inside of an
-append. Any exception there, KeyboardInterrupt included, ends the engine, because memory may be
-half changed, and the bytes may or may not be on the disk (section.py). Every caller that waits
-gets exactly one answer.
+append. Any exception there, KeyboardInterrupt included, ends the engine: memory may be half
+changed, and the bytes may or may not be on the disk (section.py). Every waiting caller gets exactly
+one answer.
 """
 
 from __future__ import annotations
@@ -37,7 +54,7 @@ PENDING_BYTES_MAX = 8 << 20
 
 
 def waits(sync: bool | None, *, by_default: bool) -> bool:
-    """Return whether a call that was given this `sync` waits; raise TypeError."""
+    """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
     if sync is None:
         return by_default
     if sync is True or sync is False:
@@ -59,8 +76,8 @@ class CommitQueue:
         synced: bool,
         waits: bool = True,
     ) -> None:
-        """`show` is called under `lock` with the position up to which all is durable; without
-        `synced`, written. `waits` says whether a call without `sync=` waits for that.
+        """`show` is called under `lock` with the position below which everything is durable
+        (without `synced`: written). `waits` says whether a call without `sync=` waits for that.
         """
         self.lock = lock
         self._is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
@@ -69,21 +86,28 @@ class CommitQueue:
         self._show = show
         self._synced = synced
         self._waits = waits
-        self._leader = 0  # the thread that leads; 0: none
-        self._running: JournalWrite | None = None  # from taking it until it is shown
-        self._posted: JournalWrite | None = None  # which takes along what was posted last
-        self._seen: JournalWrite | None = None  # what that was after the last pause
-        self._ends = False  # the process ends, so every call has to wait for its own sync
-        self.owes = False  # whether something was posted and is not shown yet
-        self.watches_posts = False  # whether the committer looks after each pause
-        self.committer: Waiter | None = None  # leads while callers wait; None: one of them leads
+        self._leader = 0  # the thread that leads; 0 if none does
+        # The write of the leader, from taking it until it is shown.
+        self._running: JournalWrite | None = None
+        self._posted: JournalWrite | None = None  # the write that holds what was posted last
+        # The value of `_posted` after the committer's last pause.
+        self._seen: JournalWrite | None = None
+        # True once the process ends. Then every call has to wait for its own sync.
+        self._ends = False
+        # True while a posted append is not shown.
+        self.owes = False
+        # True if the committer looks for posted appends after each pause.
+        self.watches_posts = False
+        # Leads while callers wait. None: one of the waiting threads leads.
+        self.committer: Waiter | None = None
         self.syncs = 0
         # Called when an append waits for a later write.
         self.on_pending: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
         self.on_shown: Callable[[JournalWrite], None] | None = None  # for tests
         self.failure: BaseException | None = None
-        self.suspending: dict[int, Suspends] = {}  # by thread: what runs there and must not block
+        # For each thread, the call that runs in it and must not block it.
+        self.suspending: dict[int, Suspends] = {}
 
     def idle(self) -> bool:
         """Return whether nothing is planned or being written. The caller holds the engine's
@@ -93,7 +117,7 @@ class CommitQueue:
 
     @property
     def is_led(self) -> bool:
-        """Return whether a thread leads, so that a call would wait for its write."""
+        """Return whether a thread leads. Then a call would have to wait for that thread's write."""
         return self._leader != 0
 
     def submit(
@@ -105,12 +129,12 @@ class CommitQueue:
         *,
         here: bool = False,
     ) -> T:
-        """Call `plan(what)` under the lock and return what it returns, without waiting.
+        """Call `plan(what)` under the lock and return its result, without waiting.
 
-        `then` is called once, under the lock and by the thread that writes: with None when what
-        was planned is durable, or with the error that ended the engine. It must not wait, call the
-        engine or raise. The committer writes; without one the next `flush` does. With `here` this
-        thread writes, if no other one leads: then it waits for that one write.
+        `then` is called once, under the lock and by the thread that writes: with None when the
+        append is durable, or with the error that ended the engine. It must not wait, call the
+        engine or raise. The committer writes; without a committer, the next `flush` does. With
+        `here` this thread writes if no other thread leads, and so waits for that one write.
         """
         me = get_ident()
         self.refuse_nested(me)
@@ -130,17 +154,17 @@ class CommitQueue:
             self._stop(me, None, error)
             if taken is None or not isinstance(error, Exception):
                 raise
-            # The engine has failed, and `then` knows.
+            # The engine has failed, and `then` was called with the error.
         if self._ends:
             self.flush()
         return result
 
     def post(self, plan: Callable[[A], T], what: A, is_awaited: Callable[[], bool]) -> T:
-        """Call `plan(what)` under the lock and return what it returns, without waiting.
+        """Call `plan(what)` under the lock and return its result, without waiting.
 
-        What was planned becomes durable with the next write, or in a moment by the committer; at
-        once if `is_awaited`, called under the lock, says so, or if a reader looks. Without a
-        committer the call waits, as `run` does.
+        The append becomes durable with the next write. If no other call causes one, the committer
+        writes after a short pause. It writes at once if `is_awaited()` is true, which is called
+        under the lock, or when a reader looks. Without a committer the call waits, as `run` does.
         """
         if self.committer is None or not self._waits:
             return self.run(plan, what)
@@ -164,8 +188,8 @@ class CommitQueue:
         return result
 
     def hurry(self) -> None:
-        """Have what was posted written now, as somebody waits for it. The caller holds the engine's
-        lock.
+        """Have posted appends written now, because a caller waits for them. The caller holds the
+        engine's lock.
         """
         pending = self._journal.pending
         if self._posted is pending and not pending.is_hurried:
@@ -175,9 +199,9 @@ class CommitQueue:
                 self._hand_on()
 
     def catch_up(self) -> None:
-        """Wait until what was posted before is visible. Raises nothing: who looks when the engine
-        has failed, or from a signal handler while its thread writes, sees what is visible. The
-        committer writes, so an interrupt of the look ends no append.
+        """Wait until what was posted before is visible. Raises nothing: a caller that looks when
+        the engine has failed, or from a signal handler while its own thread writes, sees what is
+        visible. The committer writes, so an interrupt of this wait ends no append.
         """
         if self.owes:
             with suppress(FmqError):
@@ -201,14 +225,17 @@ class CommitQueue:
         ahead: bool = False,
         here: bool = True,
     ) -> T:
-        """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
+        """Call `plan(what)` under the lock. Return its result once its append is durable.
 
-        With `sync=False` it returns at once, and what was planned becomes durable with the next
-        sync; `sync=True` syncs in an engine whose mode does not. `wait` overrides whether it waits.
-        With `ahead` what was planned is only written on return, so it survives a kill; if another
-        thread leads, it is durable; if nothing was planned, there is no wait. If not `here`, the
-        committer writes. Raises what `plan` refuses with, and EngineFailed if the append could not
-        be made durable.
+        With `sync=False` the call does not wait, and the append becomes durable with the next sync.
+        With `sync=True` it is synced even if the engine's mode does not sync. `wait` overrides
+        whether the call waits.
+
+        With `ahead` the append is only written on return, not synced, so it survives a kill. If
+        another thread leads, the append is durable on return; if `plan` planned nothing, there is
+        no wait. With `here=False` the committer writes, not this thread.
+
+        Raises the refusal of `plan`, and EngineFailed if the append could not be made durable.
         """
         me = get_ident()
         self.refuse_nested(me)
@@ -239,15 +266,15 @@ class CommitQueue:
                 self._drive(me, taken)
         except BaseException as error:
             self._stop(me, waiter, error)
-            # Not only the failure itself: when a disk dies, others may have met it before.
+            # Not only if it is `failure`: when a disk fails, several calls may meet errors of it.
             if isinstance(error, OSError) and not isinstance(error, FmqError):
                 raise self.failed_error() from error
             raise
         return result
 
     def _note(self) -> None:
-        """Tell that an append waits for a later write, once for each write. The caller holds the
-        engine's lock.
+        """Call `on_pending`, once for each write, because an append waits for a later one. The
+        caller holds the engine's lock.
         """
         pending = self._journal.pending
         if not pending.is_noted:
@@ -257,7 +284,7 @@ class CommitQueue:
     def _run_suspended(
         self, suspending: Suspends, plan: Callable[[A], T], what: A, sync: bool | None
     ) -> T:
-        """Do what `run` does for a call that must not block its thread."""
+        """Do what `run` does, for a call that must not block its thread."""
         result, failure = suspending.until_called(lambda then: self.submit(plan, what, then, sync))
         if failure is not None:
             raise self.failed_error() from failure
@@ -268,8 +295,8 @@ class CommitQueue:
         return waits(sync, by_default=self._waits)
 
     def refuse_nested(self, me: int) -> None:
-        """Raise Nested if a signal handler makes this call inside of another one of the thread
-        `me`: one that holds the lock, leads, or waits and may be given the lead.
+        """Raise Nested if a signal handler makes this call inside of another call of thread `me`:
+        one that holds the lock, leads, or waits and may be given the lead.
         """
         if self._leader == me or self._is_mine():
             raise Nested
@@ -281,11 +308,11 @@ class CommitQueue:
 
     def _writes(self) -> list[JournalWrite]:
         """Return the writes that callers may wait for."""
-        running, pending = self._running, self._journal.pending  # it may end meanwhile
+        running, pending = self._running, self._journal.pending  # the leader may end it meanwhile
         return [pending] if running is None else [running, pending]
 
     def _wait(self, waiter: Waiter) -> JournalWrite | None:
-        """Sleep until `waiter` is served; return what to write if it was given the lead."""
+        """Sleep until `waiter` is served. If it was given the lead instead, return the write."""
         waiter.lock.acquire()
         if waiter.failed:
             raise self.failed_error() from self.failure
@@ -296,9 +323,10 @@ class CommitQueue:
             return self._take(waiter.thread)
 
     def _stop(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
-        """Take thread `me`, which was interrupted by `error`, out of the queue. Its append stays.
+        """Take thread `me`, which met `error`, out of the queue. Its append stays planned.
 
-        If it was given the lead, hand that on. If it was writing, the engine fails.
+        If the thread has the lead but has taken no write, hand the lead on. If it was writing, the
+        engine fails.
         """
         with self.lock:
             for write in self._writes():
@@ -310,7 +338,7 @@ class CommitQueue:
                 else:
                     self._hand_on()
             if self._journal.is_pending:
-                self.on_pending()  # maybe this thread's append, for which no caller waits now
+                self.on_pending()  # perhaps its own append: no caller waits for that now
 
     def check(self) -> None:
         """Raise if the engine has failed or is closed. The caller holds the engine's lock."""
@@ -327,7 +355,7 @@ class CommitQueue:
         return self.failure is not None and not isinstance(self.failure, (Closed, Forked))
 
     def failed_error(self) -> EngineFailed:
-        """Return the error that says why the engine takes nothing any more."""
+        """Return the error that says why the engine accepts no more calls."""
         error = self.failure
         if isinstance(error, OSError):  # its text names the file
             what = f"stopped at an error while writing ({type(error).__name__}: {error})"
@@ -343,26 +371,28 @@ class CommitQueue:
         )
 
     def flush(self, *, force: bool = False) -> None:
-        """Write all that is planned. It is durable then if the mode syncs, or with `force`."""
+        """Write everything that is planned. It is durable then if the mode syncs, or with
+        `force`.
+        """
         self.run(_nothing, None, True if force else None, wait=True)
 
     def process_ends(self) -> None:
-        """Make all that is planned durable, because the process ends. From now on every call
-        waits for its own sync: there may be no later one.
+        """Make everything durable that is planned, because the process ends. From now on every call
+        waits for its own sync, because there may be no later one.
         """
         with self.lock:
             if self.failure is not None:
                 return
             self._ends = True
-            # What is written ahead is not promised to survive more than this.
+            # What was written ahead of its sync need not survive more than the end of the process.
             ahead = self._journal.is_ahead and not (self._journal.pending.is_noted or self._leader)
             idle = ahead or self.idle()
         if not idle:
             self.flush()
 
     def _hand_on(self) -> None:
-        """Give the lead to the committer or, without one, to the thread that has waited longest; to
-        none if no caller waits. The caller holds the engine's lock.
+        """Give the lead to the committer, or without one to the thread that has waited longest. If
+        no caller waits, no thread leads. The caller holds the engine's lock.
         """
         heir, waiters = self.committer, self._journal.pending.waiters
         if not waiters:
@@ -370,7 +400,7 @@ class CommitQueue:
         elif heir is None:
             heir = next((each for each in waiters if isinstance(each, Waiter)), None)
             if heir is None:
-                self.on_pending()  # only callbacks wait, and they cannot write
+                self.on_pending()  # only callbacks wait, and a callback cannot write
         if heir is None:
             self._leader = 0
             return
@@ -381,9 +411,8 @@ class CommitQueue:
             waiters.remove(heir)
 
     def _take(self, me: int, *, ahead: bool = False) -> JournalWrite:
-        """Make thread `me` the leader; return what it has to write. With `ahead` that stays
-        pending, if it is so little that it need not be synced now. The caller holds the engine's
-        lock.
+        """Make thread `me` the leader, and return its write. With `ahead`, the bytes stay pending
+        if they are so few that they need no sync now. The caller holds the engine's lock.
         """
         journal = self._journal
         taken = journal.look_ahead() if ahead else None
@@ -392,29 +421,29 @@ class CommitQueue:
         return taken
 
     def lead_for_others(self, me: int) -> None:
-        """Write what is pending, if the committer, thread `me`, was given the lead, or if what was
-        posted has waited for long enough.
+        """Write what is pending, if the committer (thread `me`) was given the lead, or if posted
+        appends have waited for long enough.
         """
         with self.lock, self.changing:
             if self._leader != me and not self._is_due():
-                return  # it was woken to end, or for nothing
+                return  # it was woken to end, or another write has taken the posts
             taken = self._take(me)
         self._drive(me, taken)
 
     def _is_due(self) -> bool:
-        """Return whether the committer takes the lead for what was posted. The caller holds the
-        engine's lock.
+        """Return whether the committer should write posted appends. The caller holds the engine's
+        lock.
         """
         if self._leader or self.failure is not None:
-            return False  # a write that is under way may be that of what was posted
+            return False  # the write that is running may hold the posted appends
         posted, seen = self._posted, self._seen
         self._seen = posted
         if posted is seen:
-            self.watches_posts = False  # nothing was posted for later writes
+            self.watches_posts = False  # nothing was posted during the last pause
         return posted is seen is self._journal.pending
 
     def _drive(self, me: int, taken: JournalWrite) -> None:
-        """Write what was taken, show it, serve those who waited for it, and hand the lead on."""
+        """Write `taken`, show it, serve the callers that wait for it, and hand the lead on."""
         journal = self._journal
         try:
             if taken.ahead_of_sync:
@@ -426,13 +455,13 @@ class CommitQueue:
             with self.lock:
                 self._written(taken)
         except BaseException as error:
-            # `run` does the same once more, for an interrupt that meets it in here.
+            # If an interrupt comes in here, `run` does this again.
             self._stop(me, None, error)
             raise
 
     def _written(self, taken: JournalWrite) -> None:
-        """Show what was written, serve those who waited for it, and hand the lead on. The caller
-        holds the engine's lock.
+        """Show what was written, serve the callers that wait for it, and hand the lead on. The
+        caller holds the engine's lock.
         """
         journal = self._journal
         try:
@@ -456,17 +485,17 @@ class CommitQueue:
             else:
                 self._leader = 0
         except BaseException as error:
-            self.fail(error)  # before another thread may look: a part may be shown
+            self.fail(error)  # before other threads may look: perhaps only a part is shown
             raise
 
     def _serve(self, waiters: deque[Waiter | Callback]) -> None:
-        """Serve those that waited for a write. The caller holds the engine's lock."""
+        """Serve the callers that waited for a write. The caller holds the engine's lock."""
         while waiters:
             waiters[0].serve(self.failure)
-            waiters.popleft()  # after it was served, so that `fail` leaves out no caller
+            waiters.popleft()  # only after it was served, so that `fail` would serve it
 
     def fail(self, error: BaseException) -> None:
-        """Refuse all calls from now on, because of `error`, and answer those that wait. The caller
+        """Refuse all calls from now on because of `error`, and serve those that wait. The caller
         holds the engine's lock.
         """
         first = self.failure is None
@@ -481,4 +510,4 @@ class CommitQueue:
 
 
 def _nothing(what: BaseException | None) -> None:
-    """Plan nothing; or tell nobody."""
+    """Do nothing: as a plan, or as the callback of an append that no caller waits for."""

@@ -1,10 +1,17 @@
 """The committer: a thread that writes and syncs while callers wait.
 
-When waiting threads hand the lead to each other, each write waits until the next leader has woken
-up and got its turn with the interpreter, after all threads that were just served. The committer is
-awake when its write is done. While callers wait, it keeps the lead and writes at once what was
-planned meanwhile. It sleeps while no two callers share a sync. After a short pause it also writes
-what was posted, unless another write has taken that along.
+If waiting threads pass the lead to each other, each write has to wait until the next leader has
+woken up and got its turn with the interpreter, behind all threads that were just served. The
+committer is awake when its write is done. While callers wait it keeps the lead, and at once writes
+what was planned meanwhile.
+
+What can happen, in `_run`:
+
+    woken with the lead         a leader has handed on: write, and go on while callers wait
+    the pause is over           if something was posted and is still pending: lead, and write it
+    woken by `stop`             end; a waiting thread gets the lead
+
+The committer sleeps without a timeout while no two callers share a sync and nothing is posted.
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ class Committer:
         self._commit_queue.committer = self._heir
 
     def stop(self) -> None:
-        """End the thread. If it has the lead, it passes that to a waiting thread."""
+        """End the thread. If it has the lead, a waiting thread gets it."""
         with self._commit_queue.lock:
             self._commit_queue.committer = None
         self._stopping = True
@@ -52,11 +59,11 @@ class Committer:
                     self._clock.wait(heir.lock, PAUSE_SECONDS)
                 else:
                     heir.lock.acquire()
-                # Read `_stopping` before leading: after it is set, the committer gets the lead at
+                # Read `_stopping` before leading. Once it is set, the committer gets the lead at
                 # most once more.
                 stopping = self._stopping
                 queue.lead_for_others(heir.thread)
         except BaseException as error:
-            # No caller can catch this error here. The waiting callers, and the next call, get it.
+            # No caller can catch this error here. The waiting callers get it, and the next call.
             with queue.lock:
                 queue.fail(error)

@@ -65,7 +65,7 @@ def _two_words(data: bytes) -> tuple[int, int]:
 
 
 class Told(NamedTuple):
-    """What a page says."""
+    """The content of a page."""
 
     durable_to: int
     """The position up to which the journal is durable; 0 if no page can be believed."""
@@ -82,7 +82,7 @@ class PageReader:
     """
 
     def __init__(self, directory: Directory, store: bytes) -> None:
-        """Believe only a page of the `store` with this UUID."""
+        """Believe only a page of the store with the UUID `store`."""
         self._directory = directory
         self._store = _two_words(store)
         self._page: Page | None = None

@@ -24,7 +24,7 @@ class _Entry:
     def __init__(self, file: File) -> None:
         self.file = file
         self.users = 0
-        self.compared = False  # whether its header was compared with the known segment
+        self.compared = False  # True once its header was compared with the known segment
         self.doomed = False
 
 

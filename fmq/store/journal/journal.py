@@ -36,13 +36,14 @@ assert ALIGNMENT == 8, "the loops below round up by hand: they run for every rec
 
 
 class Append:
-    """Records that are applied and written in one piece.
+    """Records that are applied and written as one piece.
 
-    The running engine makes appends, and a replay decodes them. Both hand them to `tx/apply`.
+    The running engine makes appends, and a replay decodes them. Both apply them by
+    tx/ledger/apply.py.
     """
 
     __slots__ = ("left_out", "position", "records", "size")
-    position: int  # set when it is placed
+    position: int  # set when the append is placed
 
     def __init__(self, records: list[Any]) -> None:
         """Set the size of each of `records` that has none. This needs no lock."""
@@ -53,15 +54,16 @@ class Append:
             if not size:
                 record.size = size = SIZES[record.kind](record) + len(record.extension)
             total += (size + 7) & ~7
-        self.size = total  # of all, with padding
-        self.left_out: Sequence[Any] = ()  # messages that were sent before, under the same ids
+        self.size = total  # of all records, padding included
+        self.left_out: Sequence[Any] = ()  # messages that were sent before with the same ids
 
     def replace(self, records: list[Any], left_out: Sequence[Any]) -> None:
-        """Have `records` instead of its own, without those messages that were `left_out`."""
+        """Replace the records of this append. `left_out` are messages that were sent before."""
         self.records, self.size, self.left_out = records, Append(records).size, left_out
 
 
-Encoded = tuple[list[bytes], int]  # the bytes of an append, and the chain after them
+# The bytes of an append, and the checksum of the segment's records after it.
+Encoded = tuple[list[bytes], int]
 
 
 class Journal:
@@ -85,7 +87,8 @@ class Journal:
         assert segments, "a journal has at least the segment it writes"
         self._directory = directory
         self._store = store
-        self.append_bytes_max = capacity - HEADER_BYTES  # the largest that fits an empty segment
+        # The largest append that fits into an empty segment.
+        self.append_bytes_max = capacity - HEADER_BYTES
         self.segments = segments
         self.files = files
         files.segment_of = self.segment_of
@@ -97,10 +100,12 @@ class Journal:
         self.durable_to = self.position
         self.page = no_page()  # where other processes read durable_to
         self.written_to = self.position
-        self.pending = JournalWrite(segments[-1], self.position)  # the next write
-        # The open file of the current segment, so that no send can meet too many open files.
+        # The write that planned appends join.
+        self.pending = JournalWrite(segments[-1], self.position)
+        # The open file of the current segment. It stays open, so that no send fails for too many
+        # open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
-        self._unsynced = False  # whether that file has bytes that are not synced
+        self._unsynced = False  # True if that file has bytes that are not synced
 
     # --- planning, under the engine's lock --------------------------------------------------
 
@@ -130,8 +135,8 @@ class Journal:
         raise TooLarge("an append in bytes", size, self.append_bytes_max, "segment_bytes")
 
     def roll(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Segment:
-        """Go on in a new segment, into which `append_bytes` fit; raise StorageFull and change
-        nothing.
+        """Go on in a new segment, into which `append_bytes` fit. Raises StorageFull if there is no
+        room for it, and then nothing was changed.
         """
         spare = self.spares.take(append_bytes, ordinary=ordinary, makes_room=makes_room)
         old = self.current
@@ -159,7 +164,7 @@ class Journal:
         return encode_all(records, self.position, now, self.durable_to, self.seed, chain)
 
     def append(self, append: Append, encoded: Encoded) -> None:
-        """Make `append` pending, of which `encode` has returned the bytes."""
+        """Make `append` pending. `encoded` are its bytes."""
         segment = self.segments[-1]
         buffers, segment.chain = encoded
         self.pending.buffers += buffers
@@ -167,7 +172,7 @@ class Journal:
         assert self.position <= segment.limit
 
     def take_pending(self) -> JournalWrite:
-        """Return the next write, and begin another one."""
+        """Return the write with everything that is pending, and begin a new one."""
         taken, segment = self.pending, self.segments[-1]
         taken.end = self.position
         self.pending = JournalWrite(segment, self.position)
@@ -179,8 +184,8 @@ class Journal:
         return not self.pending.rolls and self.pending.ahead == len(self.pending.buffers)
 
     def look_ahead(self) -> JournalWrite | None:
-        """Return what is pending and not written, to be written ahead of its sync. It stays
-        pending. Return None if a roll is, or if there is so much that it is better synced now.
+        """Return a write, ahead of its sync, of pending bytes that are not written yet. They stay
+        pending. Return None if a roll is pending, or so much that it is better synced now.
         """
         pending, end = self.pending, self.position
         if pending.rolls or end - pending.start > AHEAD_BYTES_MAX:
@@ -191,13 +196,13 @@ class Journal:
         return ahead
 
     def wrote_ahead(self, ahead: JournalWrite) -> None:
-        """Note that `ahead` is written."""
+        """Note that the bytes of `ahead` are written."""
         pending = self.pending
-        if ahead.segment is pending.segment:  # else a roll was planned, which writes it again
+        if ahead.segment is pending.segment:  # otherwise a roll was planned, and writes them again
             pending.ahead, pending.ahead_to = ahead.ahead, ahead.end
 
     def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:
-        """Note that what was taken is written. What is sealed was synced in every mode."""
+        """Note that the write `taken` is done. What it has sealed was synced in every mode."""
         self.written_to = taken.end
         end = taken.end if is_durable else max(self.durable_to, taken.segment.base)
         self.durable_to = self.page[DURABLE_TO] = self.page[AGAIN] = end
@@ -205,7 +210,7 @@ class Journal:
     def segment_of(self, position: int) -> Segment | None:
         """Return the segment that holds `position`; None if it has been dropped."""
         segments = self.segments
-        last = segments[-1]  # looked up once: another thread may roll meanwhile
+        last = segments[-1]  # read once: another thread may roll meanwhile
         if position >= last.base:
             return last
         i = bisect_right(segments, position, key=base_of) - 1
@@ -221,15 +226,15 @@ class Journal:
     # --- writing, outside the lock, one thread at a time --------------------------------------
 
     def write(self, taken: JournalWrite, *, sync: bool) -> None:
-        """Write what was taken. With `sync` it is durable on return."""
+        """Write `taken`. With `sync` it is durable on return."""
         for roll in taken.rolls:
             self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
             self._open_segment(roll)
         self._write(taken.segment, taken.start, taken.end, taken.buffers, sync=sync)
 
     def write_ahead(self, ahead: JournalWrite) -> None:
-        """Write without a sync. What is written is written again with the sync, in one call: a call
-        that writes and syncs makes durable only what it writes.
+        """Write without a sync. The same bytes are written again with the sync, in one call: such a
+        call makes only those bytes durable that it writes itself.
         """
         if ahead.buffers:
             offset = ahead.start - ahead.segment.base
@@ -258,7 +263,7 @@ class Journal:
     def _open_segment(self, roll: Roll) -> None:
         old, spare = self._writing, roll.spare
         self.sync()
-        # Now it is no spare any more: if its header cannot be written, it must not be used.
+        # It is no spare from now on: if its header cannot be written, it must not be used.
         unproven = spare.name + UNPROVEN
         self._rename(spare.name, unproven, roll)
         spare.file.write(0, (roll.header,), sync=True)
@@ -271,7 +276,9 @@ class Journal:
         self.spares.opened(spare)
 
     def _rename(self, old: str, new: str, roll: Roll) -> None:
-        """Give the spare its name. A full disk may need room for that, which a spare gives up."""
+        """Rename the spare. On a full disk the new name may need room, which another spare gives
+        up.
+        """
         while True:
             try:
                 return self._directory.rename(old, new)
@@ -280,7 +287,7 @@ class Journal:
                     raise
 
     def close(self) -> None:
-        """Close all files, also those after one that cannot be closed."""
+        """Close all files, even if one of them cannot be closed."""
         with ExitStack() as stack:
             for part in (self.files, self.spares, self._writing):
                 stack.callback(part.close)
@@ -298,7 +305,7 @@ def create_first_segment(directory: Directory, store: bytes, capacity: int) -> S
     file = directory.create(temporary)
     try:
         file.allocate(capacity)
-        file.write_zeros(capacity)  # appends over zeros sync faster, see spares.py
+        file.write_zeros(capacity)  # writing over zeros syncs faster, see spares.py
         file.write(0, (Header(store, 0, capacity, 0, 0, epoch).encode(),), sync=True)
         file.sync()
     finally:

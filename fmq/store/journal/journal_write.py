@@ -38,21 +38,23 @@ class Roll:
         self.new = new
         self.spare = spare
         self.header = header
-        self.ordinary = ordinary  # whether it may not use the room that is reserved for decisions
+        self.ordinary = ordinary  # True if it may not use the room reserved for decisions
 
 
 class JournalWrite:
-    """Rolls, and then bytes of one segment from `start` to `end`. Attributes stay defaults of the
-    class until they differ, because each write makes one object.
+    """The bytes of one write: rolls, and then bytes of one segment from `start` to `end`.
+    Attributes are defaults of the class until they differ, because each write makes one such
+    object.
     """
 
     end = 0  # known once the write is taken
     rolls: tuple[Roll, ...] = ()
-    # How many of the buffers are written without a sync. They end at `ahead_to`.
+    # How many of its buffers were already written, without a sync. They end at `ahead_to`.
     ahead = 0
-    # Whether this is a write without a sync, of bytes that stay pending.
+    # True for a write without a sync. Its bytes stay pending.
     ahead_of_sync = False
-    is_forced = False  # whether a call asked for a sync in a mode without syncs
+    # True if a call wants a sync in a mode without syncs.
+    is_forced = False
     is_noted = False  # whether `CommitQueue.on_pending` was called for it
     is_hurried = False  # whether it began because of posted appends
 
