@@ -43,7 +43,7 @@ class Background:
         """
         self._timers.wake()
         if self._timers.is_wanted:
-            self._chores.wake()  # which starts it
+            self._chores.wake()  # the chores start the thread
 
     def stops(self) -> tuple[Callable[[], None], ...]:
         """Return what stops all but the committer, which the last commits need, in order."""

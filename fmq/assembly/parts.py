@@ -152,14 +152,15 @@ class Parts:
         checkpointer = Checkpointer(directory, writer, found, due_files)
         own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
-        self.chore_thread: ChoreThread | None = None  # only with background=True
-        self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one
+        self.chore_thread: ChoreThread | None = None  # None without background=True
+        # Called when another timer becomes the next one.
+        self.on_sooner: Callable[[], None] = lambda: None
         writer.on_sealed = self._segment_is_full
         groups.on_sooner = self._wake_chores
         ledger.all_is_shown()
         self._opened_at = journal.written_to
         self._page: Page | None = None
-        with suppress(OSError):  # readers do without it
+        with suppress(OSError):  # readers can do without the page
             self._page = begin_page(directory, found.store, drawn, journal.durable_to)
             journal.page = self._page.words
 
@@ -193,7 +194,7 @@ class Parts:
             thread.wake()
 
     def _segment_is_full(self, _: object) -> None:
-        self._wake_chores()  # to write the index of the full segment
+        self._wake_chores()  # the chores write the index of the full segment
 
     def _wake_chores(self) -> None:
         if self.chore_thread is not None:
@@ -210,7 +211,7 @@ class Parts:
         """Wake all waiting calls, and note the failure for recovery. Once, under the lock."""
         self.wake_all()
         with suppress(OSError):
-            # Recovery may not be able to see which write failed.
+            # Recovery may not be able to tell which write failed.
             self.directory.create(FAILED).close()
 
     def sync(self) -> None:
@@ -233,7 +234,7 @@ class Parts:
 
         With or without the lock.
         """
-        written = self.journal.written_to  # this is final, as a failed engine writes nothing
+        written = self.journal.written_to  # this is final: a failed engine writes nothing more
         if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.applied_upto):
             raise self.commit_queue.failed_error()
 

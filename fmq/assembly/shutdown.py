@@ -67,7 +67,7 @@ class Closing:
         thread may wait for it.
         """
         if is_mine(self._lock):
-            return  # called by one of the steps, or by a signal handler inside of one
+            return  # a step, or a signal handler inside of one, has made this call
         if current_thread().name.startswith(OWN_THREADS):
             if not self._lock.acquire(blocking=False):
                 return
@@ -108,11 +108,11 @@ class LastCheckpoint:
         had_failed = queue.broken()
         # Without this checkpoint, or with half of it, the next opening replays a little more.
         clean = drain(self._parts, self._refusal) and not self._was_interrupted
-        self._was_interrupted = True  # so if it is called again
+        self._was_interrupted = True  # for the case that close is called again
         with suppress(OSError):
             self._parts.chores.end(clean=clean)
         if queue.broken() and not had_failed:
-            # What calls without a sync have sent may be lost, and no error has said so.
+            # Sends without a sync may be lost, and no call has raised an error about that.
             raise queue.failed_error() from queue.failure
 
 
@@ -123,7 +123,7 @@ def drain(parts: Parts, refusal: Closed) -> bool:
         with parts.lock:
             if queue.broken():
                 return False
-            # With sync="never" an idle engine may have written what it has not synced.
+            # With sync="never", an idle engine may have written bytes that are not synced.
             if queue.idle() and journal.durable_to == journal.position:
                 queue.close(refusal)
                 return True
@@ -133,7 +133,7 @@ def drain(parts: Parts, refusal: Closed) -> bool:
 
 def free_locks(parts: Parts) -> None:
     """Make the locks free in the child of a fork, where the threads that held them are missing."""
-    # Made anew, not released: a release fails if a thread had taken the lock but was not yet noted
+    # Made anew, not released: releasing fails if a thread had taken the lock and was not yet noted
     # as its owner.
     for lock in (parts.lock, *parts.locks(), parts.catalog.looking):
         lock._at_fork_reinit()  # type: ignore[union-attr]

@@ -76,7 +76,7 @@ class Stats:
         messages: int,
     ) -> Stats:
         """Take the snapshot, under the engine's lock. The two counts were taken before."""
-        # A PREPARE that is not durable yet is not counted.
+        # A transaction whose PREPARE is not durable yet does not count.
         undecided = [each for each in ledger.undecided.values() if each.tx < ledger.applied_upto]
         next_due_us = ledger.timers.next_due_us()
         return cls(

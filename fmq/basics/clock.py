@@ -74,7 +74,7 @@ def as_text(moment: datetime) -> str:
     """Return a time for the text of an error: ISO 8601, in UTC, to the second."""
     try:
         moment = moment.astimezone(UTC)
-    except OverflowError:  # in UTC it is beyond the calendar
+    except OverflowError:  # the time is beyond the calendar in UTC
         return moment.isoformat(timespec="seconds")
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 

@@ -102,7 +102,7 @@ class Message(_MessageFields):
         return self.origin.producer if self.origin else None
 
 
-ABSENT: Iterator[None] = repeat(None)  # a column that a record does not have
+ABSENT: Iterator[None] = repeat(None)  # stands for a column that a record does not have
 _MESSAGE_CLASS = repeat(Message)
 
 

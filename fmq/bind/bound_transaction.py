@@ -42,7 +42,7 @@ class BoundTransaction(Transaction):
     _strict: bool
     _place: str
     _on_commit: Callable[[], None]
-    _ends = False  # whether the block is over and its end is running
+    _ends = False  # True once the block is over and its end is running
 
     def bind(
         self,
@@ -97,7 +97,7 @@ class BoundTransaction(Transaction):
                 self._ends = True
                 self._commit_both()
             else:
-                leave(self)  # messages sent during the rollback would be lost
+                leave(self)  # messages that are sent during the rollback would be lost
                 self.give_up()
         finally:
             leave(self)

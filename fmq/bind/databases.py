@@ -198,7 +198,8 @@ class Databases:
         except (UsageError, EngineFailed):
             return False  # the engine is closed, or this is a forked child
         except NoMarkerTable:
-            database.note("reached", None)  # no producer was bound yet
+            # The table does not exist, because no producer was bound yet.
+            database.note("reached", None)
         except Exception as error:
             database.note("reached", driver_message(error))
             database.due = now + RETRY_SECONDS

@@ -191,7 +191,7 @@ class PostgresDatabase:
             with self._checking_table(), self._connect(autocommit=True) as connection:
                 return _fence(connection, address, question)
         except BUSY_ERRORS:
-            return "unknown"  # the producer's transaction may still be open
+            return "unknown"  # the transaction of the producer may still be open
         except UNREACHABLE_ERRORS as error:
             raise Unreachable(str(error)) from error
 

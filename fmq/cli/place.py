@@ -82,7 +82,7 @@ def writer_of(directory: Directory) -> str | None:
 def _is_locked(inodes: set[str]) -> bool:
     with suppress(OSError), open(LOCKS) as locks:
         for line in locks:
-            # a line such as "1: FLOCK ADVISORY WRITE 4242 fe:00:5767169 0 EOF"
+            # A line such as "1: FLOCK ADVISORY WRITE 4242 fe:00:5767169 0 EOF".
             fields = line.split()
             if fields[1:4:2] == ["FLOCK", "WRITE"] and fields[5].rpartition(":")[2] in inodes:
                 return True

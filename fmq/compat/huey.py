@@ -102,7 +102,7 @@ class FmqStorage(BaseStorage):
             key = os.getpid(), topic
             found = self._consumers.get(key)
             if found is None:
-                # Without a lease: the tasks of a process are given back when it ends.
+                # No lease: the tasks of a process are given back when the process ends.
                 found = self._consumers[key] = self._engine.consumer(
                     topic, group=self._group, lease_seconds=SECONDS_MAX
                 )

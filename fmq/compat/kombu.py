@@ -49,7 +49,7 @@ GROUP = "kombu"
 BINDINGS = "kombu/binding/"
 WAIT_SECONDS = 0.2  # seconds that one channel waits for a message while others have none
 AT_ONCE = 10  # messages that a channel without a limit takes at once
-# seconds for which messages still go to a worker's own queue after the worker has left it
+# For so many seconds after a worker has left its own queue, messages still go there.
 UNBOUND_SECONDS = 60
 VOLATILE = b"volatile"
 logger = logging.getLogger("fmq.compat.kombu")
@@ -445,7 +445,8 @@ class Transport(virtual.Transport):
         """Let the event loop of a worker hand messages out from now on."""
         if self._waits is None:
             self._waits = LoopWaits(loop, self._look)
-            loop.call_repeatedly(WAIT_SECONDS, self._waits.ring)  # remote control may have come
+            # A remote control command may have come.
+            loop.call_repeatedly(WAIT_SECONDS, self._waits.ring)
         self._waits.ring()
 
     def _look(self) -> None:

@@ -30,7 +30,7 @@ class LoopWaits:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._waiting: set[Any] = set()
         self._found: deque[tuple[Any, list[Delivery] | Exception]] = deque()
-        self._lock = Lock()  # held while it rings, so that it rings nowhere else
+        self._lock = Lock()  # held while the bell is rung, so that another one is not rung as well
         self._hears, self._rings = os.pipe()
         for end in (self._hears, self._rings):
             os.set_blocking(end, False)
@@ -46,7 +46,7 @@ class LoopWaits:
 
     def ring(self) -> None:
         """Have the loop look. By any thread."""
-        with self._lock, suppress(OSError):  # it rings already, or has ended
+        with self._lock, suppress(OSError):  # the bell rings already, or has ended
             os.write(self._rings, BELL)
 
     def take(self) -> list[tuple[Any, list[Delivery]]]:
@@ -65,7 +65,7 @@ class LoopWaits:
         self._asked.put(None)
         with suppress(Exception):
             self._loop.remove_reader(self._hears)
-        self._thread.join(2 * POLL_SECONDS)  # it may wait for a server that is gone
+        self._thread.join(2 * POLL_SECONDS)  # the thread may be waiting for a server that is gone
         with self._lock:
             ends = self._hears, self._rings
             self._hears = self._rings = -1
@@ -81,7 +81,7 @@ class LoopWaits:
         while (channel := self._asked.get()) is not None:
             try:
                 found: list[Delivery] | Exception = channel.fetch(POLL_SECONDS)
-            except Exception as error:  # the loop raises it, and makes another connection
+            except Exception as error:  # the loop raises the error, and makes another connection
                 found = error
             self._found.append((channel, found))
             self.ring()

@@ -88,7 +88,7 @@ class Queue(Generic[T]):
         # items that are taken and not done, by thread
         self._taken: dict[int, deque[Delivery | None]] = {}
         self.is_shutdown = False
-        self._is_over = False  # `shutdown` was called with immediate=True
+        self._is_over = False  # True after shutdown(immediate=True)
         with suppress(TopicExists):
             self._engine.create_topic(topic, queues=1)
         with suppress(GroupExists):

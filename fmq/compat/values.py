@@ -83,7 +83,7 @@ class Values:
         try:
             tx.commit(sync=False)
         except MarkMoved:
-            tx.rollback()  # another value has replaced this one
+            tx.rollback()  # another value has replaced the one that was read
 
     def get(self, key: str) -> bytes | None:
         """Return the value of `key`; None if it has none."""

@@ -52,7 +52,7 @@ from fmq.tx.looks.messages import Messages
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks at the directory
-GLANCE_SECONDS = 0.002  # and at the page
+GLANCE_SECONDS = 0.002  # how long it sleeps between two looks at the page
 
 
 PUBLIC_NAMES = {
@@ -138,7 +138,7 @@ class ReadOnlyDoor:
     def check_open(self) -> None:
         """Raise if nothing can be read any more."""
         if self._refusal is not None:
-            # An earlier traceback would keep the objects of its callers alive.
+            # An old traceback would keep objects of earlier callers alive.
             raise self._refusal.with_traceback(None)
         self._follower.check()
 
@@ -190,7 +190,8 @@ class ReadOnlyDoor:
             known = self._follower.ledger.queue(topic, queue)
             unknown = known is None and (made is None or not made.made)
             if hidden is not None and (unknown or (known is not None and offset < known.first)):
-                raise hidden.with_traceback(None)  # it is not known whether retention dropped it
+                # It is not known whether retention has dropped the messages.
+                raise hidden.with_traceback(None)
         return self._messages.batch(topic, queue, offset, limit)
 
     def _check_whole(self) -> None:
@@ -205,7 +206,7 @@ class ReadOnlyDoor:
         if self._follower.damage is not None:
             raise self._follower.damage.with_traceback(None)
         with self._lock:
-            # By number: the ledger has relocated ones last.
+            # Sorted by number, because the ledger has relocated transactions last.
             undecided = sorted(self._follower.ledger.undecided.items())
             return [undecided_view(entry) for _, entry in undecided]
 
@@ -242,7 +243,7 @@ class ReadOnlyDoor:
                 with unreadable_within(self.path):
                     return look()
             except (Damaged, Unreadable):
-                self.check_open()  # another thread may have closed it, and its files
+                self.check_open()  # another thread may have closed the reader, and its files
                 left -= 1
                 if not left:
                     raise
@@ -358,7 +359,7 @@ class ReadOnlyDoor:
                 self._refusal = Closed(
                     f"{self.path}: closed; fmq.open(path, read_only=True) opens it again"
                 )
-            # After an interrupt each step may be taken again.
+            # After an interrupt, close may be called again and repeats each step.
             forget(self)
             with refusals_of_close(self.path), ExitStack() as stack:
                 stack.callback(self._directory.close)

@@ -109,7 +109,7 @@ class ThreadDoor(ProducingDoor):
     def check(self) -> None:
         """Raise if the engine is closed or has failed."""
         if self.refusal is not None:
-            # An earlier traceback would keep the objects of its callers alive.
+            # An old traceback would keep objects of earlier callers alive.
             raise self.refusal.with_traceback(None)
         if self._queue.failure is not None:
             self._queue.check()
@@ -123,7 +123,8 @@ class ThreadDoor(ProducingDoor):
 
     def after(self) -> None:
         """Run chores, if there is no thread for them."""
-        # Not in the child of a fork, where a thread that is missing may hold the lock of chores.
+        # Not in the child of a fork: a thread that does not exist there may hold the lock of the
+        # chores.
         if not self.background and self.refusal is None:
             self.parts.chores.attempt()
 
@@ -142,7 +143,7 @@ class ThreadDoor(ProducingDoor):
         try:
             return self._looks[name](*args)
         except OSError:
-            self.check_open()  # another thread may have closed it, and its files
+            self.check_open()  # another thread may have closed the engine, and its files
             raise
 
     def change(self, name: str, *args: Any, **named: Any) -> Any:
@@ -233,7 +234,7 @@ class ThreadDoor(ProducingDoor):
             messages = self.parts.messages
             return messages.batch_within(topic, queue, offset, limit, timeout, self.check_open)
         except OSError:
-            self.check_open()  # another thread may have closed it, and its files
+            self.check_open()  # another thread may have closed the engine, and its files
             raise
 
     # --- transactions and consumers -------------------------------------------------------------
@@ -305,7 +306,7 @@ class ThreadDoor(ProducingDoor):
         if self._queue.owes:
             self._queue.catch_up()
         ledger = parts.ledger
-        with suppress(FmqError):  # an engine that has failed counts what was on its way, too
+        with suppress(FmqError):  # a failed engine also counts appends that were being written
             parts.writer.catch_up(
                 max(ledger.changed_at, ledger.decided_at, ledger.timers.changed_at)
             )
@@ -357,14 +358,14 @@ class ThreadDoor(ProducingDoor):
 
     def process_ends(self) -> None:
         """Make durable what no call waits for."""
-        with suppress(Closed):  # another thread may have closed it
+        with suppress(Closed):  # another thread may have closed the engine
             self._queue.process_ends()
 
     def forked(self) -> None:
         """End this copy in the child of a fork. The parent's engine is not touched."""
         self.refusal = self.parts.commit_queue.failure = Forked(self.path)
         free_locks(self.parts)
-        self._closing = Closing()  # a thread that was closing it is missing here
+        self._closing = Closing()  # a thread that was closing it does not exist in the child
         self._threads = None
         if self.serving is not None:
             self.serving._forked()
@@ -372,7 +373,8 @@ class ThreadDoor(ProducingDoor):
 
     def __del__(self) -> None:
         if getattr(self, "refusal", True) is None and hasattr(self, "_producing"):
-            # Only without threads, which keep a reference. All that was acknowledged is safe.
+            # Only an engine without threads can be dropped: threads hold a reference. What was
+            # acknowledged is safe.
             self._release()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 

@@ -88,7 +88,7 @@ def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = Non
     try:
         directory = disk.directory(where, make=False)
         try:
-            with suppress(Damaged):  # _check reports it
+            with suppress(Damaged):  # _check reports the same damage
                 look(
                     directory
                 )  # before the lock: nothing is locked in a directory that is not fmq's
@@ -146,7 +146,8 @@ def _check(where: str, directory: Directory) -> Report:
         replay = begin(directory, layout, with_timers=True)
         store = replay.store
         segments = known_segments(directory, layout, None)
-        for segment in segments[:-1]:  # so damage in one does not hide another's
+        # One try for each segment, so that damage in one does not hide that in another.
+        for segment in segments[:-1]:
             problems += _check_segment(directory, segment, store)
         what = directory, store, zlib.crc32(store), segments, None
         full = Replay(*what, with_timers=True)
@@ -162,7 +163,7 @@ def _check(where: str, directory: Directory) -> Report:
         problem = _problem_of(error)
         places = [(each.file, each.position) for each in problems]
         if (problem.file, problem.position) in places:
-            # The replay knows more of it than the look at the segment alone.
+            # The replay knows more about the damage than a look at the segment alone.
             problems[places.index((problem.file, problem.position))] = problem
         else:
             problems.append(problem)
@@ -222,7 +223,7 @@ def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterato
 def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Problem]:
     """Check that each sound record can be cut into messages."""
     for run in chain.from_iterable(scan):
-        # A single body without key, tag or headers needs no cutting.
+        # A single body without key, tag or headers is not cut out of anything.
         if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
             columns = columns_of(file.read(run.position - segment.base, run.size), 0, run)
             try:

@@ -126,7 +126,7 @@ class CheckLoop:
         asked = self._clock.monotonic()
         answered: list[tuple[Question, Answer | None]] = []
         for question in questions:
-            # After its lease ended, another loop may have been asked the question, too.
+            # After the lease has ended, another loop may have asked the question, too.
             late = self._clock.monotonic() - asked >= question.lease_seconds
             answer = None if late else self._answer(question)
             if answer is None and self._gave_up is not None:

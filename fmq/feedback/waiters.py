@@ -19,7 +19,7 @@ class DueWakeup(Wakeup):
     def __init__(self, keys: Iterable[Key]) -> None:
         super().__init__()
         self.keys = keys
-        self.until = 0.0  # when the call looks again by itself
+        self.until = 0.0  # the time at which the call looks again by itself
 
 
 class Waiters:

@@ -42,7 +42,7 @@ def _whole_number(digits: str) -> int:
         return int(digits)
     # Python refuses so many digits, as converting them takes quadratic time.
     except ValueError:
-        from decimal import Decimal  # imported here, because it is slow
+        from decimal import Decimal  # imported here, because it is slow to import
 
         return Decimal(digits)  # type: ignore[return-value]  # it compares with ints and floats
 
@@ -69,7 +69,7 @@ def equal(left: Constant, right: Constant) -> bool | None:
     if isinstance(right, str):
         return _spells(right, left)
     if isinstance(left, bool) is not isinstance(right, bool):
-        return False  # a truth is no number, though in Python True equals 1
+        return False  # True is no number here, though Python says True == 1
     return left == right
 
 

@@ -38,5 +38,5 @@ def set_mode(fd: int, mode: int) -> None:
     mode.
     """
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
-        with contextlib.suppress(PermissionError):  # another user made the file
+        with contextlib.suppress(PermissionError):  # another user has made the file
             os.fchmod(fd, mode)

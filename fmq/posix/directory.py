@@ -128,7 +128,7 @@ class RealDirectory:
             if page is None:
                 close(fd)
             else:
-                page.close(keep=True)  # a page of an earlier engine may have this name now
+                page.close(keep=True)  # the name may belong to the page of a later engine
             with contextlib.suppress(OSError):
                 os.unlink(new, dir_fd=self._fd)
             raise

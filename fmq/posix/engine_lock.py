@@ -31,9 +31,9 @@ class EngineLock:
         """
         kept: list[int] = []
         try:
-            # Lock the directory itself as well: users remove the file when they think that it keeps
-            # an engine from opening. The file says who has the lock, and it is all that can be
-            # locked where another machine serves the directory.
+            # Lock the directory itself, too: users remove the file if they believe that it keeps an
+            # engine from opening. The file tells who has the lock. Where another machine serves the
+            # directory, it is all that can be locked.
             kept.append(self._itself())
             if not lock_past_looks(kept[0]):
                 raise self._locked()

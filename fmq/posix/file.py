@@ -32,7 +32,7 @@ class RealFile:
 
     def read(self, offset: int, size: int) -> bytes:
         if size > UNCHECKED_BYTES_MAX:
-            # The kernel takes any size, but Python allocates all of it before reading.
+            # The kernel accepts any size, but Python allocates all of it before reading.
             size = max(0, min(size, self.size() - offset))
         try:
             data = os.pread(self._fd, size, offset)

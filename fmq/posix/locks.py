@@ -15,8 +15,7 @@ from fmq.posix.descriptors import IS_POSIX
 if IS_POSIX:
     import fcntl
 
-# How often to try a lock that another program holds for a short look, more often than any look
-# takes.
+# How often to try a lock that another program holds for a short look. No look takes so long.
 LOOKS_MAX = 100
 LOOK_SECONDS = 0.005
 # Errors with which remote file systems refuse a lock on a directory.
@@ -48,7 +47,7 @@ def _flock(fd: int, how: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # If the file system has no locks on directories, the directory counts as locked.
+        # If the file system cannot lock directories, the directory counts as locked.
         if error.errno not in NO_LOCKS or not stat.S_ISDIR(os.fstat(fd).st_mode):
             raise
     return True

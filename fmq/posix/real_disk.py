@@ -39,7 +39,7 @@ class RealDisk:
             raise NotAStore("an empty path names no directory. Nothing was changed.")
         check_local(path)
         if make and sys.platform != "linux":
-            # macOS has no RWF_DSYNC, and its sync does not reach the disk.
+            # macOS has no RWF_DSYNC, and its fsync does not reach the disk.
             raise UnsupportedSystem(sys.platform, can_read=True)
         made = make and self._make(path)
         try:

@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         points, room = as_points(start), self._room(limit)
         stores = list(self._look())
-        # The first store may take all the room, so each store gets a turn at being first.
+        # The first store may take all the room of a batch. So the stores take turns at being first.
         self._turn += 1
         first = self._turn % max(1, len(stores))
         for store in stores[first:] + stores[:first]:

@@ -117,7 +117,7 @@ class _SplitReading:
                 while low < stop:
                     taken = self._take_plain(plain, low, stop)
                     if not taken:
-                        # this path finds out what is wrong with the record
+                        # This slower path finds what is wrong with the record.
                         yield from self._any(piece, low)
                     low += taken or 1
                     if gatherer.full:

@@ -85,7 +85,8 @@ class PlainRecords:
             & np.isin(heads["magic"], MAGIC_NUMBERS)
             & (heads["kind"] == MESSAGE)
             & (heads["flags"] & NOT_PLAIN == 0)
-            & ~heads["names"][:, 1:].any(axis=1)  # the record names no producer and no transaction
+            # The record has the names of no producer and no transaction.
+            & ~heads["names"][:, 1:].any(axis=1)
             & (heads["position"] == places + base)
             & (heads["offset"] == entries.offsets[low:high])
             & (heads["messages"] == counts)

@@ -101,8 +101,8 @@ class _Survey:
             self._leave_out(error, name, base, behind or base + self._size(name))
             return
         if trouble is not None and segment.limit == behind:
-            # The error comes when the segment is read, unless it is about the end of the segment
-            # before.
+            # The error is raised when the segment is read, unless it is about the end of the
+            # segment before.
             if not self._permissive:
                 raise trouble
         elif trouble is not None and behind is not None:
@@ -134,7 +134,7 @@ class _Survey:
         verdict = judge(ending, durable_to)
         sound_to = ends[-1]
         if closed:
-            # All of the segment was durable. After its data only zeros may follow.
+            # The whole segment was durable. After its data only zeros may follow.
             rest = Finding.END, Finding.ZEROS
             sound = ending.finding in rest and ending.position == ending.append_start
         else:
@@ -143,7 +143,7 @@ class _Survey:
         self._add(segment, ends[-1], sealed=False)
         if not sound:
             trouble = refusal(segment.name, ending, verdict, durable_to)
-            # The end of its data is unknown: all of the rest may have been data.
+            # The end of its data is unknown. All bytes up to the limit may have been data.
             self._leave_out(trouble, segment.name, ends[-1], segment.limit)
         elif (error := doubt(self._directory, self._slots, ends[-1], sound_to)) is not None:
             self._leave_out(error, segment.name, ends[-1], sound_to)

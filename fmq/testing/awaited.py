@@ -28,7 +28,7 @@ from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
 
 _bells: WeakValueDictionary[int, Bell] = WeakValueDictionary()
-_numbers = count(1 << 30)  # above any descriptor of this process
+_numbers = count(1 << 30)  # numbers above those of any real descriptor
 
 
 class Bell:
@@ -166,7 +166,7 @@ class LoopInMemory(LoopOfBells):
             itself._thread_id = thread
             if task is not None:
                 asyncio.tasks._enter_task(self, task)
-            # The outer turn has counted the calls that were ready, so leave it as many.
+            # The outer turn has counted how many calls were ready. Leave as many.
             nothing = asyncio.Handle(lambda: None, (), self)
             nothing.cancel()
             itself._ready.extendleft([nothing] * max(0, to_come - len(itself._ready)))
@@ -197,7 +197,7 @@ class Awaited:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_finish", "_what"):
-            raise AttributeError(name)  # a copy in the making has no inner object yet
+            raise AttributeError(name)  # while it is being copied, it has no inner object yet
         if name.startswith("_") and not hasattr(self._what, name):
             inner = getattr(self._what, "_tx", None) or getattr(self._what, "_joined", None)
             return getattr(inner, name)  # attributes that tests look into

@@ -25,11 +25,11 @@ GARBAGE = Random("garbage").randbytes(4096)
 class Tear(StrEnum):
     """What is left of a write that a power cut tore."""
 
-    SHORT = "short"  # the head is left; the file ends there, or goes on with its old bytes
-    ZEROS = "zeros"  # the head, then zeros: the new size was stored and the data was not
-    GARBAGE = "garbage"  # the head, then bytes that no program wrote
-    TAIL = "tail"  # all except for the head, where the old bytes are
-    HOLE = "hole"  # all except for one sector, where the old bytes are
+    SHORT = "short"  # the first part is left; then the file ends, or its old bytes follow
+    ZEROS = "zeros"  # the first part, then zeros: the new size was stored, and the data was not
+    GARBAGE = "garbage"  # the first part, then bytes that no program wrote
+    TAIL = "tail"  # all but the first part, which has its old bytes
+    HOLE = "hole"  # all but one sector, which has its old bytes
 
 
 Cut = tuple[int, Tear]

@@ -233,7 +233,7 @@ class CrashDisk:
         return {inode: inode.twin()}
 
     def _successor(self, root: Folder, crash_at: int | None, first_number: int) -> CrashDisk:
-        disk = CrashDisk.__new__(CrashDisk)  # skip __init__, as millions of disks are made
+        disk = CrashDisk.__new__(CrashDisk)  # skip __init__, because millions of disks are made
         disk.loss = disk._fingerprint = None
         disk._root = root
         power = self._power

@@ -18,8 +18,8 @@ from fmq.testing.image import Image
 from fmq.testing.nodes import Folder, Inode, NameChange
 from fmq.testing.power import Power, PowerLoss
 
-# LOCK is made by no counted operation. The number of any other file is that of the operation that
-# made it.
+# LOCK gets this number: making it counts as no operation. Any other file gets the number of the
+# operation that made it.
 LOCK_NUMBER = -1
 
 
@@ -284,7 +284,8 @@ class CrashDirectory:
     def make_page(self, name: str, begin: Callable[[Page], None]) -> CrashPage:
         with self._power as power:
             folder = self._opened()
-            # As with the lock, the name is durable at once, and making the file is not counted.
+            # As for the lock: the name is durable at once, and making the file counts as no
+            # operation.
             inode = Inode(LOCK_NUMBER, Image(), Image())
             inode.page = bytearray(PAGE_BYTES)
             inode.path = self._join(name)

@@ -26,7 +26,7 @@ Operation = Literal[
     "directory sync",
     # Closing a file or a directory happens although it fails, as in the kernel.
     "close",
-    "unlock",  # happens although it fails, as "close" does
+    "unlock",  # succeeds although it raises, as "close" does
 ]
 
 
@@ -106,7 +106,7 @@ class Faults:
         """
         with self._lock:
             self._met[operation, path] += 1
-            # Not any(): every order must count the operation, also after one that is due.
+            # Not any(): each order has to count the operation, even after one that applies.
             due = [order for order in self._orders if order.strikes(operation, path)]
         for order in due:
             if isinstance(order, Interruption):

@@ -43,11 +43,11 @@ class Inode:
         self.path = ""  # the name by which it was last opened or renamed, for messages
         self.seen = seen  # what a read returns, as from the page cache
         self.durable = durable
-        self.changes = NO_CHANGES  # pending changes; the first one is not durable
+        self.changes = NO_CHANGES  # pending changes; even the first of them is not durable
         # The holders of its lock, and whether each has the exclusive one.
         self.pins: dict[object, bool] | None = None
         self.page: bytearray | None = None  # the memory of a page, which has no other bytes
-        self.spoiled = False  # whether nothing becomes durable any more
+        self.spoiled = False  # True once nothing becomes durable any more
         self.shared = False
         self._left: Inode | None = None  # what a power cut leaves of it, if it is shared
 
@@ -167,7 +167,7 @@ class Folder:
     __slots__ = ("changes", "durable", "holder", "seen")
 
     def __init__(self, names: dict[str, Node]) -> None:
-        self.holder: object = None  # the holder of its lock
+        self.holder: object = None  # the holder of the lock of the file
         self.seen = names
         self.durable = names.copy()
         self.changes: list[NameChange] = []

@@ -61,7 +61,7 @@ class SentMessages(Sequence[fmq.Message]):
         return self._messages()[index]
 
     def __iter__(self) -> Iterator[fmq.Message]:
-        return iter(self._messages())  # read them once, and not once for each index
+        return iter(self._messages())  # read the messages once, and not once for each index
 
     def __len__(self) -> int:
         return len(self._messages())

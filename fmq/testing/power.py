@@ -54,10 +54,10 @@ class Power:
         self.boot = 0  # how many power cuts there were
         self.opened: set[str] = set()  # the paths of all files that were opened
         self.drawn = 0  # how often random bytes were drawn
-        self.lock = RLock()  # reentrant, for a watcher that copies the disk
+        self.lock = RLock()  # an RLock, for a watcher that copies the disk
         self._first_number = first_number
         self.is_off = False
-        self.was_used = False  # whether any visible bytes may have changed
+        self.was_used = False  # True if visible bytes may have changed
 
     def __enter__(self) -> Self:
         self.lock.acquire()

@@ -24,7 +24,7 @@ from fmq.testing.world import Files, World, read_files
 OURS = os.path.dirname(fmq.__file__) + os.sep
 RETURNED = ("c_return", "c_exception")
 LOOKS_MAX = 50
-# types whose methods write no files
+# Types whose methods write no files.
 PLAIN = frozenset((str, bytes, bytearray, int, float, list, dict, set, tuple))
 
 Seen = tuple[int, int, Files]  # operations of the disk, number of told things, files
@@ -104,7 +104,7 @@ class Recorder:
 
     def _before_operation(self, operation: str) -> None:
         if get_ident() != self._thread:
-            return  # another thread's files may be half written
+            return  # files of other threads may be half written
         disk = self._look()
         if disk is not None:
             interrupted = operation.endswith(" sync")  # the operation is a write and its sync

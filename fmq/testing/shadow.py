@@ -123,7 +123,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
         for key, lane in index.lanes.items()
     }
     carried = ledger.carried()
-    # An entry without acks says nothing, and need not be remembered.
+    # An entry without acks says nothing, so it may be missing.
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
     return {
         **carried,

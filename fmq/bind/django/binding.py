@@ -102,7 +102,7 @@ class DjangoBinding:
             self._atomic.__exit__(None, None, None)
             return
         self._django.set_rollback(True)
-        with suppress(Error):  # the error that the block raised says more
+        with suppress(Error):  # the error of the block says more
             self._atomic.__exit__(None, None, None)
 
     def check(self, question: Question) -> Answer:

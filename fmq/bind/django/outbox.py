@@ -96,7 +96,7 @@ class DjangoOutbox:
     def before_block(self) -> None:
         """Register the producer if an earlier block could not do so."""
         if self.is_late:
-            with suppress(Exception):  # a send will raise the error again
+            with suppress(Exception):  # a send raises the error again
                 self.register()
 
     def begin(self, connection: Any) -> BoundTransaction:

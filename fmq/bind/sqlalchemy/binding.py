@@ -206,7 +206,7 @@ class TransactionMarker:
     def rolled_back_for_sure(self, error: BaseException) -> bool:
         """Return whether a commit that raised certainly did not happen."""
         if self._root is not None and self._root.is_active:
-            return True  # a listener failed before COMMIT, so that was not tried
+            return True  # a listener failed before COMMIT, so COMMIT was not tried
         return self.proves_rollback(getattr(error, "orig", None))
 
     def proves_rollback(self, error: BaseException | None) -> bool:

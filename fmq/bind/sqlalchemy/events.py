@@ -27,7 +27,7 @@ from fmq.tx.commands.blocks import enter, leave
 from fmq.tx.commands.buffer import Phase
 from fmq.tx.commands.transaction import Transaction
 
-FLUSHES_MAX = 100  # SQLAlchemy flushes as often before it raises
+FLUSHES_MAX = 100  # after as many flushes SQLAlchemy raises an error
 
 
 def attach(
@@ -290,7 +290,7 @@ class _SessionMessages:
         names = [*self.savepoints]
         later = names[names.index(savepoint) + 1 :] if savepoint in self.savepoints else names
         for each in later:
-            self.savepoints[each] = _nothing  # the outer savepoint's end removed it
+            self.savepoints[each] = _nothing  # the end of the outer savepoint has removed this one
 
     def end(self) -> None:
         """Confirm, roll back or ask, according to how the session's transaction ended."""

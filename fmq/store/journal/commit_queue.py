@@ -86,7 +86,7 @@ class CommitQueue:
         self._show = show
         self._synced = synced
         self._waits = waits
-        self._leader = 0  # the thread that leads; 0 if none does
+        self._leader = 0  # the thread that leads; 0 if there is none
         # The write of the leader, from taking it until it is shown.
         self._running: JournalWrite | None = None
         self._posted: JournalWrite | None = None  # the write that holds what was posted last

@@ -55,8 +55,8 @@ class JournalWrite:
     ahead_of_sync = False
     # True if a call wants a sync in a mode without syncs.
     is_forced = False
-    is_noted = False  # whether `CommitQueue.on_pending` was called for it
-    is_hurried = False  # whether it began because of posted appends
+    is_noted = False  # True once `CommitQueue.on_pending` was called for it
+    is_hurried = False  # True if it began because posted appends were wanted
 
     def __init__(self, segment: Segment, start: int) -> None:
         self.segment = segment

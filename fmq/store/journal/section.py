@@ -41,7 +41,7 @@ class OwnedLock(_thread.RLock):  # type: ignore[misc]  # it is final only for my
         try:
             return super().__enter__()
         except BaseException:
-            if is_mine(self):  # an interrupt came before the block began
+            if is_mine(self):  # an interrupt came before the block began, so release it
                 self.release()
             raise
 

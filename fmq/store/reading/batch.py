@@ -101,7 +101,7 @@ class Batch:
         self._runs = runs
         self._seed = seed
         self._messages: list[Message] | None = None
-        self._given = 0  # a caller has been given the messages below this offset
+        self._given = 0  # callers have got the messages below this offset
 
     @property
     def topic(self) -> str:
