@@ -89,6 +89,15 @@ def test_two_processes_share_the_tests_unless_files_are_named() -> None:
         assert dev.shared_by(rest) == [], rest
 
 
+def test_tests_may_keep_what_python_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the environment forbids it, each process compiled all tests again."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("FMQ_SEED", "3")
+    environment = dev.keeping_bytecode()
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    assert environment["FMQ_SEED"] == "3"
+
+
 FORBIDDEN = r"time\.sleep|monkeypatch\.setattr|import mock|\b(engine|reader)\._[a-z]"
 
 

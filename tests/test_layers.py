@@ -95,11 +95,12 @@ def name_of(path: Path) -> str:
 
 SOURCES = {name_of(path): path for path in sorted((ROOT / "fmq").rglob("*.py"))}
 PACKAGES = {name for name, path in SOURCES.items() if path.name == "__init__.py"}
+TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
 
 
-def imports_of(source: str) -> Iterator[str]:
-    """The absolute names of the modules that `source` imports, wherever in it that is."""
-    for node in ast.walk(ast.parse(source)):
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """The absolute names of the modules that `tree` imports, wherever in it that is."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -134,27 +135,29 @@ def allowed(module: str, imported: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("module", sorted(SOURCES.keys() - {"fmq.store", "fmq.tx", "fmq.consume"}))
-def test_every_module_has_a_room(module: str) -> None:
+def test_every_module_has_a_room() -> None:
     """A new package is entered in ROOMS, and in docs/design.md, before it is used."""
-    assert room_of(module) is not None
+    without = {module for module in SOURCES if room_of(module) is None}
+    assert without == {"fmq.store", "fmq.tx", "fmq.consume"}, "they are rooms of rooms"
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_imports_run_down_the_rooms(module: str) -> None:
+def test_imports_run_down_the_rooms() -> None:
     """A module imports from its own room and from those below it that it may know, no others.
 
     Imports inside functions and for type checkers count too: a room that needs them knows
     something that it should not.
     """
-    ours = {name for name in imports_of(SOURCES[module].read_text()) if top_of(name) == "fmq"}
-    assert {name for name in ours if not allowed(module, name)} == set()
+    assert {
+        f"{module} imports {name}"
+        for module, tree in TREES.items()
+        for name in imports_of(tree)
+        if top_of(name) == "fmq" and not allowed(module, name)
+    } == set()
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_every_file_says_what_it_knows(module: str) -> None:
+def test_every_file_says_what_it_knows() -> None:
     """Its first sentence does: the map of the design names rooms alone."""
-    assert ast.get_docstring(ast.parse(SOURCES[module].read_text()))
+    assert [module for module, tree in TREES.items() if not ast.get_docstring(tree)] == []
 
 
 FILES_MAX = 20
@@ -185,14 +188,15 @@ def test_modules_are_named_by_nouns() -> None:
     assert {name for name in names if name.endswith("ing")} <= NOUNS
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_files_and_time_are_used_only_through_their_modules(module: str) -> None:
+def test_files_and_time_are_used_only_through_their_modules() -> None:
     """Only fmq/posix imports what touches files, only fmq/basics/clock.py what touches time."""
-    ours = {module, room_of(module)}
-    if not NEEDS_NO_DOOR.isdisjoint(ours):
-        return
-    tops = {top_of(name) for name in imports_of(SOURCES[module].read_text())}
-    assert {name for name in tops if ours.isdisjoint(DOOR_OF.get(name, ours))} == set()
+    assert {
+        f"{module} imports {name}"
+        for module, tree in TREES.items()
+        if NEEDS_NO_DOOR.isdisjoint(ours := {module, room_of(module)})
+        for name in imports_of(tree)
+        if ours.isdisjoint(DOOR_OF.get(top_of(name), ours))
+    } == set()
 
 
 def test_importing_fmq_loads_nothing_heavy() -> None:
@@ -247,20 +251,18 @@ def test_an_import_against_the_rooms_is_noticed(module: str, imported: str) -> N
     assert not allowed(module, imported)
 
 
-def runtime_imports(source: str) -> set[str]:
-    """The modules that `source` imports when it is imported: not for types, not in functions."""
+def runtime_imports(tree: ast.Module) -> set[str]:
+    """The modules that `tree` imports when it is imported: not for types, not in functions."""
     found: set[str] = set()
-    for node in ast.parse(source).body:
+    for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found.update(imports_of(ast.unparse(node)))
+            found.update(imports_of(node))
     return found
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Except for types: each module can be read after those that it imports."""
-    graph = {
-        name: runtime_imports(path.read_text()) & set(SOURCES) for name, path in SOURCES.items()
-    }
+    graph = {name: runtime_imports(tree) & set(SOURCES) for name, tree in TREES.items()}
     # A package of public names imports what is in it, and its modules do not import the package.
     try:
         list(TopologicalSorter(graph).static_order())
@@ -289,8 +291,8 @@ def test_no_two_classes_have_one_name() -> None:
     """
     assert not repeated(
         node.name
-        for module, path in SOURCES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and node.name not in ("Migration", "DatabaseWrapper")
         and not module.startswith("fmq.compat.")
@@ -302,15 +304,19 @@ def test_no_two_modules_of_the_core_have_one_name() -> None:
     assert not repeated(module.rpartition(".")[2] for module in filter(is_core, SOURCES))
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_no_module_has_the_name_of_a_public_function(package: str) -> None:
+def test_no_module_has_the_name_of_a_public_function() -> None:
     """`import fmq.check as c` would give the function, or the module, by the order of imports."""
-    tree = ast.parse(SOURCES[package].read_text())
+    assert [package for package in sorted(PACKAGES) if names_twice(package)] == []
+
+
+def names_twice(package: str) -> set[str]:
+    """Return what is the name of a module of `package` and of something that it exports."""
+    tree = TREES[package]
     public = {alias.asname or alias.name for node in ast.walk(tree)
               if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
     public |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     modules = {name.rpartition(".")[2] for name in SOURCES if name.rpartition(".")[0] == package}
     # `from package import module` is the module itself.
-    imported = {name.rpartition(".")[2] for name in imports_of(SOURCES[package].read_text())
+    imported = {name.rpartition(".")[2] for name in imports_of(tree)
                 if name in SOURCES and name.rpartition(".")[0] == package}  # fmt: skip
-    assert public & modules - imported == set()
+    return public & modules - imported

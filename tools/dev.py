@@ -136,11 +136,20 @@ def demo(*arguments: str) -> int:
 
 def run(*arguments: str) -> int:
     """Run the environment's Python; it is told to end when this process is."""
-    child = subprocess.Popen([VENV_PYTHON, *arguments])
+    child = subprocess.Popen([VENV_PYTHON, *arguments], env=keeping_bytecode())
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     code = child.wait()
     # As a shell says it: a negative number would become another one.
     return code if code >= 0 else 128 - code
+
+
+def keeping_bytecode() -> dict[str, str]:
+    """Return this environment, in which Python may keep what it compiles.
+
+    Images of containers often forbid it. Then each process compiles all of the tests again, which
+    takes 11 seconds, and each server that a test starts compiles what it imports.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def lint() -> int:
