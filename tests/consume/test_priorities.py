@@ -10,9 +10,12 @@ import pytest
 
 import fmq
 from fmq import Engine, Message, filters
+from fmq.consume.claims.by_priority import SpanWanted
+from fmq.consume.claims.read_ahead import read_priorities
 from fmq.errors import Damaged
 from fmq.testing.inside import inside
 from fmq.tx.ledger.spans import SPAN
+from tests.interrupts import in_thread
 from tests.small import CrashDisk, FakeClock, check, flip, opened, segments
 
 LARGE: dict[str, Any] = {"segment_bytes": 1 << 20}
@@ -329,6 +332,24 @@ def test_damage_does_not_keep_other_messages_from_delivery(disk: CrashDisk) -> N
             polled(consumer, ack=False)
         engine.group("g").skip("t", 0, 1)
         assert polled(consumer, ack=False) == [2]
+
+
+def test_a_poll_ends_where_retention_has_dropped_more_than_was_read_before(disk: CrashDisk) -> None:
+    """A poll reads the priorities of the messages that are there. If others come before these are
+    known, it does not know theirs.
+    """
+    with opened(disk) as engine:
+        send(engine, 5, 3)
+    with opened(disk, retain_bytes=1, keep_unread=False) as engine:
+        (queue,) = inside(engine).ledger.topics["t"].queues
+        read_priorities(inside(engine).messages, inside(engine).writer, SpanWanted(queue, 0, 1))
+        for number in range(20):
+            engine.send("t", bytes(900), priority=number % 10)
+        engine.checkpoint()
+        assert queue.first > 1
+        left = {offset: (offset - 2) % 10 for offset in range(queue.first, queue.next)}
+        with engine.consumer("t", group="g") as consumer:
+            assert in_thread(lambda: polled(consumer), "a poll") == expected(left)
 
 
 def test_no_lower_priority_overtakes_what_cannot_be_read(disk: CrashDisk) -> None:

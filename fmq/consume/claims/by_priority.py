@@ -210,11 +210,10 @@ class PriorityOrder:
     def _known(self, number: int, stop: int) -> bytearray | SpanWanted:
         """Return the priorities of the messages of a span, from its first offset up to `stop`."""
         spans, base = self._spans(), number << SPAN_BITS
-        known = spans.known.find(spans, number)
-        if known is None:
-            return SpanWanted(self._queue, max(base, self._queue.first), stop)
+        known = spans.known.find(spans, number) or bytearray()
         if len(known) < stop - base:
-            return SpanWanted(self._queue, base + len(known), stop)
+            # Retention may have dropped some whose priorities are not known.
+            return SpanWanted(self._queue, max(base + len(known), self._queue.first), stop)
         return known
 
     def _spans(self) -> QueueSpans:

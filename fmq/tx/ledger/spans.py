@@ -149,10 +149,10 @@ class QueueSpans:
         """
         number = first >> SPAN_BITS
         start = number << SPAN_BITS
-        known = self.known.find(self, number)
-        if known is None and first == max(start, floor):
-            known = bytearray(first - start)
-        if known is not None and len(known) == first - start:
+        known = self.known.find(self, number) or bytearray()
+        if first == max(start, floor):
+            known = known.ljust(first - start, b"\0")  # those in between are gone
+        if len(known) == first - start:
             mask = self.mask(number)
             known += levels.replace(UNREADABLE, bytes(((mask & -mask).bit_length() - 1,)))
             self.known.keep(self, number, known)
