@@ -153,7 +153,7 @@ MENDING = (
     ),
     Mutant(
         "recovery reserves nothing for what it finds undecided",
-        "        self._bytes += size\n        self._spares.needed = self._segments(self._bytes)\n",
+        "        self._bytes += size\n        self._spares.need(*self._segments(self._bytes))\n",
         "        self._bytes += size\n",
         "--workload two-phase",
     ),
