@@ -27,6 +27,7 @@ from fmq.basics.results import (
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
+from fmq.copies import Backup, Restored, backup, restore
 from fmq.engines.current import current_transaction
 from fmq.engines.engine import Engine
 from fmq.engines.read_only_engine import ReadOnlyEngine
@@ -34,6 +35,7 @@ from fmq.engines.startup import open
 from fmq.engines.verification import Problem, Report, check
 from fmq.errors import (
     AlreadyDecided,
+    BackupRefused,
     BadAllocation,
     BadFilter,
     BadName,
@@ -106,6 +108,8 @@ __all__ = [
     "Answer",
     "AnyConsumer",
     "AnyEngine",
+    "Backup",
+    "BackupRefused",
     "BadAllocation",
     "BadFilter",
     "BadName",
@@ -157,6 +161,7 @@ __all__ = [
     "QueueInfo",
     "ReadOnly",
     "ReadOnlyEngine",
+    "Restored",
     "Receipt",
     "RecoveryReport",
     "RemoteConsumer",
@@ -190,7 +195,9 @@ __all__ = [
     "UsageError",
     "WritingEngine",
     "WrongState",
+    "backup",
     "check",
+    "restore",
     "connect",
     "current_transaction",
     "errors",

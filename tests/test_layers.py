@@ -21,7 +21,7 @@ ROOMS = (
     *("fmq.basics", "fmq.errors", "fmq.machine", "fmq.arguments", "fmq.filters"),
     *("fmq.allocation", "fmq.posix"),
     *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading"),
-    *("fmq.tx.ledger", "fmq.recovery", "fmq.tx.looks", "fmq.tx.commands"),
+    *("fmq.tx.ledger", "fmq.recovery", "fmq.copies", "fmq.tx.looks", "fmq.tx.commands"),
     *("fmq.table", "fmq.spark", "fmq.export"),
     *("fmq.feedback", "fmq.bind"),
     *("fmq.consume.claims", "fmq.consume.groups", "fmq.consume.calls"),
@@ -44,14 +44,14 @@ KNOWS_ONLY = {
 # Rooms that few others may know, and who those are.
 KNOWN_BY: dict[str, set[str]] = {
     # The engine knows only the interface of a disk, so that a test can hand in another one.
-    "fmq.posix": {"bind", "assembly", "remote", "engines", "table", "aio", "cli"},
+    "fmq.posix": {"copies", "bind", "assembly", "remote", "engines", "table", "aio", "cli"},
     # Tables and files are read without an engine, and an engine knows nothing of them.
     "fmq.table": {"spark", "export"},
     "fmq.spark": {"export"},
     "fmq.export": {"cli"},
     # Who claims messages asks the state, not the directory.
     "fmq.recovery": {
-        *("table", "chores", "assembly", "wire", "remote", "server", "engines", "fmq"),
+        *("copies", "table", "chores", "assembly", "wire", "remote", "server", "engines", "fmq"),
         *("cli", "testing"),
     },
     # A client and a server know frames, not each other.

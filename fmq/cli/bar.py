@@ -41,11 +41,13 @@ class ProgressBar:
         self._progress.stop()
 
     def show(self, row: Mapping[str, Any]) -> None:
-        """Show that `rows` and `bytes` are done, of `bytes_total`."""
+        """Show that `bytes` are done, of `bytes_total`, and how many `rows`, if there are any."""
         task = self._progress.tasks[0]
         seconds = task.elapsed or 1e-9
-        rate = f"{row['rows'] / seconds:,.0f} rows/s" if seconds > 0.1 else ""
-        done = f"{row['rows']:,} rows  {size(row['bytes'])} of {size(row['bytes_total'])}  {rate}"
+        rows, done = row.get("rows"), f"{size(row['bytes'])} of {size(row['bytes_total'])}"
+        if rows is not None:
+            rate = f"{rows / seconds:,.0f} rows/s" if seconds > 0.1 else ""
+            done = f"{rows:,} rows  {done}  {rate}"
         self._progress.update(
             self._task, completed=row["bytes"], total=row["bytes_total"], done=done
         )

@@ -10,6 +10,7 @@
     │   ├── CheckpointLost      a reader cannot know how much of the end was durable
     │   ├── NewerFormat         written by a newer fmq
     │   ├── Unreadable          a file that the machine does not let us open or read
+    │   ├── BackupRefused       a directory that is no backup, or that of another journal
     │   ├── NotServed           no engine process answers
     │   ├── OutcomeUnknown      an engine process has ended, and a call's outcome with it
     │   ├── NotAllowed          an engine process does not serve this client, or not in this way
@@ -53,6 +54,7 @@ from fmq.errors.group_errors import (
     UnknownTopic,
 )
 from fmq.errors.storage_errors import (
+    BackupRefused,
     CheckpointLost,
     Damaged,
     EngineFailed,
@@ -98,6 +100,7 @@ from fmq.errors.usage_errors import (
 
 __all__ = [
     "AlreadyDecided",
+    "BackupRefused",
     "BadAllocation",
     "BadFilter",
     "BadName",

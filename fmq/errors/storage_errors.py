@@ -228,6 +228,10 @@ def unreadable_within(path: str) -> Iterator[None]:
         raise Unreadable(path, error) from error
 
 
+class BackupRefused(StorageError):
+    """A backup cannot be made in this directory, or this one cannot be restored from it."""
+
+
 class NotServed(StorageError):
     """No engine process serves the directory, or none could be started."""
 

@@ -1,17 +1,13 @@
-"""Keeps retention from dropping what is being read, by a shared lock on a segment's file.
-
-Retention takes an exclusive one before it drops a segment, drops the oldest first, and stops at
-the first that it may not. So one lock on the first segment keeps the whole journal, and it ends
-with the process that holds it, however that ends.
-"""
+"""Keeps retention from dropping what is being read: see fmq/recovery/segment_pin.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from fmq.machine.disk import Directory, Disk
+from fmq.machine.disk import Disk
 from fmq.posix import RealDisk
+from fmq.recovery.segment_pin import pin
 from fmq.store.journal.segment import segment_name
 from fmq.table.fleet import directories
 from fmq.table.snapshot import see
@@ -36,27 +32,5 @@ def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:
             # Retention may have dropped the segment meanwhile: look again.
             journal = see(path, permissive=True, disk=disk)
             name = segment_name(journal.first)
-            if not journal.segments or _lock(directory, name, stack):
+            if not journal.segments or pin(directory, name, stack):
                 return journal.first
-
-
-def _lock(directory: Directory, name: str, stack: ExitStack) -> bool:
-    try:
-        file = directory.open(name)
-    except FileNotFoundError:
-        return False
-    with ExitStack() as unless_locked:
-        unless_locked.callback(file.close)
-        # Retention may have dropped it after it was opened and before it was locked.
-        if not file.pin(exclusive=False) or not _still(directory, name, file.identity()):
-            return False
-        stack.push(unless_locked.pop_all())
-    return True
-
-
-def _still(directory: Directory, name: str, identity: tuple[int, int]) -> bool:
-    try:
-        with closing(directory.open(name)) as file:
-            return file.identity() == identity
-    except FileNotFoundError:
-        return False

@@ -1,0 +1,6 @@
+"""Backups of a journal beside its engine, and directories that are made of them again."""
+
+from fmq.copies.backups import Backup, backup
+from fmq.copies.restores import Restored, restore
+
+__all__ = ["Backup", "Restored", "backup", "restore"]

@@ -1,0 +1,254 @@
+"""Makes a backup of a journal, or adds to it what is new, while an engine goes on writing.
+
+A backup is the journal as it was at one instant: what was proven durable then, and nothing else.
+The engine is not asked and not slowed down: retention is kept from dropping what is copied, and
+the bytes below the instant never change. Each copied segment is read once more, with all checksums.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.basics.clock import Clock, SystemClock
+from fmq.copies import contents
+from fmq.copies.contents import Contents, SegmentCopy
+from fmq.copies.segments import copy, prove
+from fmq.errors import BackupRefused, NotAStore
+from fmq.errors.storage_errors import unreadable_within
+from fmq.machine.disk import Directory, Disk, File
+from fmq.posix import RealDisk
+from fmq.recovery.checkpoint import SLOTS
+from fmq.recovery.follow import Follower
+from fmq.recovery.layout import LOCK, look
+from fmq.recovery.segment_pin import pin
+from fmq.store.journal.segment import OTHER_RECORDS, Segment, is_segment, segment_name
+
+BUSY = contents.NAME + ".lock"  # pinned while a backup is made
+Progress = Callable[[int, int], object]
+"""Is called with the bytes that are copied, and with those that there are to copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a call of `fmq.backup` has made."""
+
+    path: str
+    """Where the backup is."""
+    position: int
+    """The position in the journal up to which the backup goes."""
+    segments: int
+    bytes: int
+    """How much of the journal the backup holds."""
+    copied_bytes: int
+    """How much this call has added to it."""
+    problems: tuple[str, ...]
+    """What is damaged in the journal, and so in the backup. All else is whole."""
+
+
+def backup(
+    path: str | PathLike,
+    destination: str | PathLike,
+    *,
+    progress: Progress | None = None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Backup:
+    """Bring the backup in the directory `destination` up to the journal at `path` as it is now.
+
+    It is made if it is not there. An engine may have `path` open, in any process of this machine.
+    Raises BackupRefused, and changes nothing, if `destination` holds something else, or more.
+    """
+    where, target = check_local(text_of(path)), check_local(text_of(destination))
+    disk = disk or RealDisk()
+    with unreadable_within(where), closing(disk.directory(where, make=False)) as source:
+        if look(source).fresh:
+            raise NotAStore(
+                f"{where}: no journal was ever begun here, so there is nothing to back up. Nothing "
+                "was changed. Name the directory that a program gives to fmq.open()."
+            )
+        with ExitStack() as stack, unreadable_within(target):
+            journal = _see(source, stack)
+            directory = stack.enter_context(closing(disk.directory(target, make=True)))
+            stack.enter_context(_alone(directory))
+            taken_us = (clock or SystemClock()).time_us()
+            return _BackupRun(journal, source, directory, progress or _quiet).go(taken_us)
+
+
+class _Extent(NamedTuple):
+    """A segment of the journal as it is backed up."""
+
+    segment: Segment
+    end: int
+    sealed: bool
+
+
+class _Journal(NamedTuple):
+    """A journal at one instant: what of it was proven durable."""
+
+    store: bytes
+    position: int
+    extents: list[_Extent]
+
+
+def _see(source: Directory, stack: ExitStack) -> _Journal:
+    """Return the journal in `source`. Retention drops nothing of it until `stack` ends."""
+    while True:
+        with closing(Follower(source, threading.RLock(), undecided=False)) as follower:
+            if follower.damage is not None:
+                raise follower.damage
+            ledger, position = follower.ledger, follower.ledger.applied_upto
+            kept = [each for each in follower.segments if each.limit > ledger.floor]
+            last = ledger.index.base
+            extents = [
+                _Extent(each, each.end if each.base < last else position, each.base < last)
+                for each in kept
+                if each.base <= last
+            ]
+            if pin(source, segment_name(extents[0].segment.base), stack):
+                return _Journal(follower.store, position, extents)
+
+
+def _quiet(done: int, total: int) -> None:
+    """Show no progress."""
+
+
+@contextmanager
+def _alone(directory: Directory) -> Iterator[None]:
+    """Let no other process write to the same backup while the block runs."""
+    try:
+        file = directory.create(BUSY)
+    except FileExistsError:
+        file = directory.open(BUSY, write=True)
+    with closing(file):
+        if not file.pin(exclusive=True):
+            raise BackupRefused(
+                f"{directory.path}: another process is just making this backup. Nothing was "
+                "changed. Call again when it is done."
+            )
+        yield
+
+
+class _BackupRun:
+    """One run: what there is, what is missing, and how far it has come."""
+
+    def __init__(
+        self, journal: _Journal, source: Directory, target: Directory, progress: Progress
+    ) -> None:
+        self._journal, self._source, self._target = journal, source, target
+        self._progress = progress
+        self._problems: list[str] = []
+        self._done = self._total = 0
+
+    def go(self, taken_us: int) -> Backup:
+        journal, target = self._journal, self._target
+        before = contents.read(target)
+        self._check(before)
+        known = {piece.base: piece for piece in before.pieces} if before else {}
+        starts = {each.segment.base: self._start(each, known) for each in journal.extents}
+        self._total = sum(each.end - starts[each.segment.base] for each in journal.extents)
+        pieces = [self._piece(each, starts[each.segment.base], known) for each in journal.extents]
+        if self._total or before is None or len(pieces) != len(before.pieces):
+            target.sync()
+            made = Contents(journal.store.hex(), journal.position, taken_us, tuple(pieces))
+            contents.write(target, made)
+            self._remove_dropped(made)
+        else:
+            made = before
+        size = made.bytes
+        problems = tuple(self._problems)
+        return Backup(target.path, made.position, len(pieces), size, self._total, problems)
+
+    def _check(self, before: Contents | None) -> None:
+        """Raise BackupRefused if the target is no older backup of this journal."""
+        path, journal = self._target.path, self._journal
+        names = set(self._target.names())
+        if names & {LOCK, *SLOTS}:
+            raise BackupRefused(
+                f"{path}: an engine writes, or has written, to this directory, so it is no backup. "
+                "Nothing was changed. Name another directory for the backup."
+            )
+        if before is None:
+            foreign = [each for each in sorted(names) if each not in OURS and not is_segment(each)]
+            if foreign:
+                raise BackupRefused(
+                    f"{path}: holds {foreign[0]!r}, which is of no backup. Nothing was changed. "
+                    "Name a new or empty directory."
+                )
+        elif before.store != journal.store.hex():
+            raise BackupRefused(
+                f"{path}: is the backup of another journal, of the store {before.store}. Nothing "
+                "was changed. Name another directory."
+            )
+        elif before.position > journal.position:
+            raise BackupRefused(
+                f"{path}: goes up to the position {before.position}, and {self._source.path} only "
+                f"to {journal.position}: that is an older copy of the journal. Nothing was "
+                "changed. Name another directory, so that nothing newer is lost."
+            )
+
+    def _start(self, extent: _Extent, known: dict[int, SegmentCopy]) -> int:
+        """Return the position from which on the backup lacks the segment.
+
+        Raises BackupRefused if it has another segment of this place.
+        """
+        base = extent.segment.base
+        name = segment_name(base)
+        piece = known.get(base)
+        if piece is None or piece.damage or name not in self._target.names():
+            return base
+        chain = extent.segment.chain
+        if not extent.sealed or piece.end < extent.end:
+            chain = prove(self._source, name, self._journal.store, base, piece.end).chain
+        if (piece.epoch, piece.chain) != (extent.segment.epoch, chain) or piece.end > extent.end:
+            raise BackupRefused(
+                f"{self._target.path}: its {name} is not that of {self._source.path}, which went "
+                "another way after it was copied or restored. Nothing was changed. Name another "
+                "directory for the backup."
+            )
+        return piece.end
+
+    def _piece(self, extent: _Extent, start: int, known: dict[int, SegmentCopy]) -> SegmentCopy:
+        """Copy what is missing of a segment, make it durable and prove it."""
+        segment, end = extent.segment, extent.end
+        if start == end:
+            return known[segment.base]
+        name = segment_name(segment.base)
+        with closing(self._source.open(name)) as source, closing(self._open(name)) as target:
+            target.allocate(segment.capacity)  # so that it can be read like any journal
+            copy(source, target, start - segment.base, end - segment.base, self._count)
+            target.sync()
+        proof = prove(self._target, name, self._journal.store, segment.base, end)
+        damage = proof.damage
+        if not damage and extent.sealed and proof.chain != segment.chain:
+            damage = OTHER_RECORDS
+        if damage:
+            self._problems.append(f"{name}, position {proof.end}: {damage}")
+        return SegmentCopy(segment.base, segment.capacity, end, proof.chain, segment.epoch, damage)
+
+    def _open(self, name: str) -> File:
+        """Return the file of a segment of the backup, which may not be there yet."""
+        try:
+            return self._target.open(name, write=True)
+        except FileNotFoundError:
+            return self._target.create(name)
+
+    def _count(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, self._total)
+
+    def _remove_dropped(self, made: Contents) -> None:
+        """Remove the segments that retention has dropped since the last backup."""
+        kept = {segment_name(piece.base) for piece in made.pieces}
+        dropped = [each for each in self._target.names() if is_segment(each) and each not in kept]
+        for name in dropped:
+            self._target.remove(name)
+        if dropped:
+            self._target.sync()
+
+
+OURS = {contents.NAME, contents.NEW, BUSY}

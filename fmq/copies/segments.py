@@ -1,0 +1,65 @@
+"""Copies the bytes of one segment, and reads the copy once more to prove it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple
+
+from fmq.machine.disk import Directory, File
+from fmq.store.bytes.kinds import Record
+from fmq.store.journal.scan import Finding, Scan, end_of
+from fmq.store.journal.segment import HEADER_BYTES
+
+BLOCK_BYTES = 1 << 20
+
+
+class Proof(NamedTuple):
+    """What reading a segment has found."""
+
+    chain: int
+    """The checksum over its sound records."""
+    end: int
+    """The position after the last sound append."""
+    damage: str
+    """What is wrong behind it; "" if it is sound as far as was asked."""
+
+
+def copy(source: File, target: File, start: int, end: int, done: Callable[[int], None]) -> None:
+    """Copy the bytes from `start` to `end`, offsets in both files. `done` is called with the size
+    of each part.
+    """
+    while start < end:
+        data = source.read(start, min(BLOCK_BYTES, end - start))
+        if not data:
+            raise OSError("a segment is shorter than its journal")
+        target.write(start, (data,), sync=False)
+        start += len(data)
+        done(len(data))
+
+
+def prove(
+    directory: Directory,
+    name: str,
+    store: bytes,
+    base: int,
+    end: int,
+    seen: Callable[[list[Record]], bool] = lambda append: True,
+) -> Proof:
+    """Read the segment at `base`, in the file `name`, up to the position `end`, with all checksums.
+
+    `seen` is called with each append, and ends the reading if it returns False.
+    """
+    start = base + HEADER_BYTES
+    with closing(directory.open(name)) as file:
+        scan = Scan(file, base, end, start, zlib.crc32(store), 0, start)
+        chain, upto = 0, start
+        for append in scan:
+            if not seen(append):
+                return Proof(chain, upto, "")
+            chain, upto = scan.chain or 0, end_of(append)
+    ending = scan.ending
+    assert ending is not None
+    sound = ending.finding is Finding.END and ending.append_start == end
+    return Proof(chain, upto, "" if sound else ending.reason or ending.finding.value)
