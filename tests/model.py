@@ -72,7 +72,9 @@ class Model:
 
     @property
     def held(self) -> set[Offset]:
-        """What undecided transactions would ack, which nobody gets meanwhile."""
+        """Return the messages that undecided transactions would ack. No consumer gets them
+        meanwhile.
+        """
         return {offset for parcel in self.undecided.values() for offset in parcel.acks}
 
 
@@ -126,7 +128,7 @@ def as_plain(message: fmq.Message) -> Plain:
 
 
 def done(engine: fmq.Engine) -> set[Offset]:
-    """What the group will not get any more, found by asking for everything and giving it back."""
+    """Return what the group does not get any more. Method: poll everything, and give it back."""
     with engine.consumer(list(QUEUES), group=GROUP, lease_seconds=1e6) as consumer:
         delivered = set()
         # Not a poll, which would write that it tries them: this only looks.

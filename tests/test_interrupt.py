@@ -1,4 +1,5 @@
-"""Whatever line of fmq an interrupt meets during a public call, nobody hangs and nobody is lied to.
+"""An interrupt at any line of fmq during a public call: no call hangs, and none gets a wrong
+answer.
 
 Each act is done again and again on a fresh disk in memory, interrupted at its first line, at
 its second, and so on until it gets through. After each time another thread finds the engine at
@@ -47,7 +48,7 @@ View = dict[str, Any]
 
 
 class Clock(FakeClock):
-    """Moves on by itself, whoever waits: here nobody waits for another thread."""
+    """A clock that moves on by itself. No test here waits for another thread."""
 
     def wait(self, lock: Waitable, timeout: float | None) -> bool:
         self._owner = get_ident()
@@ -234,7 +235,7 @@ def test_an_interrupt_at_any_line_leaves_a_call_whole_or_absent(
 
 
 def uninterrupted(before: Callable[[Trial], None], act: Act) -> tuple[View, View, int]:
-    """What is there without the act and with all of it, and how many lines it has."""
+    """Return what is there without the act and with all of it, and how many lines it runs."""
     trial = Trial()
     before(trial)
     absent = view_of(trial.disk.after_kill(), trial.clock)
@@ -288,7 +289,7 @@ def require(found: View, allowed: list[View]) -> None:
 
 
 def others(engine: fmq.Engine) -> int:
-    """What another thread does next; how many of its messages were acknowledged."""
+    """Send from another thread. Return how many of its messages were acknowledged."""
     try:
         engine.send("other", b"1")
         with engine.transaction() as tx:
@@ -327,7 +328,7 @@ def view_of(disk: CrashDisk, clock: FakeClock, acknowledged: int = 0) -> View:
 
 
 def view(engine: fmq.Engine) -> View:
-    """What is there, but for the messages of others."""
+    """Return what is there, without the messages of other threads."""
     found: View = {
         f"{info.topic}/{info.queue}": [bytes(each.body[:6]) for each in messages]
         for info in engine.queues()

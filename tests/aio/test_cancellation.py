@@ -120,8 +120,8 @@ def test_a_cancelled_block_commits_or_rolls_back(
 def test_a_cancelled_poll_holds_no_message(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
-    """A message arrives at each turn of a poll that is cancelled: the next poll has it, and nobody
-    has tried it before.
+    """A message arrives at each turn of a poll that is cancelled. The next poll gets it, as
+    untried.
     """
 
     async def other(timeout: float = 5.0) -> int:

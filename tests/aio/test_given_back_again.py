@@ -31,7 +31,7 @@ class Swallowing(MemoryServer):
         super().deliver(session, data)
 
 
-def test_a_lost_answer_to_what_nobody_waits_for_is_not_logged() -> None:
+def test_a_lost_answer_that_no_caller_waits_for_is_not_logged() -> None:
     """The messages were given back, the answer was lost, and the repeated request is refused: they
     are held no more. The caller had its CancelledError, so the loop has nothing to log.
     """

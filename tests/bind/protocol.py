@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 class Rules:
     """The protocol as it ships. Each switch that is off is a common mistake."""
 
-    fence: bool = True  # a checker that finds no row leaves a tombstone; else it just looks
+    fence: bool = True  # True: a checker that finds no row leaves a tombstone; False: it only looks
     waits: bool = True  # a checker waits for the row of an open transaction; else it sees none
     in_doubt: bool = True  # COMMIT raised: ask; else it is taken for a rollback
     mark_first: bool = True  # mark, then prepare; else prepared at the beginning

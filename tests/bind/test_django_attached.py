@@ -48,7 +48,7 @@ def outbox(engine: fmq.Engine, using: str) -> DjangoOutbox:
 
 
 def place(outbox: DjangoOutbox, using: str, order: str) -> None:
-    """What an application does in a block that others have begun."""
+    """Send an order in a block that other code has begun, as an application does."""
     Order.objects.using(using).create(name=order)
     outbox.transaction().send("orders", order.encode())
 

@@ -131,7 +131,7 @@ attached = attach(engine, AGAIN, producer="checkout")
 
 @transaction.atomic(AGAIN)
 def place_in_requests_block(order: str, *, fails: bool = False) -> None:
-    """What an application does with ATOMIC_REQUESTS."""
+    """Send an order as an application does with ATOMIC_REQUESTS."""
     Order.objects.using(AGAIN).create(name=order)
     attached.transaction().send("orders", order.encode())
     if fails:

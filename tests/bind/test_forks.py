@@ -39,7 +39,7 @@ def test_connections_are_used_in_parent_and_child_after_a_fork() -> None:
 
 
 def test_a_thread_that_uses_a_connection_may_fork() -> None:
-    """It waits for nobody but itself, and only for a while."""
+    """It waits only for a while, and for no thread but itself."""
     guard = ForkGuard()
     guard.patience = 0.01
     with guard.using():

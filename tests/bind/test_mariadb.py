@@ -64,7 +64,7 @@ class Session:
         return [line for line in told if line.startswith("ERROR")] or told
 
     def ask(self, tx_id: str) -> str:
-        """What a checker answers, as the guide has it."""
+        """Return the answer of a checker, written as in the guide."""
         told = self.run(filled(TOMBSTONE, tx_id))
         if told:
             return f"unknown: {told[0]}"

@@ -54,7 +54,7 @@ def by_alembic(connection: Connection) -> None:
 
 
 def by_autogenerate(connection: Connection) -> None:
-    """What Alembic writes into a migration script for the metadata, run as it stands."""
+    """Run what Alembic writes into a migration script for the metadata."""
     metadata = MetaData()
     marker_table(metadata)
     context = MigrationContext.configure(connection)

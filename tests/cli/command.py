@@ -40,7 +40,7 @@ def fmq_json(*arguments: object) -> Said:
 
 
 def fmq_piped(*arguments: object) -> Said:
-    """The command in this process, as it talks by itself to whoever is no terminal."""
+    """Run the command in this process, with an output that is no terminal."""
     code, out, error = _run(*arguments)
     return Said(code, [json.loads(line) for line in out.splitlines()], error)
 

@@ -31,7 +31,9 @@ def shop(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Whoever runs the tests in the background ignores interrupts, and so would what they start."""
+    """Let interrupts reach the tests: in the background they would be ignored, also by child
+    processes.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

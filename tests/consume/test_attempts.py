@@ -210,7 +210,7 @@ def test_a_message_tried_once_is_delivered_by_the_first_poll_after_a_restart(
 
 
 def test_a_message_that_is_never_settled_waits_longer_after_each_lease(clock: FakeClock) -> None:
-    """Whoever handles it hangs, or dies: its attempts do not follow each other at once."""
+    """Its handler hangs, or kills the process. So each attempt waits longer than the one before."""
     disk = CrashDisk()
     came = []
     with opened(disk, clock) as engine:
@@ -269,7 +269,9 @@ def test_without_a_retry_repeated_releases_begin_to_wait(engine: Engine) -> None
 
 
 def test_the_delay_after_a_kill_counts_from_the_last_delivery(disk: CrashDisk) -> None:
-    """Method: after two kills the third attempt waits for a while; a day later it does not."""
+    """Method: after two kills, the third attempt waits for a while. A day later it does not
+    wait.
+    """
     with opened(disk) as engine:
         engine.send("t", b"kills its process")
     for attempt in (1, 2):

@@ -276,7 +276,7 @@ def test_delayed_messages_are_shown_without_those_that_are_damaged(
 
 
 def skipping(engine: fmq.Engine, **named: Any) -> Consumer:
-    """Return a consumer of "t" in the group "g" that goes on behind what is damaged."""
+    """Return a consumer of "t" in the group "g" that skips damage and goes on after it."""
     return engine.consumer("t", group="g", damaged="skip", **named)
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: what a group rejects is kept until somebody replays or purges it."""
+"""Dead letters: messages that a group rejects are kept until they are replayed or purged."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[Engine]:
 
 
 class Sending:
-    """Sends messages that expire so many seconds from now; None: never."""
+    """Sends messages that expire the given number of seconds from now. None: they never expire."""
 
     def __init__(self, engine: Engine, clock: FakeClock) -> None:
         self.engine = engine
@@ -69,7 +69,7 @@ def polled(consumer: Any, limit: int = 1) -> list[int]:
 
 
 def counted(engine: Engine, group: str = "g") -> tuple[int, int]:
-    """How many messages had expired, and how many are unread."""
+    """Return how many messages had expired, and how many are unread."""
     engine.sync()
     (info,) = engine.groups(group)
     return info.expired, info.unread
@@ -124,7 +124,9 @@ def test_one_poll_passes_over_thousands_of_expired_messages(
     assert engine.stats().position - before < 2000
 
 
-def test_the_count_survives_restarts_and_retention(disk: CrashDisk, clock: FakeClock) -> None:
+def test_the_count_of_expired_messages_survives_restarts_and_retention(
+    disk: CrashDisk, clock: FakeClock
+) -> None:
     how: dict[str, Any] = {"segment_bytes": 4096, "retain_bytes": 8192}
     with opened(disk, clock, **how) as engine:
         send = Sending(engine, clock)
@@ -222,7 +224,9 @@ def test_a_topic_without_expiries_is_not_searched_for_expired_messages(
     assert inside(engine).ledger.topics["t"].queues[0].spans is None
 
 
-def test_the_command_shows_the_count(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_the_command_shows_the_count_of_expired_messages(
+    engine: Engine, clock: FakeClock, send: Sending
+) -> None:
     send(5)
     clock.advance(10)
     with engine.consumer("t", group="g") as consumer:
@@ -327,7 +331,7 @@ def test_an_expired_message_too_large_to_copy_is_counted(
     check(disk)
 
 
-def test_the_option_for_expired_messages_takes_two_values(engine: Engine) -> None:
+def test_the_option_for_expired_messages_takes_only_two_values(engine: Engine) -> None:
     with pytest.raises(fmq.errors.BadOption, match="'dead_letter'"):
         engine.consumer("t", group="g", expired="drop")
 

@@ -75,7 +75,9 @@ def test_only_matching_messages_are_delivered(engine: Engine, limit: int, *, in_
 
 
 def test_unread_counts_messages_that_the_filter_has_not_seen_yet(disk: CrashDisk) -> None:
-    """Each info says which filter the group has, so that nobody takes it for what is wanted."""
+    """Each info names the group's filter, so that the count is not taken for one of matching
+    messages.
+    """
     wide = filters.sql("n >= 0")
     with opened(disk) as engine:
         paid = send(engine, 9)
@@ -116,7 +118,7 @@ def test_a_filter_can_be_a_condition_on_headers(engine: Engine) -> None:
         assert polled(consumer) == [b"3", b"4", b"5"]
 
 
-def test_what_does_not_match_is_not_kept(disk: CrashDisk) -> None:
+def test_messages_that_do_not_match_keep_no_segment(disk: CrashDisk) -> None:
     with opened(disk, retain_bytes=8192) as engine:
         engine.create_group("g", "t", filter=PAID)
         with engine.consumer("t", group="g") as consumer:

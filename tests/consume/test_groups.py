@@ -35,7 +35,7 @@ def engine(disk: CrashDisk) -> Iterator[Engine]:
 
 
 def taken(engine: Engine, group: str = "g", topic: str = "t") -> list[bytes]:
-    """What a new member of the group gets now, and acks."""
+    """Return the messages that a new member of the group gets now, and ack them."""
     got = []
     with engine.consumer(topic, group=group) as consumer:
         while deliveries := consumer.poll():
@@ -191,7 +191,7 @@ def test_seek_takes_exactly_one_target(engine: Engine) -> None:
         group.seek("t", to="middle")
 
 
-def test_what_retention_takes_is_counted_and_logged(
+def test_unacked_messages_dropped_by_retention_are_counted_and_logged(
     disk: CrashDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(disk, retain_bytes=8192, keep_unread=False) as engine:

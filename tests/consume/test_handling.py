@@ -20,7 +20,7 @@ def sent(engine: Engine, *said: str) -> None:
 
 
 def left(engine: Engine) -> int:
-    """How many messages of the group are not acked."""
+    """Return how many messages of the group are not acked."""
     return engine.groups("g")[0].unread
 
 
@@ -212,9 +212,7 @@ def test_used_up_attempts_make_a_dead_letter_though_no_handler_returns(
     assert "attempt 2 did not end" in dead.reason
 
 
-def test_delays_grow_from_0_to_ten_minutes_if_nothing_is_said(
-    engine: Engine, clock: FakeClock
-) -> None:
+def test_delays_grow_from_0_to_ten_minutes_by_default(engine: Engine, clock: FakeClock) -> None:
     sent(engine, "a")
     delays = []
     with engine.consumer("t", group="g") as consumer:

@@ -39,7 +39,7 @@ def taken(consumer: Any, count: int) -> list[int]:
 
 
 def left_for_others(engine: Engine) -> list[tuple[int, int]]:
-    """What another member gets now: offsets and attempts."""
+    """Return the offsets and attempts that another member gets now."""
     with engine.consumer("t", group="g") as other:
         found = [(each.offset, each.attempt) for each in other.poll(limit=COUNT)]
         for _ in range(COUNT):

@@ -80,7 +80,7 @@ def queues(deliveries: list[Delivery]) -> set[int]:
     return {each.queue for each in deliveries}
 
 
-def test_members_are_looked_at_as_they_are_at_one_instant(engine: Engine) -> None:
+def test_members_are_shown_as_they_are_at_one_instant(engine: Engine) -> None:
     """Another thread that is changing them ends that first."""
     consumer = joined(engine, "a")
     members = engine.group("g").members
@@ -228,7 +228,7 @@ def test_a_bad_name_of_a_member_is_refused(engine: Engine) -> None:
         joined(engine, "")
 
 
-def test_a_strategy_of_ones_own(engine: Engine) -> None:
+def test_a_function_of_the_program_may_be_the_strategy(engine: Engine) -> None:
     def all_to_the_first(queues: Sequence[int], members: Sequence[str]) -> dict[str, list[int]]:
         return {members[0]: [*queues]}
 
@@ -297,7 +297,7 @@ def test_a_strategy_with_other_arguments_is_another_strategy(
 
 
 def test_queues_and_members_without_a_row_in_a_table_are_not_refused(engine: Engine) -> None:
-    """Queues and members without a row are in a room together: nobody is refused for them."""
+    """Queues and members without a row form a room of their own, and none of them is refused."""
     strategy = nearby(average, ROOMS, PEOPLE)
     with joined(engine, "a", strategy=strategy), joined(engine, "new", strategy=strategy):
         engine.topic("t").add_queues(1)
@@ -392,7 +392,7 @@ def test_a_call_puts_silent_members_out(
 def test_a_timer_puts_silent_members_out(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody calls: the thread for chores does it, and not before it is time."""
+    """No call is made: the thread for chores does it, and not before the time has come."""
     disk = CrashDisk()
 
     def is_out(times: int) -> bool:

@@ -137,7 +137,8 @@ class Membership(RuleBasedStateMachine):
     def settle(self) -> None:
         """Soon each queue of a topic that a living member reads belongs to a living one."""
         living = dict(self.consumers)
-        for _ in range(2):  # the dead are out after the timeout, and whoever polls finds that
+        # Dead members are out after the timeout. The next poll of any member finds that.
+        for _ in range(2):
             self.clock.advance(TIMEOUT / 2 + 1)
             for name in living:
                 self.poll(name, 1)
@@ -148,7 +149,9 @@ class Membership(RuleBasedStateMachine):
             assert set(owners) <= living.keys(), f"{topic}: {owners} of {[*living]}"
 
     def teardown(self) -> None:
-        """Nothing is lost: what nobody has acked comes to the living, and nothing else does."""
+        """Check that nothing is lost: live members get all messages without an ack, and no
+        others.
+        """
         if not hasattr(self, "engine"):
             return
         reading = {topic for consumer in self.consumers.values() for topic in consumer.topics}

@@ -123,7 +123,7 @@ def test_a_skip_before_an_attempt_is_counted_strands_no_message() -> None:
             assert {"a0", "c2"} <= found <= {"a0", "b1", "c2"}, lines.met
 
 
-def test_what_is_acked_while_another_thread_looks_holds_up_no_later_message() -> None:
+def test_a_message_acked_while_another_thread_looks_blocks_no_later_one() -> None:
     """Method: another thread looks at the same messages, handles and acks them, before each line
     of the look.
     """
@@ -284,7 +284,7 @@ def test_all_members_keep_the_order_or_none_does(engine: Engine) -> None:
 
 @given(st.data())
 def test_each_key_is_acked_in_its_order(data: st.DataObject) -> None:
-    """Whatever is polled, released, acked and lost in between."""
+    """It holds for any sequence of polls, releases, acks and lost leases."""
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         keys = data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))

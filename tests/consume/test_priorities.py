@@ -76,7 +76,7 @@ def expected(priorities: dict[int, int], handed_out: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("how", [{}, {"filter": filters.tags("x || y")}])
-def test_a_poll_takes_no_lower_priority_before_what_the_next_segment_has(
+def test_a_higher_priority_in_the_next_segment_is_polled_first(
     disk: CrashDisk, how: dict[str, Any]
 ) -> None:
     """A read ends with its segment, so the poll has to end there, too."""
@@ -352,7 +352,7 @@ def test_a_poll_ends_where_retention_has_dropped_more_than_was_read_before(disk:
             assert in_thread(lambda: polled(consumer), "a poll") == expected(left)
 
 
-def test_no_lower_priority_overtakes_what_cannot_be_read(disk: CrashDisk) -> None:
+def test_no_lower_priority_overtakes_an_unreadable_message(disk: CrashDisk) -> None:
     """Its head cannot be read, so a filter ends there."""
     with opened(disk) as engine:
         sent = [engine.send("t", b"", tag="x", priority=each) for each in (1, 9, 9)]

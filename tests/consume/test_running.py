@@ -25,7 +25,7 @@ def sent(engine: Engine, *said: str) -> None:
 
 
 def left(engine: Engine) -> int:
-    """How many messages of the group are not acked."""
+    """Return how many messages of the group are not acked."""
     return engine.groups("g")[0].unread
 
 

@@ -153,7 +153,9 @@ def test_a_deleted_topic_is_gone_and_begins_anew(engine: Engine, disk: CrashDisk
 
 
 def test_old_messages_of_a_name_are_never_read_again(disk: CrashDisk) -> None:
-    """Those in older segments, in the same one, and behind a restart."""
+    """It holds for messages in older segments, in the segment being written, and after a
+    restart.
+    """
     with opened(disk) as engine:
         fill(engine, "t")
         fill(engine, "t")
@@ -210,7 +212,7 @@ def test_an_undecided_transaction_prevents_the_deletion_of_its_topic(engine: Eng
         engine.topic("t")
 
 
-def test_a_transaction_that_has_collected_for_a_deleted_topic(engine: Engine) -> None:
+def test_a_commit_makes_a_topic_again_that_was_deleted_before(engine: Engine) -> None:
     engine.create_topic("t", queues=4)
     with engine.transaction() as tx:
         tx.send("t", b"x", queue=3)

@@ -246,7 +246,7 @@ def questions(first: int) -> list[Callable[[Any], Any]]:
 
 
 def refuses(reader: Any) -> bool:
-    """Whether an interrupt in the middle of an append keeps it from showing anything more."""
+    """Return whether an interrupt in the middle of an append keeps the reader from showing more."""
     try:
         reader.refresh()
     except EngineFailed as error:
@@ -429,7 +429,7 @@ def test_a_segment_dropped_while_a_reader_opens_is_not_an_error() -> None:
 
 
 class BusyFile:
-    """A segment that somebody writes to whenever it has been read."""
+    """A segment to which a writer appends after each read."""
 
     def __init__(self, file: Any, write: Callable[[], object]) -> None:
         self._file, self._write = file, write

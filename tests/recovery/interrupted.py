@@ -1,4 +1,4 @@
-"""A machine on which somebody else acts at a chosen moment while a directory is being opened."""
+"""A machine on which other code acts at a chosen moment while a directory is being opened."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def tail_of(disk: CrashDisk) -> Tail:
 
 
 def left_by(*steps: Callable[[Engine], object]) -> Tail:
-    """What a kill leaves after these steps: nothing is known durable but by a checkpoint."""
+    """Return what a kill leaves after these steps. Only a checkpoint proves anything durable."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for step in steps:

@@ -74,7 +74,7 @@ def seen(engine: Any) -> dict[str, object]:
 
 
 def consumable(engine: Engine) -> list[tuple[int, int]]:
-    """What the group `g` has not acked of topic `t`; it keeps none of it."""
+    """Return what group `g` has not acked of topic `t`. Give all of it back."""
     with engine.consumer("t", group="g", lease_seconds=1e6) as consumer:
         found: list[Any] = []
         # Not a poll, which would write that it tries them.
@@ -85,6 +85,6 @@ def consumable(engine: Engine) -> list[tuple[int, int]]:
 
 
 def sight(disk: Disk, **options: Any) -> dict[str, object]:
-    """What an engine that is opened now shows."""
+    """Return what an engine shows that is opened now."""
     with opened(disk, **OPTIONS, **options) as engine:
         return {**seen(engine), "consumable": consumable(engine)}

@@ -28,7 +28,7 @@ def full(disk: FaultDisk, operation: Operation = "allocate", error: int = errno.
 
 
 def send_until_full(engine: Engine) -> int:
-    """How many messages were taken before the first one was refused."""
+    """Send until a message is refused. Return how many were accepted before."""
     sent = 0
     with pytest.raises(StorageFull, match="refused whole"):
         while True:
@@ -101,7 +101,7 @@ def test_a_prepare_without_room_for_its_decision_is_refused_whole() -> None:
 def test_a_full_disk_never_refuses_a_decision(
     decision: str, restart: bool, segment_bytes: int
 ) -> None:
-    """Prepare reserves the room for it, whatever is written in between.
+    """Prepare reserves the room for the decision, whatever is written before it.
 
     Method: prepare several, then with no room left try to send between all decisions. In large
     segments they share one spare, and what a decision leaves of it is not for messages.
@@ -148,7 +148,9 @@ def test_a_chore_that_meets_a_full_disk_is_tried_again() -> None:
 
 
 class SmallDisk(CrashDisk):
-    """One with so much room; what others take of it is theirs until somebody gives room back."""
+    """A disk with limited room. Room that other programs take is theirs until room is given
+    back.
+    """
 
     room = 1 << 60
     held = 0

@@ -1,4 +1,4 @@
-"""A segment that is full to its last byte, and an empty one behind it."""
+"""A segment that is full to its last byte, and an empty segment after it."""
 
 from __future__ import annotations
 

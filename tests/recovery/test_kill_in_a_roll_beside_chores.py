@@ -1,4 +1,4 @@
-"""A kill while one thread rolls and another one keeps house."""
+"""A kill while one thread rolls and another thread runs chores."""
 
 from __future__ import annotations
 

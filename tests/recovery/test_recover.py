@@ -24,7 +24,7 @@ from tests.small import (
 
 
 def torn() -> CrashDisk:
-    """What a power cut in the middle of a write leaves: a tail to be copied and cut."""
+    """Return what a power cut in the middle of a write leaves: a tail to be copied and cut."""
     disk = interrupted()
     tail = tail_of(disk)
     overwrite(disk, tail.name, tail.end + 100, b"torn" * 20)

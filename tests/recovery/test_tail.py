@@ -403,7 +403,7 @@ def test_bytes_that_were_cut_are_never_read_again() -> None:
     """
     tail = left_by(send(b"0"), send(b"long enough to reach far"), send(b"2"))
     tail.plant(tail.place(1) + 40, b"\xff")
-    # The record behind it would vouch for the damaged one: let it be torn as well.
+    # The record after it would prove that the damaged one had been durable. Let it be torn as well.
     tail.plant(tail.place(2) + 8, b"\xff")
     with opened(tail.disk) as engine:
         engine.send("t", b"1")

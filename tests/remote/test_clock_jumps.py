@@ -18,7 +18,9 @@ HOURS_2 = 7200 * 1_000_000
 
 
 def change_topics(client: RemoteEngine) -> None:
-    """As `change`, without a retention by age, which a jump lets begin."""
+    """Change topics as `change` does, but without a retention by age, which a jump would
+    trigger.
+    """
     client.create_topic("x", queues=1).add_queues(2)
     client.send_many("x", [b"1", b"2", b"3"], queue=1)
     client.create_group("g", "x", at="latest")
@@ -87,7 +89,7 @@ class Jumps(Killed):
 def test_a_repeat_after_a_jump_of_the_servers_clock_is_not_done_again(
     work: Work, kills: str
 ) -> None:
-    """The receipts of a commit in one phase are told beyond the window of outcomes, too."""
+    """The receipts of a commit in one phase are known even beyond the window of outcomes."""
     window = 600.0 if work is commit else None
     expected, at = None, 0
     while True:

@@ -57,7 +57,7 @@ def test_parent_and_child_of_a_fork_both_send(engine: fmq.RemoteEngine) -> None:
     assert [each.body for each in engine.read("u")] == [b"child", b"parent"]
 
 
-def test_what_the_parent_began_belongs_to_the_parent_alone(engine: fmq.RemoteEngine) -> None:
+def test_a_forked_child_cannot_use_objects_of_the_parent(engine: fmq.RemoteEngine) -> None:
     engine.send_many("t", [b"0", b"1"])
     consumer = engine.consumer("t", group="g")
     (taken,) = consumer.poll(limit=1)
@@ -74,7 +74,7 @@ def test_what_the_parent_began_belongs_to_the_parent_alone(engine: fmq.RemoteEng
     in_child(work)
     taken.ack()
     tx.commit()
-    # The child has tried b"1", so it goes behind what is new.
+    # The child has tried b"1", so it comes after the new messages.
     left = consumer.poll() + consumer.poll()
     assert [each.message.body for each in left] == [b"2", b"1"]
 

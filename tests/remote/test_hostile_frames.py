@@ -94,7 +94,7 @@ def test_a_request_with_any_other_values_is_answered_or_its_connection_closed(op
 
 
 def said_of(claims: list[list[object]], member: str = "m") -> list[object]:
-    """What a JOIN says of a member that has these claims."""
+    """Return the values of a JOIN of a member that has these claims."""
     return [["t"], "g", 30.0, claims, member, None, None, None, *[False] * 4, "count"]
 
 
@@ -294,7 +294,9 @@ def test_a_request_of_very_many_lists_is_refused_before_they_are_made(op: Op) ->
 def test_a_connection_that_has_not_said_hello_takes_little_memory(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever can connect may open thousands, and send all of a first frame but its last byte."""
+    """Any program that can connect may open thousands, and send all but the last byte of a first
+    frame.
+    """
     caplog.set_level("ERROR", "fmq.server")  # or the warnings are kept, too
     begun = HEAD.pack(size + 1, Op.HELLO, 0, 0, 1) + b"[" * size
     connections = 200

@@ -56,7 +56,7 @@ def test_unsynced_sends_lost_with_the_server_leave_no_gap(
 def test_files_of_the_server_are_known_in_a_directory_without_a_journal(
     name: str, tmp_path: Path
 ) -> None:
-    """A client makes some of them before there is a journal. They are nobody else's files."""
+    """A client makes some of them before there is a journal. They do not count as foreign files."""
     path = tmp_path / "shop"
     path.mkdir()
     (path / name).touch()
@@ -69,11 +69,11 @@ def test_files_of_the_server_are_known_in_a_directory_without_a_journal(
         engine.send("t", b"1")
     assert fmq.check(path).ok
     (path / "foreign").touch()
-    assert fmq.check(path).ok  # beside a journal, files of others are in nobody's way
+    assert fmq.check(path).ok  # beside a journal, files of other programs do not matter
 
 
 def test_a_server_that_was_killed_leaves_a_directory_that_opens(tmp_path: Path) -> None:
-    """The socket is one of a dead process; whoever comes next takes its place."""
+    """The socket of the dead process stays, and the next process replaces it."""
     path = tmp_path / "shop"
     with serving(path) as served, fmq.connect(path, start=False) as client:
         client.send("t", b"1")

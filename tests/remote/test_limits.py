@@ -175,7 +175,9 @@ def test_collected_answers_are_bounded() -> None:
 
 
 def test_a_waiting_request_gets_no_answer_while_its_client_does_not_read() -> None:
-    """Its end by time is told, which is small. What it waits for comes when the client reads."""
+    """It gets only its end by timeout, which is small. Messages come when the client reads
+    again.
+    """
     with served() as server:
         slow = Hostile(server)
         slow.hello()

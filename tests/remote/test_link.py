@@ -1,4 +1,4 @@
-"""The connection of one client: among its threads, and when nobody answers."""
+"""The connection of one client: shared by its threads, and without an answer."""
 
 from __future__ import annotations
 

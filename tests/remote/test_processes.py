@@ -16,7 +16,7 @@ import fmq
 from fmq.errors import Locked, NotServed
 
 ROOT = Path(__file__).parent.parent.parent
-# Each process connects, says that it has, and then sends as many messages as it is told.
+# Each process connects, says so, and then sends the number of messages that it is given.
 CLIENT = """
 import sys, fmq
 path, name = sys.argv[1:]

@@ -57,7 +57,7 @@ def test_messages_being_handled_stay_with_their_consumer_after_a_kill(machine: M
     assert other.poll() == []
 
 
-def test_what_a_broadcast_member_was_handed_holds_nothing_back(machine: Machine) -> None:
+def test_messages_of_a_broadcast_member_are_not_held_back_after_a_kill(machine: Machine) -> None:
     """Its own group has no other member, and the group whose name it has given is another one."""
     client = machine.server.connect()
     client.create_topic("t")

@@ -113,7 +113,7 @@ def test_a_poll_and_a_read_wait_for_a_message(
     assert client.read("u", timeout=5.0)[0].body == b"2"
 
 
-def test_a_poll_of_a_client_takes_no_lower_priority_before_what_its_answer_has_no_room_for(
+def test_a_client_gets_higher_priorities_first_even_if_an_answer_is_full(
     clock: FakeClock,
 ) -> None:
     """Two large messages of one record are more than one answer holds."""

@@ -1,4 +1,4 @@
-"""A request is carried out once, wherever the connection breaks and whoever dies."""
+"""A request is carried out once, wherever the connection breaks and whichever process dies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def consume(client: RemoteEngine) -> Any:
 
 
 def consume_broadcast(client: RemoteEngine) -> Any:
-    """Its group has a name of fmq's own, not the one that the program has given."""
+    """Consume as a broadcast member. Its group has an internal name, not that of the program."""
     client.send("t", b"0")
     with client.consumer("t", group="g", member="m", broadcast=True) as consumer:
         client.send_many("t", [b"1", b"2", b"3", b"4"])

@@ -15,14 +15,14 @@ QUIET = fmq.Options(sync="interval", sync_interval_seconds=1e6, segment_bytes=1 
 
 
 def seen(engine: fmq.Engine) -> tuple[int, list[int]]:
-    """How many messages there are, and what the groups have acked."""
+    """Return how many messages there are, and what the groups have acked."""
     return len(engine.read("t", limit=99)), [info.acked_below for info in engine.groups()]
 
 
 @pytest.mark.parametrize("name", ["SEND", "TAKE", "ACK"])
 def test_the_answer_to_a_repeated_request_waits_until_its_record_is_durable(name: str) -> None:
-    """The first time nobody waits for the sync, as the options say. Who asks again has lost the
-    connection meanwhile, and the answer tells that the request was carried out.
+    """The first request does not wait for a sync, as the options say. The client repeats it after
+    it has lost the connection. So the answer to the repeat promises that the request is durable.
     """
     disk, clock, asked = CrashDisk(), FakeClock(), EVERY[name]
     with fmq.open("data", QUIET, disk=disk, clock=clock) as engine:

@@ -22,8 +22,8 @@ def remembered(engine: Engine) -> list[Any]:
 def test_requests_are_remembered_in_one_order(
     disk: CrashDisk, clock: FakeClock, pause: int
 ) -> None:
-    """The clock stands still, or little of the time between two records counts. Retention writes
-    who has sent what, behind a record of one client in the same segment: a checkpoint and the
+    """The clock stands still, or the time between two records hardly counts. Retention carries the
+    requests in a STATE after a record of one client in the same segment. A checkpoint and the
     journal agree all the same.
     """
     with opened(disk, clock, segment_bytes=4096, retain_bytes=8192, retain_seconds=700.0) as engine:

@@ -1,4 +1,4 @@
-"""Each order of a turn is told what became of it, whatever happens to the others."""
+"""Each order of a turn gets its own result, whatever happens to the others."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def append_notes(journal: Journal, records: list[Record]) -> None:
 
 
 def plan(journal: Journal, records: list[Record]) -> list[Record]:
-    """What a writer does under the lock: measure, roll if need be, place, append."""
+    """Do what a writer does under the lock: measure, roll if necessary, place, append."""
     if not journal.fits(Append(records).size):
         journal.roll(0, ordinary=True)
     append_notes(journal, records)

@@ -36,11 +36,11 @@ class Tracer:
         raise NotImplementedError
 
     def reached(self, frame: FrameType) -> None:
-        """What is to happen before line number `at`."""
+        """Act before line number `at`."""
         raise NotImplementedError
 
     def run(self, work: Callable[[], object]) -> object:
-        """What `work` returns; it is watched in this thread and in no other."""
+        """Return what `work` returns. Only this thread is watched."""
         sys.settrace(self._call)
         try:
             return work()

@@ -126,7 +126,7 @@ def encoded(record: Record, durable_to: int = 64, seed: int = SEED) -> bytes:
 
 
 def fields(record: Record) -> dict[str, Any]:
-    """What a record says, to be compared with what another says."""
+    """Return the fields of a record, to be compared with those of another."""
     said = {name: getattr(record, name) for name in type(record).__slots__ if name not in APART}
     return said | {"kind": record.kind}
 

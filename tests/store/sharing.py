@@ -115,7 +115,7 @@ class Call:
         self._changed()
 
     def ended(self) -> object:
-        """Its answer; a call that hangs fails the test."""
+        """Return the answer of the call. If it hangs, the test fails."""
         self._thread.join(PATIENCE_SECONDS)
         assert self.answers == 1, "a call without an answer"
         return self.answer
@@ -235,7 +235,7 @@ class Shared:
             assert self._news.wait_for(happened, PATIENCE_SECONDS), otherwise
 
     def durable(self) -> list[str]:
-        """What is found after the power has gone: what was surely durable, and no more."""
+        """Return what is found after a power cut: what was surely durable, and no more."""
         disk = self.disk
         while not isinstance(disk, CrashDisk):
             disk = disk.disk  # type: ignore[attr-defined]

@@ -73,7 +73,7 @@ class Sealed:
         return self.indexes[base]
 
     def spoil(self, base: int, data: bytes | None) -> None:
-        """Put `data` in place of the index file; None: remove it."""
+        """Replace the index file by `data`. None: remove it."""
         name = segment_name(base, SUFFIX)
         self.directory.remove(name)
         if data is not None:

@@ -1,4 +1,4 @@
-"""Columns that somebody has forged: refused as BadColumns, and nothing large is allocated."""
+"""Forged columns: they are refused as BadColumns, and nothing large is allocated."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_bodies_too_large_to_decompress_are_not_compressed() -> None:
 
 
 def refused_cheaply(ask) -> bool:
-    """Whether it is refused as BadColumns, and without allocating much."""
+    """Return whether the columns are refused as BadColumns without a large allocation."""
     tracemalloc.start()
     try:
         with pytest.raises(BadColumns):

@@ -1,4 +1,5 @@
-"""Whatever line of the group an interrupt or a failure meets, nobody hangs and nobody is lied to.
+"""An interrupt or a failure at any line of the commit queue: no call hangs, and none gets a wrong
+answer.
 
 Each test runs one thread, the victim, in one of the roles that there are, and does something
 at every line of fmq/store/journal/commit_queue.py that it comes to: first at line 0, then at
@@ -39,7 +40,7 @@ def leader(shared: Shared, watch: Watch) -> list[Call]:
 
 
 def heir(shared: Shared, watch: Watch) -> list[Call]:
-    """The victim gets the lead, and those behind it are served by its write."""
+    """Return calls of which the victim gets the lead. Its write serves those that come after it."""
     with shared.writing(lambda: shared.send("first")) as first:
         victim = shared.call(lambda: watch(lambda: shared.send("victim")))
         shared.wait_for_plan(victim)
@@ -191,7 +192,7 @@ def in_time(role: Role, shared: Shared, lines: Lines) -> list[Call]:
 
 
 def verify(shared: Shared, calls: list[Call], lines: Lines) -> None:
-    """What must hold afterwards, whatever has happened and wherever."""
+    """Check what must hold afterwards, whatever happened and wherever."""
     answers = []
     for call in calls:
         try:

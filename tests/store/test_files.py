@@ -1,4 +1,4 @@
-"""Open files: a bounded number, shared, and never closed under somebody who reads."""
+"""Open files: their number is bounded, they are shared, and none is closed while it is read."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_an_interrupted_first_send_creates_no_empty_topic() -> None:
 
 
 def counts(engine: Engine) -> tuple[int, int] | None:
-    """How many messages there are in each topic; None if nobody is told."""
+    """Return how many messages each topic has; None if the call gave no answer."""
     try:
         return len(bodies(engine, "t")), len(bodies(engine, "u"))
     except EngineFailed:
@@ -79,7 +79,7 @@ def counts(engine: Engine) -> tuple[int, int] | None:
 
 
 def outcome(engine: Engine) -> str:
-    """What became of the transaction, or that nobody knows."""
+    """Return what became of the transaction, or that it is unknown."""
     try:
         return engine.outcome("x").state
     except (UnknownTransaction, EngineFailed):

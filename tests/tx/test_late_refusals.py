@@ -187,7 +187,7 @@ ALL = [
 
 
 def test_each_kind_and_each_change_has_a_bad_record_in_the_test() -> None:
-    """Whoever adds a kind of record says what of it is refused."""
+    """A kind of record that is added needs an example here that is refused."""
     assert set(BAD) == set(Kind)
     assert set(BAD_CHANGES) == set(ChangeKind)
     assert all(some for kind, some in BAD.items() if kind != Kind.CHANGE)

@@ -1,4 +1,5 @@
-"""A commit that nobody waits for: it costs no sync of its own, and who looks sees it, durable.
+"""A commit that its caller does not wait for: it takes no sync of its own, and calls that look see
+it once it is durable.
 
 The block of a bound transaction confirms in this way, once its database has committed.
 """

@@ -31,7 +31,7 @@ A, B = b"a" * 16, b"b" * 16
 
 
 def send(engine: Engine, request: Request, count: int = 1) -> Run:
-    """What the server does with a frame that has `count` bodies."""
+    """Write a record as the server does for a frame that has `count` bodies."""
     run = Run(MESSAGE, "t", 0, 0, count, 0)
     run.content = encode_bodies([b"x"] * count, None)
     run.extension = extension_of(request)
