@@ -13,10 +13,12 @@ from fmq.store.journal.committer import Committer
 
 
 class Background:
-    """What works for an engine beside its calls, from its opening to its end."""
+    """The threads and objects that work for an engine beside its calls, from its opening to its
+    end.
+    """
 
     def __init__(self, parts: Parts, clock: Clock, options: Options) -> None:
-        """Let `parts` know whom to wake. Nothing runs before `start`."""
+        """Tell `parts` which threads to wake. Nothing runs before `start`."""
         self.committer = Committer(parts.commit_queue, clock)
         self._chores = ChoreThread(parts.chores, clock, options)
         self._timers = TimerThread(parts.delays, parts.commit_queue, clock)
@@ -24,8 +26,8 @@ class Background:
         parts.chore_thread, parts.commit_queue.on_pending = self._chores, self._chores.wake
 
     def start(self) -> None:
-        """Start what does not wait to be needed. If a thread cannot start, stop the others and
-        raise.
+        """Start the threads that are needed from the beginning. If one cannot start, stop the
+        others and raise.
         """
         started: list[Committer | ChoreThread] = []
         try:
@@ -38,13 +40,15 @@ class Background:
             raise
 
     def _on_sooner(self) -> None:
-        """Let the thread for timers look: one is due before all others. The caller holds the
-        engine's lock.
+        """Wake the thread for timers, because a timer is due before all others. The caller holds
+        the engine's lock.
         """
         self._timers.wake()
         if self._timers.is_wanted:
             self._chores.wake()  # the chores start the thread
 
     def stops(self) -> tuple[Callable[[], None], ...]:
-        """Return what stops all but the committer, which the last commits need, in order."""
+        """Return functions that stop all threads, in order. The committer is left out: the last
+        commits need it.
+        """
         return self._timers.stop, self._chores.stop

@@ -53,7 +53,8 @@ from fmq.tx.looks.messages import Messages
 
 
 def _segment_bytes(found: Recovered, options: Options) -> int:
-    """Return the size of new segments: that of the options, or more if the undecided need it.
+    """Return the size of new segments: as the options say, or larger if undecided transactions need
+    it.
 
     A transaction prepared with larger segments must still fit when it is relocated or committed.
     So must a message that waits, when it is due. No option may refuse a decision.
@@ -208,7 +209,9 @@ class Parts:
         self.questions.wake_all()
 
     def _has_failed(self) -> None:
-        """Wake all waiting calls, and note the failure for recovery. Once, under the lock."""
+        """Wake all waiting calls, and note the failure for recovery. Called once. The caller holds
+        the engine's lock.
+        """
         self.wake_all()
         with suppress(OSError):
             # Recovery may not be able to tell which write failed.
@@ -230,7 +233,8 @@ class Parts:
             raise no_checkpoint(self.directory.path, error) from error
 
     def check_whole(self) -> None:
-        """Raise EngineFailed if the engine failed while it published: a part may be visible.
+        """Raise EngineFailed if the engine failed while it published: perhaps only a part is
+        visible.
 
         With or without the lock.
         """
@@ -239,13 +243,13 @@ class Parts:
             raise self.commit_queue.failed_error()
 
     def refuse_nested(self) -> None:
-        """Raise Nested if a signal handler makes the call inside of another one of this thread."""
+        """Raise Nested if a signal handler makes this call inside of another call of its thread."""
         self.commit_queue.refuse_nested(threading.get_ident())
         if self.chores.is_running_here():
             raise Nested
 
     def locks(self) -> list[threading.Lock | OwnedLock]:
-        """Return the locks that a thread may hold besides that of the engine."""
+        """Return the locks besides the engine's lock that a thread may hold."""
         return [self.journal.spares.lock, self.journal.files.lock, self.catalog.lock]
 
     def close(self) -> None:

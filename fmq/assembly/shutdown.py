@@ -1,4 +1,4 @@
-"""How an engine ends: drained and closed, synced at the end of the process, or dead in the child
+"""The ends of an engine: drained and closed, synced at the end of the process, or dead in the child
 of a fork.
 """
 
@@ -21,10 +21,10 @@ OWN_THREADS = "fmq "  # the names of an engine's threads begin with this
 
 
 class Remembered(Protocol):
-    """What a fork and the end of the process call of an engine."""
+    """An engine as a fork and the end of the process see it."""
 
     def forked(self) -> None:
-        """End the engine in the child of a fork. The parent's is not touched."""
+        """End the engine in the child of a fork. The parent's engine goes on."""
 
     def process_ends(self) -> None:
         """Make durable what no call waits for."""
@@ -32,7 +32,9 @@ class Remembered(Protocol):
 
 @contextmanager
 def refusals_of_close(path: str) -> Iterator[None]:
-    """Raise StorageError for an OSError of the block. The block closes all that it can."""
+    """Raise StorageError for an OSError of the block. The block has closed everything that it
+    could.
+    """
     try:
         yield
     except FmqError:
@@ -46,7 +48,7 @@ def refusals_of_close(path: str) -> Iterator[None]:
 
 
 class Closing:
-    """The steps from an open engine to a closed one.
+    """The steps by which an open engine is closed.
 
     After an interrupt the next call goes on with the interrupted step. So the directory is not
     released while a thread may still write there.
@@ -57,11 +59,11 @@ class Closing:
         self._lock = RLock()
 
     def begin(self, steps: list[Callable[[], None]]) -> None:
-        """Note the steps. After an interrupt a step may be taken a second time."""
+        """Note the steps. A step may be repeated after an interrupt."""
         self._left = steps
 
     def go_on(self) -> None:
-        """Take every step that is left, and raise the first error at the end.
+        """Take all steps that are left. Raise the first error at the end.
 
         Wait while another thread takes them. A thread of the engine returns at once: the other
         thread may wait for it.
@@ -88,22 +90,24 @@ class Closing:
 
 
 def wake_all(parts: Parts) -> None:
-    """Wake all calls that wait, which then find that the engine closes."""
+    """Wake all waiting calls. They find that the engine is closing."""
     with parts.lock:
         parts.wake_all()
 
 
 class LastCheckpoint:
-    """What an engine writes while it closes."""
+    """The last writes of an engine that is closing."""
 
     def __init__(self, parts: Parts, refusal: Closed) -> None:
-        """Calls that come later get `refusal`."""
+        """Calls that come later raise `refusal`."""
         self._parts = parts
         self._refusal = refusal
         self._was_interrupted = False
 
     def write(self) -> None:
-        """Make all that is planned durable, and write a checkpoint. Raise if that sync failed."""
+        """Make everything durable that is planned, and write a checkpoint. Raises if that sync
+        failed.
+        """
         queue = self._parts.commit_queue
         had_failed = queue.broken()
         # Without this checkpoint, or with half of it, the next opening replays a little more.
@@ -117,7 +121,9 @@ class LastCheckpoint:
 
 
 def drain(parts: Parts, refusal: Closed) -> bool:
-    """Make all that is planned durable and refuse more. Return False if the engine has failed."""
+    """Make everything durable that is planned, and refuse more. Return False if the engine has
+    failed.
+    """
     queue, journal = parts.commit_queue, parts.journal
     while True:
         with parts.lock:
@@ -132,7 +138,7 @@ def drain(parts: Parts, refusal: Closed) -> bool:
 
 
 def free_locks(parts: Parts) -> None:
-    """Make the locks free in the child of a fork, where the threads that held them are missing."""
+    """Make new locks in the child of a fork: threads that held the old ones do not exist there."""
     # Made anew, not released: releasing fails if a thread had taken the lock and was not yet noted
     # as its owner.
     for lock in (parts.lock, *parts.locks(), parts.catalog.looking):
@@ -145,7 +151,7 @@ _workers = {"registered": False}  # whether multiprocessing calls `_process_ends
 
 
 def remember(engine: Remembered) -> None:
-    """Register an engine: a fork ends it in the child, and the end of the process syncs it."""
+    """Register an engine. A fork ends it in the child, and the end of the process syncs it."""
     _open.add(engine)
     util = sys.modules.get("multiprocessing.util")
     if util is not None and not _workers["registered"]:
@@ -166,7 +172,7 @@ def _after_fork() -> None:
 
 
 def _process_ends() -> None:
-    """Sync all engines, also after one that fails. Daemon threads still run and release locks."""
+    """Sync all engines, even if one of them fails. Daemon threads still run, and release locks."""
     with ExitStack() as stack:
         for engine in list(_open):
             stack.callback(engine.process_ends)

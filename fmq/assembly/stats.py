@@ -15,7 +15,7 @@ from fmq.tx.ledger.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The oldest segment, which is over the limits of retention, and what keeps it."""
+    """The oldest segment if it is over the limits of retention, and the reason why it is kept."""
 
     segment: int
     by: str
@@ -23,7 +23,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What an engine knows of itself at one instant; positions are bytes in the journal."""
+    """What an engine knows about itself at one instant. Positions are bytes in the journal."""
 
     path: str
     first_position: int
@@ -75,7 +75,9 @@ class Stats:
         queues: int,
         messages: int,
     ) -> Stats:
-        """Take the snapshot, under the engine's lock. The two counts were taken before."""
+        """Take the snapshot. The caller holds the engine's lock. The two counts were taken
+        before.
+        """
         # A transaction whose PREPARE is not durable yet does not count.
         undecided = [each for each in ledger.undecided.values() if each.tx < ledger.applied_upto]
         next_due_us = ledger.timers.next_due_us()

@@ -450,7 +450,9 @@ class Transport(virtual.Transport):
         self._waits.ring()
 
     def _look(self) -> None:
-        """Hand out what there is, remote control first. By the event loop, which waits nowhere."""
+        """Hand out what there is, remote control first. The event loop calls this, so it waits
+        nowhere.
+        """
         waits = self._waits
         if waits is None:
             return

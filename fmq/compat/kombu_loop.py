@@ -39,18 +39,20 @@ class LoopWaits:
         self._thread.start()
 
     def ask(self, channel: Any) -> None:
-        """Have the thread poll for a channel, unless it does already."""
+        """Have the thread poll for a channel, unless it does so already."""
         if channel not in self._waiting:
             self._waiting.add(channel)
             self._asked.put(channel)
 
     def ring(self) -> None:
-        """Have the loop look. By any thread."""
+        """Have the loop look. Any thread may call this."""
         with self._lock, suppress(OSError):  # the bell rings already, or has ended
             os.write(self._rings, BELL)
 
     def take(self) -> list[tuple[Any, list[Delivery]]]:
-        """Return what was found since, for which channel. Raises what a poll has raised."""
+        """Return what was found since the last call, and for which channel. Raises the error of a
+        poll.
+        """
         taken = []
         while self._found:
             channel, found = self._found.popleft()
@@ -61,7 +63,7 @@ class LoopWaits:
         return taken
 
     def close(self) -> None:
-        """End the thread. What it finds at its end is given back with the connection."""
+        """End the thread. What it still finds is given back with the connection."""
         self._asked.put(None)
         with suppress(Exception):
             self._loop.remove_reader(self._hears)

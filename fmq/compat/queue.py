@@ -67,7 +67,7 @@ class Queue(Generic[T]):
         encoder: Callable[[T], bytes] = encode_json,
         decoder: Callable[[bytes], T] = json.loads,
     ) -> None:
-        """`where` is an engine, or a path, whose directory is then used through `fmq.connect`.
+        """`where` is an engine, or a path. A path is used through `fmq.connect`.
 
         Items are JSON unless there is an `encoder` and a `decoder`. With ack="task_done" an item is
         redelivered if the process that got it dies. Otherwise `get` acks it at once. `put` waits
@@ -216,7 +216,9 @@ class Queue(Generic[T]):
 
     @property
     def unfinished_tasks(self) -> int:
-        """Return how many items are in the queue, or were taken by this object and are not done."""
+        """Return how many items are in the queue, or were taken by this object and are not done
+        yet.
+        """
         with self._mutex:
             mine = sum(map(len, self._taken.values()))
             if self._is_over:
@@ -301,7 +303,7 @@ class Queue(Generic[T]):
 
 
 def _deadline(block: Any, timeout: float | None) -> float:
-    """Return the time until which a call may wait."""
+    """Return the time until which a call may wait, by the monotonic clock."""
     if not block:
         return 0.0
     if timeout is None:

@@ -1,4 +1,4 @@
-"""`fmq.current_transaction`: which transaction the code that runs now belongs to."""
+"""`fmq.current_transaction`: the transaction to which the code that runs now belongs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HasStore(Protocol):
 
 
 def current_transaction(of: HasStore | None = None) -> Transaction | None:
-    """Return the transaction whose block runs here, the innermost if there are several, else None.
+    """Return the transaction whose block runs here: the innermost one, or None.
 
     With `of`, an engine, only blocks of the same directory count, whichever handle of this process
     began them. Each thread has its own blocks. A task of asyncio begins with those of the code that

@@ -28,8 +28,8 @@ class Engine(WritingEngine):
         tls_key: str | None = None,
         sockets: Iterable[Any] = (),
     ) -> Serving:
-        """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
-        engine, is closed. A thread serves them, through a socket in the directory.
+        """Let other processes use the directory by `fmq.connect`, until the returned Serving or the
+        engine is closed. A thread serves them, through a socket in the directory.
 
         Other machines may reach it at `tcp`, as HOST:PORT, if they know the token in `token_file`.
         Beyond loopback that needs TLS: a certificate and its key, files in PEM. `sockets` are

@@ -1,4 +1,4 @@
-"""The door of a directory that is only read, without a lock, and that follows a live engine.
+"""The door of a directory that is only read: it takes no lock, and follows a live engine.
 
 It shows what is proven durable: up to where the page of an open engine says, to the checkpoint, to
 the end of a sealed segment, to the durable_to of the last sound record, or to a STATE after one of
@@ -126,7 +126,9 @@ class ReadOnlyDoor:
         self._built_from = ledger
 
     def refresh(self) -> None:
-        """Apply what has become durable since. Every call that reads does this by itself."""
+        """Apply what has become durable since the last refresh. Every call that reads does this by
+        itself.
+        """
         self.check_open()
         with self._refreshing:
             self.check_open()
@@ -136,7 +138,7 @@ class ReadOnlyDoor:
                 self._build()
 
     def check_open(self) -> None:
-        """Raise if nothing can be read any more."""
+        """Raise if the reader is closed, so that nothing can be read."""
         if self._refusal is not None:
             # An old traceback would keep objects of earlier callers alive.
             raise self._refusal.with_traceback(None)
@@ -155,7 +157,7 @@ class ReadOnlyDoor:
     def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
-        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
         deadline = self._clock.monotonic() + timeout
         while True:
             found = self._look_for(topic, queue, offset, limit)
@@ -165,8 +167,8 @@ class ReadOnlyDoor:
             self._wait(min(left, LOOK_SECONDS))
 
     def _wait(self, seconds: float) -> None:
-        """Return when an engine tells of more, or after `seconds`. Another process cannot wake this
-        reader, so it sleeps and looks again.
+        """Wait until an engine reports more, or until `seconds` have passed. Another process cannot
+        wake this reader, so it sleeps and looks again.
         """
         ends = self._clock.monotonic() + seconds
         while not self._follower.has_more() and (left := ends - self._clock.monotonic()) > 0:
@@ -195,14 +197,16 @@ class ReadOnlyDoor:
         return self._messages.batch(topic, queue, offset, limit)
 
     def _check_whole(self) -> None:
-        """Raise Damaged if older segments may be missing by damage."""
+        """Raise Damaged if older segments may be missing because of damage."""
         with self._lock:
             hidden = self._follower.hidden()
         if hidden is not None:
             raise hidden.with_traceback(None)
 
     def _undecided(self) -> list[UndecidedTransaction]:
-        """Raises Damaged if damage hides some of them, or hides decisions."""
+        """Return the undecided transactions. Raises Damaged if damage hides some of them, or
+        decisions of them.
+        """
         if self._follower.damage is not None:
             raise self._follower.damage.with_traceback(None)
         with self._lock:
@@ -211,14 +215,16 @@ class ReadOnlyDoor:
             return [undecided_view(entry) for _, entry in undecided]
 
     def undecided_on_the_disk(self) -> list[UndecidedTransaction]:
-        """Return what is undecided by all that can be read, whether or not it is proven durable."""
+        """Return the transactions that are undecided by everything that can be read, proven durable
+        or not.
+        """
         self.check_open()
         with unreadable_within(self.path):
             ledger = self._follower.all_on_the_disk()
         return [undecided_view(entry) for _, entry in sorted(ledger.undecided.items())]
 
     def _outcome(self, tx_id: str) -> Outcome:
-        """Return what became of a transaction, as far as it is proven durable. Raises Damaged if
+        """Return the outcome of a transaction, as far as it is proven durable. Raises Damaged if
         damage may hide it.
         """
         check_tx_id(tx_id)
@@ -233,8 +239,8 @@ class ReadOnlyDoor:
         return self._outcomes.outcome(decided)
 
     def _refreshed(self, look: Callable[[], T]) -> T:
-        """Refresh, and return what `look` returns. Damage counts only if it is found again: the
-        writer may drop a segment between the two.
+        """Refresh, and return what `look` returns. If it meets damage, look once more, because the
+        writer may have dropped a segment meanwhile.
         """
         left = ATTEMPTS
         while True:
@@ -251,8 +257,8 @@ class ReadOnlyDoor:
     # --- calls by name --------------------------------------------------------------------------
 
     def look(self, name: str, *args: Any) -> Any:
-        """Return what a call of LOOKS returns, as far as it is proven durable. Raises Damaged if
-        damage may hide a part of that.
+        """Carry out a call of LOOKS on what is proven durable. Raises Damaged if damage may hide a
+        part of its result.
         """
         return self._refreshed(lambda: self._looked(name, *args))
 
@@ -267,11 +273,11 @@ class ReadOnlyDoor:
         refuse(self.path, PUBLIC_NAMES.get(name, name))
 
     def run(self, steps: Callable[..., T], *args: Any) -> T:
-        """Return what `steps` returns, which makes several looks."""
+        """Return what `steps` returns. It makes several looks."""
         return steps(self, *args)
 
     def _members(self, group: str) -> NoReturn:
-        """Raise ReadOnly: no record says who the members are."""
+        """Raise ReadOnly: the journal does not say who the members of a group are."""
         raise ReadOnly(
             f"{self.path}: opened with read_only=True, and only the process that has the "
             f"directory open knows the members of {group!r}: ask with fmq.connect(path)."
@@ -302,8 +308,8 @@ class ReadOnlyDoor:
     # --- the engine itself ----------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Return a snapshot of what is shown. What only the engine that writes knows, such as its
-        syncs, is 0 or None, and `trouble` is the damage that stopped following.
+        """Return a snapshot of what is shown. Numbers that only the writing engine knows, such as
+        its syncs, are 0 or None. `trouble` is the damage that stopped following.
         """
         return self._refreshed(self._stats)
 
@@ -353,7 +359,7 @@ class ReadOnlyDoor:
             )
 
     def close(self) -> None:
-        """Close the files. Raises StorageError if the machine refuses to close one."""
+        """Close the files. Raises StorageError if the machine refuses to close a file."""
         with self._refreshing:  # a refresh uses the files
             if self._refusal is None:
                 self._refusal = Closed(
@@ -366,14 +372,16 @@ class ReadOnlyDoor:
                 stack.callback(self._follower.close)
 
     def forked(self) -> None:
-        """End this copy in the child of a fork, with new locks: their holders are missing here."""
+        """End this copy in the child of a fork. It gets new locks, because threads that held the
+        old ones do not exist there.
+        """
         self._refusal = Forked(self.path)
         self._refreshing, self._lock = threading.Lock(), threading.RLock()
         self._follower.forked()
         self._release()
 
     def process_ends(self) -> None:
-        """There is nothing to sync."""
+        """Do nothing: a reader has nothing to sync."""
 
     def _release(self) -> None:
         for release in (self._follower.close, self._directory.close):

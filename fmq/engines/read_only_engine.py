@@ -1,4 +1,6 @@
-"""An engine that only reads: the calls of `AnyEngine`; by the names of all others it refuses."""
+"""An engine that only reads. It has the calls of `AnyEngine`, and refuses all others by their
+names.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class ReadOnlyEngine(AnyEngine):
         self._door = door
 
     def refresh(self) -> None:
-        """Apply what has become durable since. Every call that reads does this by itself."""
+        """Apply what has become durable since the last refresh. Every call that reads does this by
+        itself.
+        """
         self._door.refresh()
 
     @property

@@ -1,4 +1,4 @@
-"""The door of an engine of this process: the thread that calls carries the call out."""
+"""The door of an engine of this process: each call is carried out in the thread that makes it."""
 
 from __future__ import annotations
 
@@ -115,14 +115,16 @@ class ThreadDoor(ProducingDoor):
             self._queue.check()
 
     def check_open(self) -> None:
-        """Raise if nothing can be read any more. A failed engine still shows what was visible."""
+        """Raise if the engine is closed, so that nothing can be read. A failed engine still shows
+        what was visible.
+        """
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
         if self.parts.commit_queue.failure is not None:
             self.parts.check_whole()
 
     def after(self) -> None:
-        """Run chores, if there is no thread for them."""
+        """Run chores at the end of a call, if the engine has no thread for them."""
         # Not in the child of a fork: a thread that does not exist there may hold the lock of the
         # chores.
         if not self.background and self.refusal is None:
@@ -131,8 +133,8 @@ class ThreadDoor(ProducingDoor):
     # --- calls by name --------------------------------------------------------------------------
 
     def look(self, name: str, *args: Any) -> Any:
-        """Return what a call of LOOKS returns. Raise Nested if a signal handler calls while its own
-        thread changes what it would read.
+        """Carry out a call of LOOKS, and return its result. Raises Nested if a signal handler calls
+        while its thread changes the state.
         """
         if is_mine(self._lock):
             raise Nested
@@ -156,7 +158,7 @@ class ThreadDoor(ProducingDoor):
         return found
 
     def run(self, steps: Callable[..., Any], *args: Any) -> Any:
-        """Return what `steps` returns, which makes several looks."""
+        """Return what `steps` returns. It makes several looks."""
         return steps(self, *args)
 
     # --- sending and reading --------------------------------------------------------------------
@@ -223,7 +225,7 @@ class ThreadDoor(ProducingDoor):
     def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
-        """Return messages of a queue, waiting up to `timeout` seconds for the first."""
+        """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
         if is_mine(self._lock):
             raise Nested
         if self.refusal is not None or self._queue.failure is not None:
@@ -261,7 +263,7 @@ class ThreadDoor(ProducingDoor):
         expired: str = COUNT,
         damaged: str = RAISE,
     ) -> Consumer:
-        """Return a consumer. One that `is_told` without `on_change` serves a client."""
+        """Return a new consumer. If it `is_told` and has no `on_change`, it serves a client."""
         self.check()
         names, group, lease = check_membership(topics, group, lease_seconds, self.options)
         how: dict[str, Any] = {"ordered": ordered, "strict": strict}
@@ -362,7 +364,7 @@ class ThreadDoor(ProducingDoor):
             self._queue.process_ends()
 
     def forked(self) -> None:
-        """End this copy in the child of a fork. The parent's engine is not touched."""
+        """End this copy in the child of a fork. The parent's engine goes on."""
         self.refusal = self.parts.commit_queue.failure = Forked(self.path)
         free_locks(self.parts)
         self._closing = Closing()  # a thread that was closing it does not exist in the child

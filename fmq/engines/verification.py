@@ -103,7 +103,9 @@ def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = Non
 
 
 def _check_sealed(where: str, directory: Directory) -> Report:
-    """Check what no engine writes to any more. Retention may remove it meanwhile."""
+    """Check the sealed segments, to which no engine writes any more. Retention may remove some
+    meanwhile.
+    """
     try:
         layout = _journal_in(where, directory)
         store = read_header(directory, layout.bases[-1]).store
@@ -266,7 +268,7 @@ def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
 def _check_known(
     directory: Directory, checkpoint: Checkpoint | None, segments: list[Segment], store: bytes
 ) -> Iterator[Problem]:
-    """Check that the records are those that `checkpoint` knows.
+    """Check that the records are those that were written when `checkpoint` was taken.
 
     Others may come from a copy of the directory that an engine has written to since.
     """
@@ -287,7 +289,7 @@ def _check_known(
 
 
 def _chain_at(directory: Directory, segment: Segment, end: int, store: bytes) -> int | None:
-    """Return the checksum of the records of `segment` up to `end`; None if none ends there."""
+    """Return the checksum of the records of `segment` up to `end`; None if no record ends there."""
     file = directory.open(segment.name)
     try:
         start = segment.base + HEADER_BYTES

@@ -1,4 +1,4 @@
-"""What a group does, as text for people: who reads what, and why."""
+"""A group as text for people: which member reads which queue, and why."""
 
 from __future__ import annotations
 

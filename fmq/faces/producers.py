@@ -1,4 +1,4 @@
-"""What producers have in this process: their checkers, and the databases that they are bound to."""
+"""The producers of this process: their checkers, and the databases that they are bound to."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fmq.tx.commands.transaction import Beginner, Transaction
 
 
 class Producing:
-    """The transactions that a process begins, and the questions about them. To its databases it is
-    the engine that they serve.
+    """The transactions that a process begins, and the questions about them. The databases see it as
+    their engine.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Producing:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Know no checker and no database."""
+        """Forget all checkers and databases."""
         threads = self._options.checker_threads if self._background else 0
         self.checkers = Checkers(self.feedback, self._questions, self._clock, threads)
         self.databases: Databases | None = None
@@ -54,7 +54,9 @@ class Producing:
     def begin(
         self, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
     ) -> Transaction:
-        """Return a new transaction; with `bind`, one with the user's database."""
+        """Return a new transaction. With `bind` it commits with a transaction of the user's
+        database.
+        """
         if bind is None:
             return self._manager.begin(tx_id, producer, check_after)
         names = tx_id, "" if producer is None else producer
@@ -69,17 +71,19 @@ class Producing:
         producer: str | None,
         check_after: float | None,
     ) -> Outcome:
-        """Prepare `messages` in a transaction, call `local`, and decide as it answers."""
+        """Prepare `messages` in a transaction, call `local`, and decide as its answer says."""
         check_callable("local", local)
         tx: Transaction = self._manager.begin(tx_id, producer, check_after)
         return send_with(tx, messages, local, self._questions)
 
     def checker(self, producer: str) -> Callable[[Checker], Checker]:
-        """Return what registers a checker for the transactions of `producer`."""
+        """Return the decorator that registers a checker for `producer`."""
         return self.checkers.decorator(producer)
 
     def settle(self, timeout: float = 30.0) -> Settled:
-        """Ask the checkers about all that is undecided now. Return what came of it."""
+        """Ask the checkers about all transactions that are undecided now. Return what they
+        answered.
+        """
         return self.checkers.settle(timeout)
 
     def undecided(self) -> list[UndecidedTransaction]:
@@ -110,7 +114,7 @@ class Producing:
 
 
 class ProducingDoor:
-    """What a door has for producers, in this process or for another one."""
+    """The part of a door that is for producers, in this process or in another one."""
 
     check: Callable[[], None]
     """Raises if the engine is closed or has failed."""
@@ -131,17 +135,17 @@ class ProducingDoor:
         producer: str | None,
         check_after: float | None,
     ) -> Outcome:
-        """Prepare `messages`, call `local`, and decide as it answers."""
+        """Prepare `messages`, call `local`, and decide as its answer says."""
         self.check()
         return self._producing.send_with(messages, local, tx_id, producer, check_after)
 
     def checker(self, producer: str) -> Callable[[Checker], Checker]:
-        """Return what registers a checker."""
+        """Return the decorator that registers a checker."""
         self.check()
         return self._producing.checker(producer)
 
     def settle(self, timeout: float) -> Settled:
-        """Ask the registered checkers about all that is undecided."""
+        """Ask the registered checkers about all undecided transactions."""
         self.check()
         return self._producing.settle(timeout)
 

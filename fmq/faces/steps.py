@@ -1,4 +1,4 @@
-"""Calls that take several looks of a door. One thread makes them all, for a loop, too."""
+"""Calls that take several looks of a door. One thread makes all of them, even for a loop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from fmq.faces.blocking.door import LookingDoor
 
 
 def found_messages(door: LookingDoor, topic: str, key: str, limit: int) -> list[Message]:
-    """Return up to `limit` messages with `key`, without those that are gone: retention has dropped
-    them meanwhile, or the topic was deleted, and another message of a new one has the place.
+    """Return up to `limit` messages with `key`. Messages are left out that retention has dropped
+    meanwhile, or whose topic was deleted, even if a new topic of the name has another message at
+    the place.
     """
     found: list[Message] = []
     for queue, offset in door.look("places_of", topic, key, limit):
@@ -25,8 +26,8 @@ def found_messages(door: LookingDoor, topic: str, key: str, limit: int) -> list[
 
 
 def unread_messages(door: LookingDoor, group: str, topic: str, limit: int) -> list[Message]:
-    """Return up to `limit` messages that `group` has not acked, and of what was replayed to it, the
-    oldest first.
+    """Return up to `limit` messages that `group` has not acked, the oldest first. Messages that
+    were replayed to the group are among them.
     """
     ranges: list[list[int]] = door.look("unacked", group, topic, limit)
     found: list[Message] = []
@@ -52,7 +53,7 @@ def unread_messages(door: LookingDoor, group: str, topic: str, limit: int) -> li
 
 
 def _message_of(letter: DeadLetter) -> Message:
-    """Return what was replayed as it was where it failed."""
+    """Return a replayed message with the place where it failed."""
     where = letter.topic, letter.queue, letter.position, as_us(letter.time)
     return Message(
         *(letter.body, letter.key, letter.tag),

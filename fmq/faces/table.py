@@ -1,4 +1,5 @@
-"""The calls that doors carry out by name: what each does with the parts of an engine.
+"""The calls that doors carry out by name. For each it says what the call does with the parts of an
+engine.
 
 An engine process answers its clients from the same tables.
 """

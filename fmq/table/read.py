@@ -110,7 +110,7 @@ def told_rows(
 def told_batch(
     origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Selection = EVERYTHING
 ) -> pa.RecordBatch:
-    """Return those of `rows` that are `wanted`, as a batch."""
+    """Return the rows that are `wanted`, as a batch."""
     # Position is the only column of these views that can be compared.
     left = [row for row in rows if wanted.position.meets(row["position"], row["position"])]
     return _with_origin(batch_of(left, _own(schema)), origin, schema)
@@ -136,7 +136,9 @@ def _log(view: str) -> Callable[[OpenSplit, pa.Schema, Selection], Batches]:
 
 
 def _damage(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
-    """Return the row of damage that a reader of all records would leave out, if there is any."""
+    """Return the row of the damage that a reader of all records would leave out; None if there is
+    none.
+    """
     split = source.split
     try:
         for _ in source.appends():

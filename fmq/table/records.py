@@ -188,7 +188,7 @@ def _of_ids(kept: IdsKept) -> dict[str, Any]:
 
 
 def _of_row(record: Record) -> dict[str, Any]:
-    """Return what the row of a kind says. The view has columns for some of it."""
+    """Return the columns of a kind's row. Some of them are columns of the view."""
     said: dict[str, Any] = FORMS[record.kind].say(record)
     return said
 

@@ -308,11 +308,11 @@ class AwaitedEngine(Awaited):
         self._call(face._door.use, loop, AtOnce(loop))
 
     def transaction(self, **named: Any) -> Any:
-        """Return a transaction that has its id already, as a blocking one has."""
+        """Return a transaction that has its id already, as a blocking transaction has."""
         return self._call(self._what.transaction, **named)
 
     def consumer(self, *args: Any, **named: Any) -> Any:
-        """Return a consumer that has joined its group already, as a blocking one has."""
+        """Return a consumer that has joined its group already, as a blocking consumer has."""
         return self._call(self._what.consumer, *args, **named).__enter__()
 
     def close(self) -> None:

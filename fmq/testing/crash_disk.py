@@ -56,7 +56,7 @@ class CrashDisk:
 
     @property
     def history(self) -> list[str]:
-        """Return these operations as lines such as `write data/a 4096+120 sync`."""
+        """Return the operations so far as lines such as `write data/a 4096+120 sync`."""
         return self._power.history.copy()
 
     @property
