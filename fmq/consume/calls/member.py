@@ -86,7 +86,7 @@ class GroupMember(Settler):
         now = messages.clock.monotonic()
         writer.change(partial(_enter, messages, groups, group, entry, now))
         self.leave = partial(_leave, messages, groups, group, entry)
-        """Takes the member out, and redelivers what it holds. The caller holds the engine's lock."""
+        """Takes the member out of its group. The caller holds the engine's lock."""
 
     # --- polling --------------------------------------------------------------------------------
 
