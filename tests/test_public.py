@@ -26,13 +26,12 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    AnyConsumer AnyEngine WritingEngine
-    Answer Backup Batch CheckLoop Consumer DeadLetter DeadLetters DelayedReceipt Delivery
-    DeliveryBatch Engine Feedback FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin Outcome
-    Problem Question QueueInfo ReadOnlyEngine
-    Receipt RecoveryReport RemoteConsumer RemoteEngine Report Restored Retry RollBack Serving
-    Settled Stats Transaction UndecidedTransaction backup check connect current_transaction errors filters open
-    restore
+    AnyConsumer AnyEngine WritingEngine Answer Backup Batch CheckLoop Consumer DeadLetter
+    DeadLetters DelayedReceipt Delivery DeliveryBatch Engine Feedback FmqError Group GroupInfo
+    Kept Mark MemberInfo Message Options Origin Outcome Problem Question QueueInfo
+    ReadOnlyEngine Receipt RecoveryReport RemoteConsumer RemoteEngine Report Restored Retry
+    RollBack Serving Settled Stats Transaction UndecidedTransaction backup check connect
+    current_transaction errors filters open restore
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")
