@@ -42,7 +42,7 @@ class Asking:
         self._threads = threads
         # Requests that wait until the thread that connects or sends is done.
         self._backlog: list[ToAsk] = []
-        # True while that thread runs.
+        # True while a thread connects or sends.
         self._is_sending = False
         self._gathering = Gathering(loop, self._make, _place_of, self._ask)
         gathering = self._gathering

@@ -47,8 +47,8 @@ class Gathering:
         self._orders: list[AioOrder | Joined] = []
         self._joins: dict[tuple[Target, bool | None], Joined] = {}
         self._held_back: deque[Callable[[], None]] = deque()
-        self._bytes = 0  # of orders that are collected or being written
-        self._under_way = 0  # batches that are being written
+        self._bytes = 0  # bytes of the orders that are collected or being written
+        self._under_way = 0  # number of batches that are being written
         self._is_scheduled = False
         self._on_idle: list[Call] = []
 

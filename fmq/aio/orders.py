@@ -20,7 +20,7 @@ from fmq.tx.commands.command import Command
 T = TypeVar("T")
 
 JOINED_BYTES_MAX = 256 << 10  # the bodies of one record that several sends share
-PLAIN = (None,) * 5  # no id, priority, expiry and time of delivery
+PLAIN = (None,) * 5  # a message without id, priority, expiry and time of delivery
 Failure = Callable[[], BaseException]
 Undo = Callable[[BaseException | None], BaseException | None]
 Target = tuple[str, int, str]

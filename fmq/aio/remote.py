@@ -230,7 +230,7 @@ class RemoteSide:
                 if call.is_settled:
                     if call.error is None:
                         unwanted(call.result)
-                else:  # the answer comes later
+                else:  # its answer will come, and goes to `unwanted`
                     done = call.done
                     call.done = lambda answer: unwanted(done(answer))
             raise

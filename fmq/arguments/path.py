@@ -25,7 +25,7 @@ def text_of(path: object) -> str:
             "Nothing was opened."
         )
     try:
-        text.encode("utf-8", "surrogateescape")  # as Python decodes names that are not UTF-8
+        text.encode("utf-8", "surrogateescape")  # Python decodes names like this that are not UTF-8
     except UnicodeEncodeError:
         raise BadName(f"path {text!r}: not text that the machine can write") from None
     if "\0" in text:

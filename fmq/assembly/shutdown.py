@@ -112,7 +112,7 @@ class LastCheckpoint:
         had_failed = queue.broken()
         # Without this checkpoint, or with half of it, the next opening replays a little more.
         clean = drain(self._parts, self._refusal) and not self._was_interrupted
-        self._was_interrupted = True  # for the case that close is called again
+        self._was_interrupted = True  # remember it, for the next call of close
         with suppress(OSError):
             self._parts.chores.end(clean=clean)
         if queue.broken() and not had_failed:
@@ -147,7 +147,7 @@ def free_locks(parts: Parts) -> None:
 
 
 _open: weakref.WeakSet[Remembered] = weakref.WeakSet()
-_workers = {"registered": False}  # whether multiprocessing calls `_process_ends` here
+_workers = {"registered": False}  # True once multiprocessing calls `_process_ends` here
 
 
 def remember(engine: Remembered) -> None:

@@ -107,7 +107,7 @@ class SqliteBinding:
 
     def _refuse_open_transaction(self) -> None:
         autocommit = getattr(self._connection, "autocommit", None)
-        if isinstance(autocommit, bool):  # LEGACY_TRANSACTION_CONTROL is an int
+        if isinstance(autocommit, bool):  # the other value, LEGACY_TRANSACTION_CONTROL, is an int
             raise made_with_autocommit(self.path, autocommit)
         if self._connection.in_transaction:
             raise transaction_open(self.path)
@@ -136,7 +136,7 @@ class SqliteBinding:
 
     def proves_rollback(self, failed: BaseException) -> bool:
         """Return whether a commit that raised `failed` certainly did not happen."""
-        return self._connection.in_transaction  # still open, so not committed
+        return self._connection.in_transaction  # a transaction that is still open has not committed
 
     def rollback(self) -> None:
         """Roll back the database's transaction. A closed connection has done so itself."""

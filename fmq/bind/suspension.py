@@ -82,7 +82,7 @@ class Suspending:
         answer = _Answer(self._loop)
 
         def then(error: BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed
+            with suppress(RuntimeError):  # the loop is closed: nothing awaits any more
                 self._loop.call_soon_threadsafe(answer.give, error)
 
         return begin(then), self.wait(answer.wait())

@@ -68,7 +68,7 @@ class Retention:
         # An oldest segment that is over the limits (by its base), and the reason why it cannot be
         # dropped.
         self.kept: tuple[int, str] | None = None
-        self.looked = False  # whether `choose` was called since the engine was opened
+        self.looked = False  # True once `choose` was called by this engine
         self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
     def due(self) -> bool:

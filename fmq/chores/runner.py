@@ -185,7 +185,8 @@ class Chores:
         try:
             while self._manager.relocate_oldest():
                 pass
-        except (Damaged, NewerFormat, OSError) as error:  # only reading can raise these
+        # Only reading records can raise these errors.
+        except (Damaged, NewerFormat, OSError) as error:
             return f"an undecided transaction keeps its segment, and cannot be read: {error}"
         return None
 

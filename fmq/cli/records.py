@@ -141,7 +141,7 @@ def _fate_of(append: Append, fates: Fates) -> str:
     """Return the fate of the transaction that `append` prepares; "" if it prepares none."""
     last = append[-1]
     if isinstance(last, Decided):
-        return ""  # the record itself says so
+        return ""  # the record itself names its queue
     prepare = next((record for record in append if isinstance(record, Prepare)), None)
     return fates.of(prepare) if prepare is not None else ""
 

@@ -83,8 +83,8 @@ class Walk:
             if sealed and trouble is None:
                 yield from self._appends(file, segment, segment.end, durable_to=segment.limit)
             elif sealed:
-                # No other segment says where this one ends, so read as far as its bytes are sound.
-                # Damage follows anyway.
+                # No other segment says where this segment ends, so read as far as its bytes are
+                # sound. Damage is reported in any case.
                 yield from self._appends(file, segment, segment.limit, durable_to=0)
             else:
                 yield from self._tail(file, segment)

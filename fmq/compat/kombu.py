@@ -312,7 +312,7 @@ class FmqChannel(virtual.Channel):
         except Closed:
             if self._joined is not None and self._joined[1] is consumer:
                 raise
-            return []  # it was cancelled meanwhile
+            return []  # the consumer was cancelled meanwhile
 
     def take_over(self, found: list[Delivery]) -> None:
         """Hand out what another thread has fetched, or give it back."""

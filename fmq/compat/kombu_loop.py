@@ -16,7 +16,8 @@ from typing import Any
 
 from fmq import Delivery
 
-POLL_SECONDS = 1.0  # how long the thread waits for one channel, and the end of a connection for it
+# The thread polls one channel this long; closing a connection waits this long for it.
+POLL_SECONDS = 1.0
 BELL = b"."
 
 

@@ -17,7 +17,7 @@ from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 import fmq
 import fmq.aio
 
-WAIT_SECONDS = 60.0  # seconds that one poll waits
+WAIT_SECONDS = 60.0  # seconds that one poll waits for a task
 
 
 class FmqBroker(AsyncBroker):

@@ -360,7 +360,7 @@ class ReadOnlyDoor:
 
     def close(self) -> None:
         """Close the files. Raises StorageError if the machine refuses to close a file."""
-        with self._refreshing:  # a refresh uses the files
+        with self._refreshing:  # a refresh may be using the files
             if self._refusal is None:
                 self._refusal = Closed(
                     f"{self.path}: closed; fmq.open(path, read_only=True) opens it again"

@@ -125,8 +125,8 @@ class ThreadDoor(ProducingDoor):
 
     def after(self) -> None:
         """Run chores at the end of a call, if the engine has no thread for them."""
-        # Not in the child of a fork: a thread that does not exist there may hold the lock of the
-        # chores.
+        # Not in the child of a fork: the lock of the chores may be held by a thread that does not
+        # exist there.
         if not self.background and self.refusal is None:
             self.parts.chores.attempt()
 

@@ -88,10 +88,8 @@ def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = Non
     try:
         directory = disk.directory(where, make=False)
         try:
-            with suppress(Damaged):  # _check reports the same damage
-                look(
-                    directory
-                )  # before the lock: nothing is locked in a directory that is not fmq's
+            with suppress(Damaged):  # `_check` reports the same damage
+                look(directory)  # look before locking: fmq locks nothing in a foreign directory
             if sealed:
                 return _check_sealed(where, directory)
             with at_rest(directory):

@@ -52,10 +52,10 @@ class OpenQuestion:
         # The token of the Question that was handed out last. An answer "unknown" must show the
         # token.
         self.token = ""
-        self.answers = 0  # answers "unknown" so far
+        self.answers = 0  # number of answers "unknown" so far
         self.tries = 0  # tries that ended without a decision, those of failed checkers included
         self.parked = False
-        # Whether a checker died with the question, and no checker has answered since.
+        # True if a checker died with the question, and no checker has answered it since.
         self.was_given_back = False
 
     @property
@@ -139,9 +139,9 @@ class Schedule:
         self._new: dict[int, tuple[Entry, float]] = {}
         self._open: dict[int, OpenQuestion] = {}  # the open questions, by number of the transaction
         self._heaps: dict[Key, QuestionHeap] = {}  # the heap of each key that has questions
-        self._by_topic = False  # whether there are heaps by topic
+        self._by_topic = False  # True once there are heaps by topic
         self._numbers = count()
-        # Whether the last `take` met a question whose decision is being written.
+        # True if the last `take` met a question whose decision is being written.
         self.met_busy = False
 
     def add(self, entry: Entry, due: float) -> None:

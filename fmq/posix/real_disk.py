@@ -71,7 +71,7 @@ class RealDisk:
         except PermissionError:
             # The user may be allowed to enter the parent directory and not to read it.
             if not made:
-                # this user may not sync the parent; the user who made the directory may
+                # This user may not sync the parent directory. The user who made the directory may.
                 return False
             with contextlib.suppress(OSError):
                 os.rmdir(path)

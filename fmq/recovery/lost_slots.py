@@ -30,5 +30,5 @@ def _has_writer(directory: Directory) -> bool:
     try:
         return directory.locked_by(LOCK) is not None
     except OSError:
-        # That cannot be found out here. An error is better than missing messages.
+        # A reader cannot find that out here. An error is better than missing messages.
         return False

@@ -20,7 +20,7 @@ class BadConnections:
         self._call_later = call_later
         self._now = now
         self._said_at = float("-inf")
-        self._count = 0  # problems since then
+        self._count = 0  # problems since the last line in the log
         self._last = ""
 
     def note(self, text: str) -> None:

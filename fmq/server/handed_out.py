@@ -24,7 +24,7 @@ from fmq.recovery.layout import HANDED_OUT
 from fmq.tx.ledger.ledger import GroupKey
 
 NAME = int.from_bytes(b"fmq hand", sys.byteorder)
-COUNT, BOOT, ENTRIES = 1, 2, 4  # numbers of words
+COUNT, BOOT, ENTRIES = 1, 2, 4  # numbers of words in the page
 FULL = (1 << 64) - 1
 WORDS = PAGE_BYTES // 8
 ALL = (1 << 64) - 1  # larger than any offset

@@ -60,7 +60,7 @@ class Host:
         self.bad_connections = BadConnections(loop.call_later, parts.writer.clock.monotonic)
         # Questions that clients wait for in `settle`, by the number of the transaction.
         self.watched: dict[int, Baseline] = {}
-        self.sessions: dict[bytes, Session] = {}  # by id of the client
+        self.sessions: dict[bytes, Session] = {}  # by the id of the client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
         # Ends the process if it was started on demand.
         self.give_way: Callable[[], bool] = lambda: False

@@ -237,7 +237,8 @@ class Session:
             raise BadFrame("a HELLO without the id of its client")
         before = self.host.sessions.pop(client, None)
         if before is not None:
-            # Its requests so far count. What still arrives over that connection does not.
+            # What the client has sent over the older connection counts. What still arrives there
+            # does not.
             before.ended()
             before._close()
         self.host.commit()
@@ -276,7 +277,7 @@ class Session:
     def call(self, asked: Frame, said: CallAsked) -> None:
         """Make a call by its name, and answer. The call may wait for a sync of its own."""
         name, args, named = said
-        is_posted = name == "confirm_prepared"  # such a call waits for no sync
+        is_posted = name == "confirm_prepared"  # confirm_prepared waits for no sync
         if is_posted or name in LOOKS:
             self.commit_own()
         else:

@@ -28,7 +28,7 @@ def _matches(column: pa.Array, values: frozenset[str] | frozenset[int] | Range) 
 
     if not isinstance(values, Range):
         return compute.is_in(column, value_set=pa.array(sorted(values), column.type))
-    numbers = column.cast(pa.int64())  # a time becomes microseconds
+    numbers = column.cast(pa.int64())  # times are compared as microseconds
     return compute.and_(
         compute.greater_equal(numbers, values.low), compute.less_equal(numbers, values.high)
     )

@@ -217,7 +217,7 @@ class Awaited:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
         else:
-            setattr(self._what, name, value)  # the inner object refuses it
+            setattr(self._what, name, value)  # raises if the inner object has no such attribute
 
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         async def made() -> Any:
@@ -294,7 +294,7 @@ class AwaitedEngine(Awaited):
     """A blocking front of an engine of fmq.aio: an engine of this process, or a client of one."""
 
     def __init__(self, served: Engine, clock: FakeClock, *, over_frames: bool) -> None:
-        self._parts = served._door.parts  # for tests that look into the engine with `inside`
+        self._parts = served._door.parts  # tests look into the engine with `inside`
         self._served = served
         self._server = server = MemoryServer(served, clock) if over_frames else None
         self._loop = loop = LoopInMemory(clock, None if server is None else server.loop)

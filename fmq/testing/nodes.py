@@ -41,7 +41,7 @@ class Inode:
     def __init__(self, number: int, seen: Image, durable: Image) -> None:
         self.number = number
         self.path = ""  # the name by which it was last opened or renamed, for messages
-        self.seen = seen  # what a read returns, as from the page cache
+        self.seen = seen  # what a read returns: the bytes in the page cache
         self.durable = durable
         self.changes = NO_CHANGES  # pending changes; even the first of them is not durable
         # The holders of its lock, and whether each has the exclusive one.
@@ -49,7 +49,7 @@ class Inode:
         self.page: bytearray | None = None  # the memory of a page, which has no other bytes
         self.spoiled = False  # True once nothing becomes durable any more
         self.shared = False
-        self._left: Inode | None = None  # what a power cut leaves of it, if it is shared
+        self._left: Inode | None = None  # what a power cut leaves of this file, if it is shared
 
     def change(self, change: FileChange) -> None:
         """Make `change` visible, and durable or pending as it says."""

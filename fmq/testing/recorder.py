@@ -75,7 +75,7 @@ class Recorder:
         self._profiler = sys.getprofile()
         self._between_calls(None)
         self._disk.watch(self._before_operation)
-        # Not settrace, which debuggers and coverage use. And calls are enough.
+        # Not settrace, which debuggers and coverage use. Calls are enough here.
         sys.setprofile(self._on_event)
         return self
 

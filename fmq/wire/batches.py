@@ -19,7 +19,7 @@ from fmq.wire.runs import decode_runs, encode_runs
 from fmq.wire.values import decode_front, encode_front
 
 NOTHING = (None, None, None)
-ANSWER_BYTES_MAX = 4 << 20  # of bodies in one answer; a single message may be larger
+ANSWER_BYTES_MAX = 4 << 20  # limit for the bodies in one answer; a single message may be larger
 
 
 class ReceivedRuns:

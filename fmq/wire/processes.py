@@ -26,7 +26,7 @@ with suppress(ImportError):
 BACKLOG = 1024
 # Processes that this one has started and that may still run. Kept, so that they are reaped.
 _started: list[Any] = []
-PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
+PEER = struct.Struct("3i")  # pid, uid and gid, as SO_PEERCRED returns them
 TIME = struct.Struct("ll")  # seconds and microseconds
 
 
@@ -223,7 +223,7 @@ def is_directory(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # this user may not look at it
+        return True  # this user may not look at the path
 
 
 def split(path: str) -> tuple[str, str]:

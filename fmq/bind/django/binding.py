@@ -174,7 +174,7 @@ class DjangoDatabase:
 
     @contextmanager
     def _binding(self) -> Iterator[Binding]:
-        # this thread's own connection may be in a transaction
+        # This thread's own connection may be inside of a transaction.
         connection = connections[self._alias].copy()
         try:
             yield drivers.binding_of(driver_of(connection))

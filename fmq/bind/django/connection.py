@@ -28,7 +28,7 @@ class OutboxConnection(BaseDatabaseWrapper):
         """Switch autocommit. Django begins an outermost atomic block with this call, so the block
         is noted here.
         """
-        # Only `atomic` passes `force...`.
+        # Only Django's `atomic` passes this argument.
         begins = force_begin_transaction_with_broken_autocommit and not autocommit
         if begins:
             OutermostBlock.before(self)

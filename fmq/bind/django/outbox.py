@@ -123,7 +123,7 @@ class OutboxBinding(JoinedBinding):
     """A Django connection, bound to one transaction that its own atomic blocks begin and end."""
 
     ended_by = "outermost block"
-    # Whether, inside of a TestCase, it ends with the program's block.
+    # True inside of a TestCase, where it ends with the block of the program.
     ends_in_test = False
 
     def __init__(self, connection: Any) -> None:

@@ -124,7 +124,7 @@ class TransactionMarker:
         self.database = database
         self._beginning = Beginning(0, "", "")
         self._tx_id = ""
-        self._has_savepoint = False  # whether the block's savepoint is set (SQLite only)
+        self._has_savepoint = False  # True once the savepoint of the block is set (SQLite only)
         self._elsewhere = False
         self._root: Any = None
         self._driver: Any = None

@@ -47,7 +47,7 @@ _PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
 class MarkerPlace(NamedTuple):
     """The values that PostgreSQL returns for a new marker. Other databases return none."""
 
-    began: str  # when the marker's transaction began
+    began: str  # the time at which the transaction of the marker began
     schema: str  # the schema of the table with the marker
 
 
@@ -178,7 +178,7 @@ class SqlAlchemyDatabase:
     def _has_table(self) -> bool:
         with suppress(DBAPIError):
             return self.on_new_connection(lambda own: inspect(own).has_table(TABLE))
-        # That cannot be asked now, so do not blame the table.
+        # It is not possible to ask now, so the missing table is not to blame.
         return True
 
     def create_table(self) -> None:

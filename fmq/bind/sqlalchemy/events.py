@@ -164,7 +164,7 @@ class Outbox:
 
     def _before_commit(self, session: Session) -> None:
         if session.in_nested_transaction():
-            return  # only a savepoint ended
+            return  # only a savepoint has ended, and not the transaction
         _flush(session)  # flush now, because flush events of the program may send messages
         messages = self._messages_of(session)
         messages.closing = True
@@ -246,11 +246,11 @@ class _SessionMessages:
         self.tx: BoundTransaction | None = None
         self.drop_all: Callable[[], None] = lambda: None
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
-        # whether a statement failed after the marker, so that COMMIT's result proves nothing
+        # True once a statement failed after the marker. Then the result of COMMIT proves nothing.
         self.failed = False
         self.committed = False
-        self.closing = False  # whether the commit has begun, so that a first message is too late
-        self.has_changed = False  # whether a flush or a statement changed rows
+        self.closing = False  # True once the commit has begun: a first message is too late
+        self.has_changed = False  # True once a flush or a statement has changed rows
 
     def _taking(self, store: str | None) -> Transaction | None:
         """Return the transaction of a session that has begun or changed something, so that a send

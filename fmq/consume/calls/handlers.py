@@ -63,7 +63,7 @@ def give_back(consumer: Any, deliveries: list[Delivery]) -> None:
             for each in range(first, end):
                 with suppress(FmqError):
                     consumer._give_back(claim, each, each + 1, 0.0, count=False)
-        except FmqError as error:  # for example Closed: closing the engine gives all back
+        except FmqError as error:  # the engine is closed, for example: that gives all back
             logger.debug("%s", error)
 
 
@@ -229,7 +229,7 @@ class Running:
         self._is_stopping = True
         try:
             self._consumer._stop_taking()
-        except FmqError as error:  # for example Closed: then there is nothing to take
+        except FmqError as error:  # the engine is closed, for example: there is nothing to take
             logger.debug("%s", error)
 
     def _wake(self) -> None:

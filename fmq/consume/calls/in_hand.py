@@ -83,5 +83,5 @@ class Draining:
 def _quietly(stop_taking: Callable[[], object]) -> None:
     try:
         stop_taking()
-    except FmqError as error:  # for example Closed: a closed engine takes nothing
+    except FmqError as error:  # the engine is closed, for example: it hands out nothing
         logger.debug("%s", error)

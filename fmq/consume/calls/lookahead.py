@@ -18,7 +18,7 @@ from fmq.consume.claims.backoff import Retry
 AHEAD_MAX = 64
 AHEAD_MAX_OF_SEVERAL = 8  # if the group has other members, which may be waiting
 AHEAD_SECONDS = 0.1
-LEASE_SHARE = 0.1  # at most this share of the lease
+LEASE_SHARE = 0.1  # of the lease: nothing waits longer in a loop
 # With fewer attempts allowed, one crash of the program could use up those of messages it has not
 # seen.
 ATTEMPTS_MIN = 3
@@ -47,7 +47,7 @@ class Lookahead(Generic[D]):
         self._is_off = is_ordered or (tries is not None and tries < ATTEMPTS_MIN)
         self._waiting: deque[D] = deque()
         self._limit = 1
-        self._taken = 0  # by the last poll
+        self._taken = 0  # how many messages the last poll has taken
         self._taken_at = 0.0
         self._is_shared = False
         self._asked_at = float("-inf")

@@ -445,7 +445,7 @@ class GroupMember(Settler):
             try:
                 self.reject(claim, first, end, used_up(claim.count, given_back=given_back))
             except LeaseLost:
-                pass  # the group was moved meanwhile
+                pass  # the group was moved meanwhile, so the member holds nothing
             except BaseException as error:
                 self.tries.give_back(claim, first, end, self.retry.longest, uncounted=None)
                 if not isinstance(error, FmqError) or isinstance(error, (Closed, EngineFailed)):

@@ -61,7 +61,7 @@ class PriorityOrder:
         """
         self._queue = queue
         self._free = free
-        # For each priority: every message of it below its cursor was handed out once.
+        # Cursors by priority. Every message of a priority below its cursor was handed out once.
         self._cursors = [start] * (PRIORITY_MAX + 1)
         self._oldest = start
         # Ranges that were given back, by priority. Some may have been acked or held since.

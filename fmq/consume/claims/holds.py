@@ -367,7 +367,7 @@ class QueueHolds:
         assert self.order is not None
         for offset in range(end - 1, first - 1, -1):
             if self.order.after(offset):
-                # It goes before the later ones that are out.
+                # Redeliver it, so that it goes before later messages of its key that are out.
                 self.redeliveries.add(offset, offset + 1, 0, 0.0)
             else:
                 self.order.put_back(offset, offset + 1)

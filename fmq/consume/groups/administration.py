@@ -297,11 +297,11 @@ class GroupChanges:
                 for queue in topic.queues
             }
         except BadName:
-            return  # it was made again meanwhile, with fewer queues
+            return  # the topic was made again meanwhile, with fewer queues
 
         def plan() -> list[Changed | TopicMade]:
             if self._ledger.topics.get(topic.name) is not topic:
-                return []  # it was deleted meanwhile, and perhaps made again
+                return []  # the topic was deleted meanwhile, and perhaps made again
             places = [
                 QueuePlace(queue.number, first[queue.number])
                 for queue in topic.queues

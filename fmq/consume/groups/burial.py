@@ -393,7 +393,7 @@ class Burying:
         if self._end(group, whose, "", ranges, CARRIED, [run]):
             return run.size
         if len(letters) == 1:
-            return 0  # it was replayed or purged meanwhile
+            return 0  # the letter was replayed or purged meanwhile
         return sum(self._carry(group, whose, [letter]) for letter in letters)
 
 

@@ -65,7 +65,7 @@ class Groups:
         self._ledger = ledger
         self._clock = clock
         self._member_timeout = member_timeout
-        self.rooms: dict[str, GroupRoom] = {}  # by name of the group
+        self.rooms: dict[str, GroupRoom] = {}  # by the name of the group
         self._holds: dict[GroupKey, QueueHolds] = {}
         # By group and topic: messages that were handed out since the last one that was the oldest.
         self._handed_out: dict[tuple[str, str], int] = {}
@@ -346,7 +346,7 @@ class Groups:
             room = self.rooms.pop(group, None)
             for member in () if room is None else room.members.values():
                 member.refusal = UnknownGroup(group, was_deleted=True)
-                member.stir()  # its polls have nothing to wait for
+                member.stir()  # the polls of the member have nothing to wait for
                 self._ledger.arrived.update(member.topics)
             # If the group is made again, it has to look at queues that this one had found idle.
             self._ready = {key: ready for key, ready in self._ready.items() if key[0] != group}
@@ -397,7 +397,7 @@ class Groups:
             text = ledger.subscriptions[group, name].filter
             wanted = max(limit, SIFTED_AT_ONCE) if text else limit
             i = bisect_left(ready.numbers, start % len(topic.queues))
-            start = 0  # in the other topics begin with the first queue
+            start = 0  # the search in the other topics begins with their first queue
             if topic.has_priorities and not room.is_ordered:
                 pieces_max = 1 if in_one_piece else wanted
                 now_us = self._clock.time_us()

@@ -174,7 +174,7 @@ def as_bytes(body: object) -> bytes:
             f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
             "with str.encode() or json.dumps(...).encode(). Nothing was changed."
         ) from None
-    except (ValueError, BufferError) as error:  # the view was released
+    except (ValueError, BufferError) as error:  # a memoryview that was released
         raise TypeError(
             f"a body is bytes-like, and this {type(body).__name__} gives no bytes: {error}. "
             "Nothing was changed; hand in what it held as bytes."

@@ -24,7 +24,7 @@ from fmq.basics.message import Origin
 from fmq.store.bytes.extension import decode_extension
 from fmq.store.bytes.record import BadRecord
 
-ORIGINS = 5  # the number of this column
+ORIGINS = 5  # the number of the column with these failures
 ENTRY = Struct("<QqIQqQHHBBB")
 REASON_BYTES_MAX = 1024
 

@@ -264,7 +264,7 @@ class Decided:
         self.decided_by = decided_by
         self.reason = reason
         self.append_start = append_start  # the position at which its append begins
-        self.asked = asked  # how many questions about it were answered
+        self.asked = asked  # how many questions about the transaction were answered
         self.position = 0
         self.size = 0
         self.flags = 0

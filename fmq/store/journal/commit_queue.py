@@ -103,8 +103,8 @@ class CommitQueue:
         self.syncs = 0
         # Called when an append waits for a later write.
         self.on_pending: Callable[[], None] = lambda: None
-        self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
-        self.on_shown: Callable[[JournalWrite], None] | None = None  # for tests
+        self.on_failure: Callable[[], None] = lambda: None  # called once, under the engine's lock
+        self.on_shown: Callable[[JournalWrite], None] | None = None  # set by tests
         self.failure: BaseException | None = None
         # For each thread, the call that runs in it and must not block it.
         self.suspending: dict[int, Suspends] = {}
@@ -357,7 +357,7 @@ class CommitQueue:
     def failed_error(self) -> EngineFailed:
         """Return the error that says why the engine accepts no more calls."""
         error = self.failure
-        if isinstance(error, OSError):  # its text names the file
+        if isinstance(error, OSError):  # the text of an OSError names the file
             what = f"stopped at an error while writing ({type(error).__name__}: {error})"
         elif isinstance(error, Exception):
             what = f"stopped at an error in the middle of an append ({error!r})"
@@ -426,7 +426,7 @@ class CommitQueue:
         """
         with self.lock, self.changing:
             if self._leader != me and not self._is_due():
-                return  # it was woken to end, or another write has taken the posts
+                return  # woken to end, or another write has taken the posts
             taken = self._take(me)
         self._drive(me, taken)
 
@@ -485,14 +485,14 @@ class CommitQueue:
             else:
                 self._leader = 0
         except BaseException as error:
-            self.fail(error)  # before other threads may look: perhaps only a part is shown
+            self.fail(error)  # fail before other threads look: perhaps only a part is shown
             raise
 
     def _serve(self, waiters: deque[Waiter | Callback]) -> None:
         """Serve the callers that waited for a write. The caller holds the engine's lock."""
         while waiters:
             waiters[0].serve(self.failure)
-            waiters.popleft()  # only after it was served, so that `fail` would serve it
+            waiters.popleft()  # remove it only after it was served, so that `fail` leaves out none
 
     def fail(self, error: BaseException) -> None:
         """Refuse all calls from now on because of `error`, and serve those that wait. The caller

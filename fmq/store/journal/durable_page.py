@@ -90,7 +90,7 @@ class PageReader:
 
     def look(self) -> Told:
         """Return what the page in the directory says now."""
-        # there is no page, or this user may not lock or read it
+        # There may be no page, or this user may not lock or read it.
         with self._lock, suppress(OSError):
             if self._page is not None and not self._page.is_held():
                 self._close()  # the next engine makes a new page

@@ -54,7 +54,7 @@ class Append:
             if not size:
                 record.size = size = SIZES[record.kind](record) + len(record.extension)
             total += (size + 7) & ~7
-        self.size = total  # of all records, padding included
+        self.size = total  # bytes of all records, padding included
         self.left_out: Sequence[Any] = ()  # messages that were sent before with the same ids
 
     def replace(self, records: list[Any], left_out: Sequence[Any]) -> None:
@@ -98,7 +98,7 @@ class Journal:
         self.seed = crc32(store)
         self.position = segments[-1].end
         self.durable_to = self.position
-        self.page = no_page()  # where other processes read durable_to
+        self.page = no_page()  # where readers in other processes find durable_to
         self.written_to = self.position
         # The write that planned appends join.
         self.pending = JournalWrite(segments[-1], self.position)
@@ -263,7 +263,7 @@ class Journal:
     def _open_segment(self, roll: Roll) -> None:
         old, spare = self._writing, roll.spare
         self.sync()
-        # It is no spare from now on: if its header cannot be written, it must not be used.
+        # The file is no spare from now on. If its header cannot be written, it must not be used.
         unproven = spare.name + UNPROVEN
         self._rename(spare.name, unproven, roll)
         spare.file.write(0, (roll.header,), sync=True)

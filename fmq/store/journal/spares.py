@@ -56,8 +56,8 @@ class Spares:
         """`first` is the capacity of a journal's first segment, and `most` that of its largest."""
         self._directory = directory
         self._first, self._most = first, most
-        self._capacity = most  # that of new spares
-        self._ready: list[Spare] = []  # the smallest first
+        self._capacity = most  # the size of new spares
+        self._ready: list[Spare] = []  # sorted by size, the smallest first
         # taken for a roll that has not happened yet; `close` closes them
         self._given: list[Spare] = []
         self._numbers = count()
@@ -119,7 +119,8 @@ class Spares:
             try:
                 while self.count() < kept:
                     self._make(self._enough)
-                size = min(append_bytes + HEADER_BYTES, self._most)  # it may be a guess, too large
+                # `append_bytes` may be a guess that is too large.
+                size = min(append_bytes + HEADER_BYTES, self._most)
                 spare = self._fitting(size, kept) or self._make(size)
             except StorageFull:
                 if ordinary:

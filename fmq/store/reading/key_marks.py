@@ -85,7 +85,7 @@ class KeyMarks:
         self._writes = writes
         self._lock = OwnedLock()
         self._loaded: OrderedDict[int, SegmentMarks] = OrderedDict()
-        # whether a key was ever searched for (None: not known yet)
+        # True once a key was searched for. None: not known yet.
         self._wanted: bool | None = None
 
     def of(self, base: int, chain: int) -> SegmentMarks:

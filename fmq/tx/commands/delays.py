@@ -36,7 +36,7 @@ AT_ONCE_MAX = 1024  # timers that one append publishes
 AT_ONCE_BYTES_MAX = 1 << 20
 # Bytes of the FIRE that ends a timer, beside its messages.
 END_BYTES = 128
-READ_BYTES_MAX = 1 << 20  # of TIMER records that one read fetches
+READ_BYTES_MAX = 1 << 20  # limit of one read of TIMER records
 # Two records closer than this are fetched by one read.
 GAP_BYTES_MAX = 4096
 

@@ -33,7 +33,7 @@ from fmq.tx.commands.transaction import Receipts, Transaction
 from fmq.tx.commands.writer import Writer
 
 T = TypeVar("T", bound=Transaction)
-CHECK_AFTER_MAX = 1_000_000_000  # about thirty years
+CHECK_AFTER_MAX = 1_000_000_000  # in seconds: about thirty years
 
 
 def in_ms(check_after: float | None) -> int:

@@ -46,7 +46,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         append = Append([again, *copies, *marks])
         writer.send(append, ordinary=False)
         for run, old in zip(copies, runs, strict=True):
-            run.content = old.content  # in memory only if the original was
+            run.content = old.content  # in memory only if the content of the original is
         return True
 
     return writer.commit_queue.run(plan, entry, True)

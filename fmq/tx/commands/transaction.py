@@ -244,7 +244,7 @@ class Transaction:
         if not self._is_undecided():
             self._commit()
             return
-        self._sync = False  # so that a later commit() waits until it is durable
+        self._sync = False  # a later commit() has to wait until it is durable
         self._receipts = self._step(COMMITTED, self._manager.confirm_prepared)
         self._manager.after()
 
@@ -304,7 +304,7 @@ class Transaction:
         manager = self._manager
         manager.check_open()
         if self.phase is ROLLED_BACK and not self._was_prepared:
-            raise UnknownTransaction(  # its id may be another transaction's by now
+            raise UnknownTransaction(  # the id may belong to another transaction by now
                 f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
                 "it is in the journal"
             )

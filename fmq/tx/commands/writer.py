@@ -156,7 +156,7 @@ class Writer:
         name, number = run.topic, run.queue
         if name in self.ledger.topics:
             raise no_queue(name, number, len(self.ledger.topics[name].queues))
-        run.target = None  # its TOPIC record makes it
+        run.target = None  # None until the TOPIC record makes the queue
         if name not in new:
             new[name] = Topic(name, self.options.queues_of(name))
         # The caller may have chosen the queue when a deleted topic of this name had more of them.

@@ -30,7 +30,7 @@ class AttemptMap:
     __slots__ = ("_ranges",)
 
     def __init__(self) -> None:
-        self._ranges: SortedDict[int, Attempts] = SortedDict()  # by the first offset of each range
+        self._ranges: SortedDict[int, Attempts] = SortedDict()  # by the first offset of a range
 
     def __bool__(self) -> bool:
         return bool(self._ranges)

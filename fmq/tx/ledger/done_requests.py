@@ -50,7 +50,7 @@ class KnownClient:
     __slots__ = ("done", "last", "last_us")
 
     def __init__(self) -> None:
-        self.last = -1  # the largest sequence so far
+        self.last = -1  # the largest sequence number so far
         # The time of its last request. It is moved up by gaps that do not count as silence.
         self.last_us = 0
         self.done: deque[Done] = deque()

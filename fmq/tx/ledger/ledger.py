@@ -102,7 +102,7 @@ class Entry:
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
         self.prepare = prepare
-        self.runs: list[Run] = []  # its PRE_MESSAGEs
+        self.runs: list[Run] = []  # its PRE_MESSAGEs, in their order
         # The position of its append, which may begin with TOPIC records, before PREPARE.
         self.start = prepare.position
         self.state = State.UNDECIDED
@@ -172,14 +172,15 @@ class Ledger:
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
         self.is_live = False  # True once a running engine plans on it
         self.topics: dict[str, Topic] = {}
-        self.undecided: dict[int, Entry] = {}  # by number (tx), in the order of the PREPAREs
+        # By number of the transaction, in the order of the PREPAREs.
+        self.undecided: dict[int, Entry] = {}
         self.by_tx_id: dict[str, Entry] = {}
         self.undecided_in_all = Amount()
-        self.undecided_of: dict[str, Amount] = {}  # by producer
+        self.undecided_of: dict[str, Amount] = {}  # by name of the producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
         self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
-        self.dead: dict[str, dead_letters.DeadLetterState] = {}  # by group
+        self.dead: dict[str, dead_letters.DeadLetterState] = {}  # by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that
         # topic.
         self.again: dict[tuple[str, str], str] = {}
@@ -194,7 +195,7 @@ class Ledger:
         self.requests = Requests()
         self.timers = Timers(base)
         self.priorities = KnownPriorities()
-        self.listener: Listener | None = None  # None in a replay
+        self.listener: Listener | None = None  # None during a replay
         self.index = SegmentIndex(base)
         # Indexes of full segments that have no index file yet.
         self.sealed: list[SegmentIndex] = []

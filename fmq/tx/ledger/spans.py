@@ -151,7 +151,8 @@ class QueueSpans:
         start = number << SPAN_BITS
         known = self.known.find(self, number) or bytearray()
         if first == max(start, floor):
-            known = known.ljust(first - start, b"\0")  # those in between are gone
+            # Retention has dropped the messages before `first`, so their priorities do not matter.
+            known = known.ljust(first - start, b"\0")
         if len(known) == first - start:
             mask = self.mask(number)
             known += levels.replace(UNREADABLE, bytes(((mask & -mask).bit_length() - 1,)))

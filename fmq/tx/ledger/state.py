@@ -34,14 +34,15 @@ class IllegalStep(Exception):
 
 NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
-    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # one phase: no PREPARE
+    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # a transaction of one phase has no PREPARE
     (State.ABSENT, Kind.TIMER): State.COMMITTING,
     (State.ABSENT, Kind.ACK): State.COMMITTING,
     (State.ABSENT, Kind.MARK): State.COMMITTING,
     (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # an empty transaction of one phase
-    (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
+    (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # the PREPARE of a relocation
     (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
-    (State.UNDECIDED, Kind.MARK): State.UNDECIDED,  # after its PREPARE, or before its COMMIT
+    # A MARK follows its PREPARE, or comes before its COMMIT.
+    (State.UNDECIDED, Kind.MARK): State.UNDECIDED,
     (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.TX_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.TIMER): State.COMMITTING,
