@@ -15,7 +15,7 @@ NAME_BYTES_MAX = 255
 
 
 def check_name(what: str, name: str) -> str:
-    """Return `name` if a topic, group or producer can have it; raise TypeError or BadName."""
+    """Return `name` if a topic, group or producer can have it. Raises TypeError or BadName."""
     if type(name) is not str:
         # Keep only the text of a subclass: it may compare and print in its own way.
         name = str.__str__(check_text(what, name))
@@ -23,19 +23,23 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_text(what: str, text: str) -> str:
-    """Return `text` if it is a str; raise TypeError. It may be a name that nothing can have."""
+    """Return `text` if it is a str. Raises TypeError. It may be a name that no topic or group can
+    have.
+    """
     if isinstance(text, str):
         return text
     raise no_text(what, text)
 
 
 def check_texts(group: str, topic: str) -> tuple[str, str]:
-    """Return a group and a topic, which nothing may have; raise TypeError."""
+    """Return a group and a topic if both are str. Raises TypeError. They need not be names that can
+    exist.
+    """
     return check_text("group", group), check_text("topic", topic)
 
 
 def check_marks(names: Iterable[str], prefix: str | None) -> tuple[list[str], str | None]:
-    """Return the names of marks, and what others begin with; raise TypeError."""
+    """Return the names of marks, and the prefix of further ones. Raises TypeError."""
     names = [check_text("mark", name) for name in names]
     return names, None if prefix is None else check_text("prefix", prefix)
 
@@ -46,7 +50,7 @@ def check_producer(producer: str) -> str:
 
 
 def no_text(what: str, text: object) -> TypeError:
-    """Return the error for `text`, which is no str."""
+    """Return the error for a `text` that is not a str."""
     return TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
 
 
@@ -86,7 +90,7 @@ def _checked_name(what: str, name: str) -> str:
 
 
 def as_index(what: str, number: object) -> int:
-    """Return `number` as an int; raise TypeError if it is none, such as a float."""
+    """Return `number` as an int. Raises TypeError if it is not a whole number, such as a float."""
     try:
         return int(index(number))  # type: ignore[arg-type]
     except TypeError:
@@ -105,8 +109,8 @@ def check_time(what: str, moment: object) -> datetime:
 
 
 def check_flag(what: str, flag: object) -> bool:
-    """Return `flag`; raise TypeError for anything but True and False: the text "no" counts as
-    true.
+    """Return `flag` if it is True or False. Raises TypeError for all else: the text "no" would
+    count as true.
     """
     if isinstance(flag, bool):
         return flag
@@ -139,7 +143,7 @@ def check_place(
 
 
 def no_queue(topic: str, queue: int, count: int) -> BadName:
-    """Return the error for a queue number that the topic, with its `count` queues, has not."""
+    """Return the error for a queue `number` of a topic that has only `count` queues."""
     return BadName(
         f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}. Nothing was changed."
     )

@@ -34,8 +34,8 @@ def text_of(path: object) -> str:
 
 
 def check_local(path: str) -> str:
-    """Return `path`; raise BadName if it is an address, such as s3://bucket/shop: a folder called
-    "s3:" is not what is meant.
+    """Return `path`. Raises BadName for an address such as s3://bucket/shop, because no folder
+    called "s3:" is meant.
     """
     if ADDRESS.match(path):
         raise BadName(

@@ -1,1 +1,1 @@
-"""Values that everything knows: messages, what calls return, and the clock."""
+"""Values that all rooms know: messages, results of calls, and the clock."""

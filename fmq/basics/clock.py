@@ -24,16 +24,18 @@ class Waitable(Protocol):
 
 
 class Clock(Protocol):
-    """What the engine needs of time."""
+    """The clock that an engine uses."""
 
     def time_us(self) -> int:
         """Return microseconds since 1970, UTC, by the wall clock, which may jump."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment; they never go back."""
+        """Return seconds since a fixed moment. They never go back."""
 
     def wait(self, lock: Waitable, timeout: float | None) -> bool:
-        """Take `lock` within `timeout` seconds; return False if it was not released by then."""
+        """Wait until `lock` is released, and take it. Return False if it was not released within
+        `timeout` seconds.
+        """
 
 
 class SystemClock:
@@ -53,7 +55,7 @@ class SystemClock:
 
 
 def sleep(clock: Clock, seconds: float) -> None:
-    """Return after `seconds`."""
+    """Wait for `seconds`."""
     never_released = Lock()
     never_released.acquire()
     clock.wait(never_released, seconds)

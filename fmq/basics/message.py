@@ -51,8 +51,8 @@ class _MessageFields(NamedTuple):
 
 
 class Message(_MessageFields):
-    """A body and what it carries: key, tag, headers, id, priority, expiry; each is optional. One
-    that was read also has its place.
+    """A body with its optional key, tag, headers, id, priority and expiry. A message that was read
+    also has its place.
     """
 
     __slots__ = ()
@@ -90,7 +90,7 @@ class Message(_MessageFields):
 
     @property
     def time(self) -> datetime | None:
-        """The time of the record that published it. It never decreases within a queue."""
+        """The time of the record that published the message. It never decreases within a queue."""
         return self.origin.time if self.origin else None
 
     @property
@@ -127,7 +127,7 @@ def make_messages(
 
 
 class Mark(NamedTuple):
-    """What a program has noted under a name, in a transaction."""
+    """A number and a few bytes that a program has noted under a name, in a transaction."""
 
     value: int
     data: bytes = b""

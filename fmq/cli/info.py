@@ -80,8 +80,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _asked(
     path: str, engine: fmq.ReadOnlyEngine
 ) -> Iterator[fmq.ReadOnlyEngine | fmq.RemoteEngine]:
-    """Yield a client of the process that serves the directory, which has the newest state; else
-    `engine`.
+    """Yield a client of the process that serves the directory, because it has the newest state. If
+    none serves, yield `engine`.
     """
     client = served(path)
     if client is None:
@@ -92,7 +92,9 @@ def _asked(
 
 
 def _unless_hidden(look: Callable[[], list[T]]) -> list[T]:
-    """Return what `look` returns; [] if damage prevents it, which the note at the end mentions."""
+    """Return what `look` returns. If damage prevents it, return an empty list; the note at the end
+    mentions the damage.
+    """
     try:
         return look()
     except fmq.errors.Damaged:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    """Run the chosen verb. Return the exit code, also for an error."""
+    """Run the chosen verb. Return the exit code, even after an error."""
     if sys.stdout is None:
         note("stdout is closed, so there is nowhere to show anything. Nothing was done.")
         return ERROR

@@ -65,8 +65,8 @@ class Output(Protocol):
         title: str = "",
         empty: str = "",
     ) -> int:
-        """Print a line for each row, as they come; print `empty` if no row comes. Return the number
-        of rows.
+        """Print a line for each row as it comes, or `empty` if there are none. Return the number of
+        rows.
         """
 
     def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
@@ -276,7 +276,7 @@ class TableOutput:
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:
-        """Return a context that shows a bar, and removes the bar at its end."""
+        """Return a context that shows a progress bar, and removes it at the end."""
         from fmq.cli.bar import ProgressBar
 
         with ProgressBar(self._console) as bar:

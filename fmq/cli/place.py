@@ -36,8 +36,9 @@ def served(path: str) -> fmq.RemoteEngine | None:
 
 
 def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
-    """Return an engine to ask: a client of the process that serves the directory, which has the
-    newest state; else an engine that reads the files, beside any process that writes them.
+    """Return an engine to ask: a client of the process that serves the directory, because it has
+    the newest state. If none serves, return an engine that reads the files, beside any process that
+    writes them.
     """
     with visit(path):
         return served(path) or fmq.open(path, read_only=True)

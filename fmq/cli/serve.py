@@ -147,7 +147,7 @@ def _serve(chosen: argparse.Namespace) -> int:
 
 
 def _is_told_to_end() -> bool:
-    """Wait a moment for a signal that ends the process. Return whether one came."""
+    """Wait a short time for a signal that ends the process. Return whether one came."""
     found = signal.sigtimedwait(ENDS, LOOK_SECONDS)
     # If the process was stopped for longer than the timeout, Python returns uninitialised memory.
     return found is not None and found.si_signo in ENDS

@@ -113,8 +113,8 @@ def _who() -> str:
 
 
 def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:
-    """Print notes on appends beyond what is proven durable. With damage none is shown: the engine
-    has raised the error before. The process that serves the directory knows all appends.
+    """Print notes about appends beyond what is proven durable. If there is damage, print none: the
+    engine has raised it before. A process that serves the directory knows all appends.
     """
     if isinstance(engine, fmq.RemoteEngine):
         return

@@ -58,7 +58,8 @@ def backup(
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Backup:
-    """Bring the backup in the directory `destination` up to the journal at `path` as it is now.
+    """Copy to the directory `destination` what the backup there lacks of the journal at `path`, as
+    it is now.
 
     It is made if it is not there. An engine may have `path` open, in any process of this machine.
     Raises BackupRefused, and changes nothing, if `destination` holds something else, or more.
@@ -164,7 +165,7 @@ class _BackupRun:
         return Backup(target.path, made.position, len(pieces), size, self._total, problems)
 
     def _check(self, before: Contents | None) -> None:
-        """Raise BackupRefused if the target is no older backup of this journal."""
+        """Raise BackupRefused unless the target is empty, or an older backup of this journal."""
         path, journal = self._target.path, self._journal
         names = set(self._target.names())
         if names & {LOCK, *SLOTS}:
@@ -192,7 +193,7 @@ class _BackupRun:
             )
 
     def _start(self, extent: _Extent, known: dict[int, SegmentCopy]) -> int:
-        """Return the position from which on the backup lacks the segment.
+        """Return the position from which on the segment is missing in the backup.
 
         Raises BackupRefused if it has another segment of this place.
         """

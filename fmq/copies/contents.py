@@ -53,7 +53,7 @@ class Contents(NamedTuple):
 
 
 def write(directory: Directory, held: Contents) -> None:
-    """Make BACKUP of `directory` say `held`, durably and at once."""
+    """Write `held` to the BACKUP of `directory`, durably and at one instant."""
     said = {"format": FORMAT, **held._asdict()}
     body = json.dumps(said).encode() + b"\n"
     with suppress(FileNotFoundError):

@@ -76,7 +76,7 @@ def restore(
 
 
 class _Limit:
-    """Up to where a journal is restored: says of an append whether it is still wanted."""
+    """The end of a restore: tells for each append whether it is still wanted."""
 
     def __init__(self, position: int, time_us: int | None) -> None:
         self.position = position
@@ -165,7 +165,7 @@ class _RestoreRun:
         return True
 
     def _copy(self, piece: SegmentCopy, end: int) -> None:
-        """Copy a segment up to `end`, under a name that no engine takes for one."""
+        """Copy a segment up to `end`, under a name that no engine reads."""
         name, new = segment_name(piece.base), segment_name(piece.base, NEW)
         with (
             closing(self._source.open(name)) as source,

@@ -78,8 +78,8 @@ class Locked(StorageError):
         closed: bool = False,
         served: bool | None = None,
     ) -> None:
-        """`here`: this process itself has it open. `closed`: an engine had it open while it was
-        read, and has closed it. `served=False`: the call was a client that wants to connect.
+        """`here`: this process itself has the directory open. `closed`: an engine had it open while
+        it was read, and has closed it. `served=False`: a client wanted to connect.
         """
         who = f"this process ({holder})" if here else holder
         if closed:

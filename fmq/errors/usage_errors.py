@@ -1,5 +1,5 @@
 """Errors of calls with wrong arguments, or at the wrong time. Those about groups are in
-groups.py.
+group_errors.py.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class TooMany(UsageError):
     """There are more transactions, or more parts of one, than the options allow."""
 
     def __init__(self, what: str, count: int, limit: int, option: str, instead: str = "") -> None:
-        """If no option sets the limit, `instead` says what to do, and names what does set it."""
+        """`instead` says what to do, and names what sets the limit if no option does."""
         if instead:
             advice = f"No option raises this limit: {instead}."
         else:

@@ -23,7 +23,7 @@ class ExportFailed(StorageError):
 
 
 class Behind(Overtaken):
-    """Retention has dropped positions before they were exported."""
+    """Retention has dropped positions that were not exported yet."""
 
     def __init__(self, path: str, reached: int, first: int) -> None:
         super().__init__(

@@ -29,7 +29,9 @@ class File(Protocol):
         """Write all buffers one after another. With `sync` they are durable on return."""
 
     def allocate(self, size: int) -> None:
-        """Reserve room for `size` bytes, which read as zeros; raise OSError with ENOSPC."""
+        """Reserve room for `size` bytes, which read as zeros. Raises OSError with ENOSPC if there
+        is no room.
+        """
 
     def write_zeros(self, size: int) -> None:
         """Write `size` zeros from the start, so that later writes only overwrite blocks."""
@@ -40,10 +42,12 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def identity(self) -> tuple[int, int]:
-        """Return what tells this file from another that gets its name later."""
+        """Return a value that tells this file from a later file of the same name."""
 
     def pin(self, *, exclusive: bool) -> bool:
-        """Take a shared or exclusive lock on the file without waiting; False if refused."""
+        """Take a shared or exclusive lock on the file, without waiting. Return False if another
+        process has it.
+        """
 
     def close(self) -> None: ...
 
@@ -56,8 +60,8 @@ class Page(Protocol):
 
     @property
     def words(self) -> memoryview:
-        """The memory as numbers of 8 bytes. What is stored here is seen at once wherever it is
-        open.
+        """The memory as numbers of 8 bytes. Other processes that have the page open see a change at
+        once.
         """
 
     @property
@@ -65,13 +69,15 @@ class Page(Protocol):
         """16 bytes that name this start of the machine."""
 
     def identity(self) -> tuple[int, int]:
-        """Return what tells this page from a copy of it."""
+        """Return a value that tells this page from a copy of its file."""
 
     def is_held(self) -> bool:
-        """Return whether its maker has it open."""
+        """Return whether the process that made the page has it open."""
 
     def close(self, *, keep: bool = False) -> None:
-        """Close it. Its name goes, too, if its maker closes it, unless it is to `keep` it."""
+        """Unmap the page. The process that made it also removes its file, unless it is to `keep`
+        it.
+        """
 
 
 class Directory(Protocol):
@@ -99,8 +105,8 @@ class Directory(Protocol):
     def subdirectory(self, name: str, *, make: bool) -> Directory: ...
 
     def lock(self, name: str) -> Callable[[], None]:
-        """Lock this directory against other writers; raise Locked. Return the function that unlocks
-        it.
+        """Lock this directory against other writers. Return the function that unlocks it. Raises
+        Locked.
 
         The lock holds even if the file `name`, which says who has it, is removed. If a reader has a
         shared pin on that file, a new file takes its place.
@@ -138,7 +144,7 @@ class Disk(Protocol):
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether `error` says that there is no room, and not that the disk fails."""
+    """Return whether `error` says that the disk has no room. Other errors mean that it fails."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -64,8 +64,8 @@ class RealFile:
             raise
 
     def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
-        """Write the rest after a short write. The next system call tells why the first was
-        short.
+        """Write the rest after a short write. If the disk is full or fails, this call raises the
+        reason.
         """
         while written < len(data):
             more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, flags)

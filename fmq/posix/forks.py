@@ -17,6 +17,8 @@ def after_fork_in_child(call: Callable[[], None]) -> None:
 def around_forks(
     before: Callable[[], None], in_parent: Callable[[], None], in_child: Callable[[], None]
 ) -> None:
-    """Call `before` ahead of each fork, and after it `in_parent` and `in_child`."""
+    """Call `before` ahead of each fork, and after it `in_parent` in the parent and `in_child` in
+    the child.
+    """
     if IS_POSIX:
         os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)

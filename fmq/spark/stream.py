@@ -124,7 +124,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BatchRoom()
 
     def _advanced(self, store: str, point: ReadPoint, stop: int, room: BatchRoom) -> ReadPoint:
-        """Return how far a batch goes in one journal from `point` on, at most to `stop`."""
+        """Return the point in one journal up to which a batch goes: from `point` on, at most to
+        `stop`.
+        """
         if missed := self._skipped.pop(store, 0):
             # Count this gap in a batch without rows: an offset with rows counts only a gap at its
             # front.
