@@ -241,10 +241,9 @@ class Session:
             # does not.
             before.ended()
             before._close()
+        # A repeated request is looked up among those that were planned. What its first connection
+        # has ordered is planned now.
         self.host.commit()
-        # A repeated request is looked up among those in the journal, so write what is pending
-        # first.
-        self.host.parts.commit_queue.flush()
         self._begin()
         self.client = client
         self.host.sessions[client] = self

@@ -8,8 +8,12 @@ import fmq
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.testing.transport import MemoryServer
-from fmq.wire.frames import AGAIN, FAILED, frame
+from fmq.tx.ledger.done_requests import CLIENT_BYTES
+from fmq.wire.frames import AGAIN, FAILED, VERSION, Op, frame
+from fmq.wire.values import encode_values
+from tests.remote.hostile import Hostile
 from tests.remote.test_hostile_fields import EVERY, HANDLE, Client
+from tests.small import bodies
 
 QUIET = fmq.Options(sync="interval", sync_interval_seconds=1e6, segment_bytes=1 << 20)
 
@@ -44,4 +48,29 @@ def test_the_answer_to_a_repeated_request_waits_until_its_record_is_durable(name
         shown = seen(engine)
         with fmq.open("data", QUIET, disk=disk.after_power_loss(1), background=False) as left:
             assert seen(left) == shown
+        server.close()
+
+
+@pytest.mark.parametrize("name", ["SEND", "COMMIT"])
+def test_a_request_is_carried_out_once_if_its_client_returns_before_the_turn_ends(
+    name: str,
+) -> None:
+    """While there are other clients, a request waits for the end of the loop's turn. Its client
+    says HELLO over another connection, and repeats it, before that.
+    """
+    asked, clock = EVERY[name], FakeClock()
+    with fmq.open("data", QUIET, disk=CrashDisk(), clock=clock) as engine:
+        server = MemoryServer(engine, clock)
+        engine.send_many("t", [b"1", b"2", b"3"])
+        Client(server, 1)
+        client, before = Client(server, 0), len(bodies(engine, "t"))
+        request = asked.op, 7, asked.payload(asked.values)
+        client.session.received(frame(*request, handle=HANDLE))
+        assert len(bodies(engine, "t")) == before, "it waits"
+        returned = Hostile(server)
+        hello = frame(*(Op.HELLO, 1, encode_values([VERSION, bytes(CLIENT_BYTES), None])))
+        returned.session.received(hello + frame(*request, flags=AGAIN, handle=HANDLE))
+        server.loop.run()
+        assert not returned.answers[-1].flags & FAILED
+        assert len(bodies(engine, "t")) == before + 1
         server.close()
