@@ -63,7 +63,7 @@ class AioOrder(Call):
         self.sync = sync
         self.size = size
         self.undo = undo
-        self.patience = 0.0  # how long its answer may take, in seconds
+        self.patience = 0.0  # seconds that its answer may take
         self.refusal: Exception | None = None
 
     def begin(self) -> bool:

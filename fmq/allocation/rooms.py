@@ -109,7 +109,7 @@ class Nearby:
 
     @property
     def wants_before(self) -> bool:
-        """Return whether `inner` takes the former result."""
+        """Return whether the inner strategy also gets the former result."""
         return wants_before(self.inner)
 
     def __repr__(self) -> str:

@@ -153,7 +153,8 @@ class Parts:
         checkpointer = Checkpointer(directory, writer, found, due_files)
         own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
-        self.chore_thread: ChoreThread | None = None  # None without background=True
+        # None if the engine was opened with background=False.
+        self.chore_thread: ChoreThread | None = None
         # Called when another timer becomes the next one.
         self.on_sooner: Callable[[], None] = lambda: None
         writer.on_sealed = self._segment_is_full

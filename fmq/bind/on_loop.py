@@ -58,7 +58,7 @@ class AsyncBoundTransaction(BoundTransaction):
             if self.phase is Phase.OPEN:  # the database has begun, and the block will not run
                 await self._take(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
-        # The step has set the running transaction in its own context, and not in this one.
+        # The step has noted the running transaction in its own context. Note it in this one, too.
         enter(self)
         return self
 
@@ -192,7 +192,7 @@ class StepEnd(asyncio.Future[T]):
     """
 
     def cancel(self, msg: Any = None) -> bool:
-        """Return False, because the step goes on."""
+        """Refuse the cancellation, and return False: the step goes on."""
         return False
 
 

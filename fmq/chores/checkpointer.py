@@ -66,11 +66,13 @@ class Checkpointer:
         try:
             with self._commit_queue.lock, self._commit_queue.changing:
                 if self._commit_queue.broken():
-                    # After a failed sync nothing on the disk is certain: no checkpoint either.
+                    # After a failed sync nothing is known of the disk, so a checkpoint could say
+                    # what is not there.
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
-            # Sync only now. The checkpoint also holds what was planned just before it was noted.
+            # Sync after the state was noted, and not before: it includes appends that were planned
+            # just now.
             if not clean and (
                 self._syncs or noted.checkpoint.applied_upto > self._journal.durable_to
             ):

@@ -62,7 +62,7 @@ def run_backup(args: argparse.Namespace, output: Output) -> int:
     with output.progress() as show:
         made = fmq.backup(args.dir, args.dest, progress=told(show))
     facts = asdict(made)
-    facts.pop("problems")  # problems get a line each, below
+    facts.pop("problems")  # each problem gets a line of its own below
     title = f"{made.path}: {'whole' if not made.problems else 'as damaged as the journal'}"
     output.facts("backup", facts, BACKUP, title=title)
     if not made.problems:

@@ -28,7 +28,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     report = fmq.check(args.dir, sealed=args.sealed)
     facts = asdict(report)
-    facts.pop("problems")  # problems get a line each, below
+    facts.pop("problems")  # each problem gets a line of its own below
     verdict = "sound" if report.ok else "not sound"
     output.facts("report", {"ok": report.ok, **facts}, REPORT, title=f"{args.dir}: {verdict}")
     if report.ok:

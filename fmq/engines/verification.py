@@ -248,7 +248,7 @@ def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
             what = f"replays from {checkpoint.scan_from}, above an undecided PREPARE at {position}"
             yield Problem(name, checkpoint.scan_from, what)
     found, expected = _state(replay.ledger), _state(full.ledger)
-    # An older fmq counted all time as silence: its checkpoint names fewer clients, and says when.
+    # An older fmq forgot clients sooner. Its checkpoint names fewer of them, and says the time.
     clients = {client for client, *_ in found["requests"]}
     for state in (found, expected):
         state["requests"] = [

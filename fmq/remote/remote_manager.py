@@ -159,8 +159,8 @@ class RemoteManager:
     def request(
         self, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> tuple[Callable[[int, int], tuple[bytes]], Callable[[bytes], Any]]:
-        """Return a function that encodes a COMMIT or PREPARE, and one that takes the answer. For a
-        COMMIT, the second one returns a function that makes the receipts.
+        """Return two functions. The first encodes a COMMIT or PREPARE. The second takes the answer;
+        for a COMMIT it returns a function that makes the receipts.
         """
         if transaction._keeper is not self.keeper:
             raise Forked(self._link.hello.path)

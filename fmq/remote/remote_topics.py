@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from fmq.basics.clock import Clock
 
-TOPIC_SECONDS = 5.0  # queues that were added may be unknown for so long
+# After so long a client asks again, and learns of queues that were added.
+TOPIC_SECONDS = 5.0
 
 
 class RemoteTopic(NamedTuple):

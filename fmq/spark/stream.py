@@ -47,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: dict[str, Snapshot] = {}
         self._targets: dict[str, int] | None = None
         self._turn = 0
-        # Bytes by store: a gap that was noticed after Spark was given the offset.
+        # By store: the bytes of gaps that were noticed after Spark had got its offset.
         self._skipped: dict[str, int] = {}
 
     # --- how far ----------------------------------------------------------------------------

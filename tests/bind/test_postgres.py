@@ -243,7 +243,7 @@ def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
     assert check(asked) == "commit"
 
 
-def test_a_transaction_without_a_mark_is_ruled_out(
+def test_a_transaction_without_a_marker_can_never_commit_after_a_check(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     place(engine, connection, "registers the producer")

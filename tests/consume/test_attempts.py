@@ -154,7 +154,7 @@ def carried(engine: Engine) -> object:
     return inside(engine).ledger.carried()["tried"]
 
 
-def test_attempts_outlive_the_segment_that_tells_of_them(disk: CrashDisk) -> None:
+def test_attempts_outlive_the_segment_with_their_records(disk: CrashDisk) -> None:
     options: dict[str, Any] = {"retain_bytes": 8192, "segment_bytes": 4096}
     with opened(disk, **options) as engine:
         engine.send("t", b"x")

@@ -266,7 +266,7 @@ def test_a_block_that_prepared_commits_at_its_end(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
-def test_a_block_may_decide_for_itself(engine: Engine, decision: str) -> None:
+def test_a_block_may_commit_or_roll_back_before_its_end(engine: Engine, decision: str) -> None:
     with begun(engine) as tx:
         getattr(tx, decision)()
     assert all_seen(engine) is (decision == "commit")

@@ -1,4 +1,4 @@
-"""Inserts a marker, asks and purges in a database of a SQLAlchemy engine."""
+"""Databases of SQLAlchemy engines: inserts a marker, asks what became of it, and purges."""
 
 from __future__ import annotations
 

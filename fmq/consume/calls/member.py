@@ -304,7 +304,9 @@ class GroupMember(Settler):
             return self._listen(wakeup, self._messages.clock.monotonic(), inf)
 
     def looks_anyway_at(self) -> float:
-        """Return when a poll has to look that relies on another poll of its group to listen."""
+        """Return when a poll looks even if it is not woken. Another poll of its group listens for
+        it.
+        """
         with self.writer.commit_queue.lock:
             return self._looks_at(self._messages.clock.monotonic(), inf)
 
@@ -362,8 +364,8 @@ class GroupMember(Settler):
             except BaseException as error:
                 self._try_give_back_all(claim, ranges[number + 1 :])
                 if pieces or isinstance(error, OffsetGone):
-                    # Messages were read before it, or retention has dropped it. Else this poll
-                    # begins with it.
+                    # Return the pieces that were read before it. Without any, a poll ends here only
+                    # if its messages were dropped.
                     break
                 if not isinstance(error, Damaged):
                     raise

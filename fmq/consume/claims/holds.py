@@ -123,7 +123,7 @@ class QueueHolds:
         if self.order is None:
             if self._by_priority is not None:
                 self._end_priorities()
-            # The order looks at these messages with all the others.
+            # KeyOrder reads these messages again, with all others.
             self._untried.pop_returned()
             self.order = KeyOrder(self._acked.floor, filter_text)
         return self.order

@@ -28,8 +28,8 @@ class Untried:
         self._redeliveries = redeliveries
         # First -> end of ranges given back untried, before the cursor.
         self._returned: SortedDict[int, int] = SortedDict()
-        # From the cursor on, messages are taken only if they were so when the engine was opened:
-        # held by undecided transactions, or tried before.
+        # Nothing from the cursor on was handed out by this engine. What is held there, or was
+        # tried, was so when the engine was opened.
         self.cursor = acked.floor
 
     def take(self, visible: int, first: int, limit: int) -> tuple[int, int, int] | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fmq.consume.groups.groups import Groups
 
 Range = tuple[int, int]
-UNCOUNTED_AT_ONCE = 1000  # holds that one record gives back uncounted
+UNCOUNTED_AT_ONCE = 1000  # holds whose attempts one record takes back
 
 
 class Tries:

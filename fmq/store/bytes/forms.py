@@ -98,7 +98,7 @@ class Form:
         self._pack_front, self._pack_counts = self.front.pack, self.counts.pack
 
     def size(self, record: Any) -> int:
-        """Return the size of `record`. Build its tail here too, before the lock is taken.
+        """Return the size of `record`, and build its tail. Both need no lock.
 
         Raises IllegalRecord if a field cannot hold what the record says.
         """

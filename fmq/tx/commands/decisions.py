@@ -142,7 +142,7 @@ class Decisions:
                 self._commit_queue.check()
                 entry = self._ledger.by_tx_id.get(tx_id)
                 prepared_at = -1 if entry is None else entry.prepare.position
-            # The call that prepares it waits for the same write before it returns.
+            # Wait for its PREPARE to be durable, as the call that prepares it does.
             self._writer.catch_up(prepared_at)
             if entry is None:
                 before = self._decided_before(tx_id, kind, seal, number)

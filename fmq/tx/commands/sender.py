@@ -166,7 +166,7 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
 
 
 class FirstSent:
-    """The first message with an id: one of a run, which may not have its place yet."""
+    """The message that has taken an id, as one of its run. The run may not have its place yet."""
 
     __slots__ = ("key", "run")
 
