@@ -10,6 +10,7 @@ from crash_tests.ids.planted import OF_IDS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
+from crash_tests.planted_in_copies import IN_COPIES
 from crash_tests.planted_lately import FOUND_LATELY
 from crash_tests.planted_mending import MENDING
 from crash_tests.threads.planted import BETWEEN_THREADS
@@ -402,6 +403,7 @@ MUTANTS = (
     *OF_TIMERS,
     *FOUND_BY_TESTS,
     *FOUND_LATELY,
+    *IN_COPIES,
     *OF_CALLS,
     *FOUND_IN_BINDING,
 )

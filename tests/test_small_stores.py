@@ -89,19 +89,22 @@ def test_a_small_spare_is_kept_for_what_fits_it() -> None:
         assert sizes(disk, ".spare") == [2048]
 
 
-@pytest.mark.parametrize("body", [10, 700, 1500, 3000, 5000])
+@pytest.mark.parametrize(
+    "sizes",
+    [(10,) * 3, (700,) * 3, (1500,) * 3, (3000,) * 3, (5000,) * 3, (10, 10_000), (10, 20_000)],
+)
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 def test_a_full_disk_refuses_no_decision_whatever_the_size_of_the_segments(
-    body: int, decision: Literal["commit", "rollback"]
+    sizes: tuple[int, ...], decision: Literal["commit", "rollback"]
 ) -> None:
     """Method: prepare at different sizes, let the disk be full, send until that is refused, decide
     all.
     """
     faults = FaultDisk(CrashDisk())
-    with opened(faults, **GROWS) as engine:
-        for number in range(3):
+    with opened(faults, first_segment_bytes=FIRST, segment_bytes=65536) as engine:
+        for number, size in enumerate(sizes):
             tx = engine.transaction(tx_id=f"T{number}")
-            tx.send("t", bytes([number]) * body)
+            tx.send("t", bytes([number]) * size)
             tx.prepare()
             engine.send("other", b"x" * 700)
         for operation in ("create", "allocate"):
@@ -109,10 +112,10 @@ def test_a_full_disk_refuses_no_decision_whatever_the_size_of_the_segments(
         with pytest.raises(StorageFull):
             for _ in range(100):
                 engine.send("other", b"x" * 700)
-        for number in range(3):
-            engine.decide(f"T{number}", decision)
-        expected = [bytes([number]) * body for number in range(3) if decision == "commit"]
-        assert bodies(engine, "t") == expected
+        for number in range(len(sizes)):
+            engine.decide(f"T{number}", decision, reason="r" * 1000)  # it fills what is left
+        expected = [bytes([number]) * size for number, size in enumerate(sizes)]
+        assert bodies(engine, "t") == (expected if decision == "commit" else [])
 
 
 def test_small_spares_are_used_after_the_segments_have_grown() -> None:

@@ -1,0 +1,50 @@
+"""Bugs planted in backups and in restoring, and in the sizes of segments and spares."""
+
+from crash_tests.mutant import Mutant
+
+IN_COPIES = (
+    Mutant(
+        "a backup says what it holds before that is durable",
+        "            copy(source, target, start - segment.base, end - segment.base, self._count)\n"
+        "            target.sync()\n",
+        "            copy(source, target, start - segment.base, end - segment.base, self._count)\n",
+        tests="tests/copies/test_backups.py -k power_cut_leaves",
+    ),
+    Mutant(
+        "a backup drops segments before it says that it has others",
+        "            contents.write(target, made)\n            self._remove_dropped(made)\n",
+        "            self._remove_dropped(made)\n            contents.write(target, made)\n",
+        tests="tests/copies/test_backups.py -k power_cut_leaves",
+    ),
+    Mutant(
+        "a backup does not keep retention from dropping",
+        "if pin(source, segment_name(extents[0].segment.base), stack):",
+        "if extents:",
+        tests="tests/copies/test_backups.py -k retention_waits",
+    ),
+    Mutant(
+        "a backup overwrites another continuation of its journal",
+        "        if (piece.epoch, piece.chain) != (extent.segment.epoch, chain) "
+        "or piece.end > extent.end:\n",
+        "        if piece.end > extent.end:\n",
+        tests="tests/copies/test_backups.py -k overwrites",
+    ),
+    Mutant(
+        "a restored journal gets its first name before the others are durable",
+        "        for named in (others, [first]):\n",
+        "        for named in ([*others, first],):\n",
+        tests="tests/copies/test_backups.py -k cut_in_a_restore",
+    ),
+    Mutant(
+        "an ordinary append takes a spare that a decision needs",
+        "if spare.capacity >= size and (is_free or spare.capacity < self._enough):",
+        "if spare.capacity >= size:",
+        tests="tests/test_small_stores.py tests/test_trouble.py tests/store/test_spares.py",
+    ),
+    Mutant(
+        "small spares count as room for a large decision",
+        "len(self._ready) - bisect_left(self._ready, self._enough, key=capacity_of)\n",
+        "len(self._ready)\n",
+        tests="tests/test_small_stores.py",
+    ),
+)
