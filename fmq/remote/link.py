@@ -249,7 +249,9 @@ class Link:
         if line is None:
             with self._lock:
                 self.check()
-                line = self._line or self._connect()
+                if self._line is None:
+                    self._connect()
+            return  # the request that is waited for may have got an error
         try:
             data = line.wire.receive()
             self._take(line, data)

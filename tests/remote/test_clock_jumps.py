@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fmq import Engine
+from fmq.errors import OutcomeUnknown
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.testing.transport import RETRY_FOR, MemoryServer
+from fmq.wire.frames import HEAD, Op
 from tests.remote.test_repeats import WORKS, Killed, Work, change, commit, found_in
-from tests.small import check, opened
+from tests.small import bodies, check, opened
 
 HOURS_2 = 7200 * 1_000_000
 
@@ -106,6 +108,32 @@ def test_a_repeat_after_a_jump_of_the_servers_clock_is_not_done_again(
             break
         at += 1
     assert at > 3
+
+
+class JumpsWithItsClient(MemoryServer):
+    """Loses a SEND, and then the clock jumps."""
+
+    has_jumped = False
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        if self.has_jumped or HEAD.unpack_from(data)[1] != Op.SEND:
+            super().deliver(session, data)
+            return
+        self.has_jumped = True
+        session.ended()
+        session._close()
+        self._clock.set_wall_clock(self._clock.time_us() + HOURS_2)
+
+
+def test_a_client_learns_at_once_that_its_request_is_too_old_to_be_repeated() -> None:
+    """It has connected again, and no answer will come over that connection."""
+    clock = FakeClock()
+    with opened(CrashDisk(), clock) as engine:
+        client = JumpsWithItsClient(engine, clock).connect()
+        with pytest.raises(OutcomeUnknown, match="too long"):
+            client.send("t", b"1")
+        client.send("t", b"2")
+        assert bodies(engine, "t") == [b"2"]
 
 
 def test_a_client_is_forgotten_after_an_hour_of_records() -> None:
