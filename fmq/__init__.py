@@ -24,6 +24,7 @@ from fmq.basics.results import (
     Settled,
     UndecidedTransaction,
 )
+from fmq.consume.calls.any_consumer import AnyConsumer
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
@@ -86,7 +87,6 @@ from fmq.errors import (
     UsageError,
     WrongState,
 )
-from fmq.faces.any_consumer import AnyConsumer
 from fmq.faces.blocking.engine_face import AnyEngine, WritingEngine
 from fmq.faces.blocking.handles import DeadLetters, Group
 from fmq.feedback.answers import Answer

@@ -273,7 +273,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 # Their modules mirror others, or have the names that Django and other queues ask for.
 MIRRORS = (
     *("fmq.bind.django", "fmq.bind.sqlalchemy", "fmq.cli", "fmq.compat", "fmq.export"),
-    *("fmq.faces.blocking", "fmq.spark", "fmq.testing"),
+    *("fmq.aio.face", "fmq.spark", "fmq.testing"),
 )
 
 

@@ -1,8 +1,9 @@
 """Write the blocking faces of fmq: python3 tools/make_faces.py
 
 Each call is written once, awaited, in fmq/aio/face. Without its `async` and `await` it is the
-blocking call, in a file of the same name in fmq/faces/blocking. A line that begins with `#| ` is
-for the blocking face only. tests/test_faces.py compares the files with what is made here.
+blocking call, in the room that MADE names. A line that begins with `#| ` is for the blocking face
+only, and one with the comment `# on a loop: ...` for the awaited one. tests/test_faces.py compares
+the files with what is made here.
 """
 
 from __future__ import annotations
@@ -13,23 +14,35 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-AWAITED, BLOCKING = ROOT / "fmq/aio/face", ROOT / "fmq/faces/blocking"
+AWAITED = ROOT / "fmq/aio/face"
+MADE = {
+    "consumer": "fmq.consume.calls.any_consumer",
+    "delivery": "fmq.consume.claims.delivery",
+    "door": "fmq.faces.blocking.door",
+    "engine_face": "fmq.faces.blocking.engine_face",
+    "handles": "fmq.faces.blocking.handles",
+    "loops": "fmq.consume.calls.loops",
+    "member_door": "fmq.consume.calls.member_door",
+}
+"""What is made of each file."""
 MODULES = {
-    "fmq.aio.face": "fmq.faces.blocking",
-    "fmq.aio.loop_consumer": "fmq.faces.any_consumer",
+    **{f"fmq.aio.face.{name}": made for name, made in MADE.items()},
     "fmq.aio.feedback": "fmq.feedback.service",
     "fmq.aio.loop_transaction": "fmq.tx.commands.transaction",
+    "fmq.aio.loop_workers": "fmq.consume.calls.workers",
     "fmq.bind.on_loop": "fmq.bind.bound_transaction",
 }
 NAMES = {
     "AsyncConsumer": "AnyConsumer",
-    "AsyncTopic": "TopicHandle",
     "AsyncIterator": "Iterator",
+    "AsyncRange": "DeliveredRange",
+    "AsyncTopic": "TopicHandle",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
 }
 SYNTAX = [
+    (r".*# on a loop: .*\n", ""),
     ("an `async with`", "a `with`"),
     (r"\basync (?=def |with |for |with`|`)", ""),
     (r"\bawait ", ""),
@@ -38,8 +51,14 @@ SYNTAX = [
 ]
 
 
-def blocking(source: Path) -> str:
-    """Return the blocking face of a file of awaited calls."""
+def target(name: str) -> Path:
+    """Return the file that is made of the file `name` of awaited calls."""
+    return ROOT / (MADE[name].replace(".", "/") + ".py")
+
+
+def blocking(name: str) -> str:
+    """Return the blocking face of the file `name` of awaited calls."""
+    source = AWAITED / f"{name}.py"
     text = source.read_text(encoding="utf-8")
     for old, new in [*MODULES.items(), *NAMES.items()]:
         text = re.sub(rf"\b{re.escape(old)}\b", new, text)
@@ -48,7 +67,7 @@ def blocking(source: Path) -> str:
     where = source.relative_to(ROOT)
     text = f"# Made of {where} by tools/make_faces.py: change that file, and run it.\n{text}"
     for command in (["check", "--select=I,F401", "--fix-only"], ["format"]):
-        text = _ruff(command, text, BLOCKING / source.name)
+        text = _ruff(command, text, target(name))
     return text
 
 
@@ -59,9 +78,8 @@ def _ruff(command: list[str], text: str, name: Path) -> str:
 
 def main() -> None:
     """Write all files of the blocking faces."""
-    for source in sorted(AWAITED.glob("*.py")):
-        if source.name != "__init__.py":
-            (BLOCKING / source.name).write_text(blocking(source), encoding="utf-8")
+    for name in MADE:
+        target(name).write_text(blocking(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

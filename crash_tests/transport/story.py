@@ -16,6 +16,7 @@ from crash_tests.transport.looks import Content, Looks
 from crash_tests.transport.server import LONG, OPTIONS, BreakingServer, ClientDied, Unseen
 from crash_tests.transport.survey import Blows
 from fmq.basics.message import Receipt
+from fmq.consume.calls.consumer import member_of
 from fmq.consume.claims.delivery import Delivery
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.testing import CrashDisk, FakeClock
@@ -232,7 +233,7 @@ class Story:
         for _ in range(2):
             following = None
             if done is not None and isinstance(consumer, RemoteConsumer):
-                following = consumer._advance(done)
+                following = member_of(consumer).advance(done)
             elif done is not None:  # of asyncio
                 done.ack()
             done = following or next(iter(self._poll(consumer, 1)), None)

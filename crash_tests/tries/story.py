@@ -15,6 +15,7 @@ from typing import Any
 import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
+from fmq.consume.calls.consumer import member_of
 from fmq.errors import UsageError
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
@@ -119,7 +120,7 @@ class Story:
         acked = deepcopy(self.done)
         acked.done(done.offset)
         self._may_try(acked, self.done)  # the lease may be lost
-        found = self.consumer._advance(done)
+        found = member_of(self.consumer).advance(done)
         self._have_tried([found] if found else [], acked if done.is_settled else self.done)
         if done.is_settled or found:
             self.since = [self.done]

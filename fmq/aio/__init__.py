@@ -11,10 +11,10 @@ All that the coroutines of a loop write in one turn of the loop shares one sync.
 has more.
 """
 
+from fmq.aio.face.consumer import AsyncConsumer
+from fmq.aio.face.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
 from fmq.aio.feedback import AsyncFeedback
-from fmq.aio.loop_consumer import AsyncConsumer
-from fmq.aio.loop_delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.loop_engine import AsyncEngine
 from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.aio.opening import connect, of, open

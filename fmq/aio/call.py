@@ -11,7 +11,7 @@ from asyncio import AbstractEventLoop, CancelledError, Future
 from collections.abc import Callable
 from typing import Any
 
-from fmq.errors.notes import add_note
+from fmq.errors.notes import add_note, note_carried_out
 
 
 class Call:
@@ -61,6 +61,8 @@ async def end_of(
         call.future.cancel()
         raise cancelled
     await settled(call)
+    if call.error is None:
+        note_carried_out(cancelled)
     if note is not None:
         add_note(cancelled, note(call))
     raise cancelled from call.error

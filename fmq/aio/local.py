@@ -16,9 +16,9 @@ from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.polls import Polls
 from fmq.aio.threads import Threads
 from fmq.basics.message import Body, Message, Receipt
-from fmq.consume.calls.consumer import Consumer, leave, member_of
-from fmq.consume.claims.delivery import Delivery, DeliveryBatch, held_by
-from fmq.consume.claims.poll import Poll
+from fmq.consume.calls.thread_member import ThreadMember
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.poll import Poll, Taken
 from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import FmqError
 from fmq.server.waiting_call import DAY, Waiting
@@ -45,11 +45,10 @@ class LocalSide:
         self.loop = loop
         self._parts = parts = door.parts
         self._sender, self._queue = parts.sender, parts.commit_queue
-        self._writer = parts.writer
         self.threads = threads
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, door.after)
-        monotonic = parts.writer.clock.monotonic
-        self._polls = Polls(loop, parts.commit_queue, self.turn, threads, monotonic)
+        self.clock = clock = parts.writer.clock
+        self._polls = Polls(loop, parts.commit_queue, self.turn, threads, clock.monotonic)
         # Held by a thread while a consumer joins its group.
         self.joining = Lock()
 
@@ -86,7 +85,7 @@ class LocalSide:
             sender.check_size(len(body))
             return self.turn.send(target, body, sync)
         message_id, priority, expires_at, delay, deliver_at = carried
-        timing = check_due(delay, deliver_at, self._writer.clock.time_us())
+        timing = check_due(delay, deliver_at, self.clock.time_us())
         what = topic, body, key, tag, headers, queue, producer
         sent = sender.one(*what, message_id, priority, expires_at, timing)
         if timing is not None:
@@ -113,7 +112,7 @@ class LocalSide:
         """Begin to send many messages. Return None if there are none."""
         self.door.check()
         self._queue.waits(sync)  # raises TypeError for a wrong `sync`
-        timing = check_due(delay, deliver_at, self._writer.clock.time_us())
+        timing = check_due(delay, deliver_at, self.clock.time_us())
         sent = self._sender.many(topic, bodies, queue, producer, timing)
         if sent is None:
             return None
@@ -164,7 +163,7 @@ class LocalSide:
         """Return what `look` finds within `timeout` seconds. If it raises Cold, let a thread call
         `look_in_thread` instead.
         """
-        clock = self._writer.clock
+        clock = self.clock
         deadline = clock.monotonic() + timeout
         while True:
             left = max(0.0, deadline - clock.monotonic())
@@ -185,7 +184,7 @@ class LocalSide:
         """Let a thread call `look`. If it finds nothing, wait until a new look may find
         something.
         """
-        clock, call = self._writer.clock, Call(self.loop)
+        clock, call = self.clock, Call(self.loop)
         if clock.monotonic() >= deadline:
             return await self.threads.read(look)
         call.has_begun = True
@@ -221,7 +220,7 @@ class LocalSide:
             return found
         call = Call(self.loop)
         call.has_begun = True
-        clock = self._writer.clock
+        clock = self.clock
         waiting: Waiting[T] = Waiting(self.loop, clock, timeout, _never, look, listen, stop)
         try:
             waiting.begin(call.settle)
@@ -232,39 +231,25 @@ class LocalSide:
 
     # --- consuming ------------------------------------------------------------------------------
 
-    async def poll(self, consumer: Consumer, limit: int, timeout: float) -> list[Delivery]:
-        """Return up to `limit` deliveries, as `Consumer.poll` does."""
-        member = member_of(consumer)
-        poll = Poll(member.clock, limit, timeout, counts=True, listens=False)
-        found = await self._polls.find(member, poll)
-        return [] if found is None else member.deliveries(consumer, *found)
-
-    async def poll_batch(
-        self, consumer: Consumer, limit: int, timeout: float
-    ) -> DeliveryBatch | None:
-        """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
-        member = member_of(consumer)
-        how = {"as_batch": True, "in_one_piece": True, "listens": False}
-        found = await self._polls.find(
-            member, Poll(member.clock, limit, timeout, counts=True, **how)
-        )
-        return None if found is None else member.delivery_batch(consumer, *found)
+    async def poll(
+        self, member: ThreadMember, limit: int, timeout: float, *, as_batch: bool = False
+    ) -> Taken:
+        """Return what a poll of `member` has claimed; None if there is nothing in its time."""
+        how = {"as_batch": as_batch, "in_one_piece": as_batch, "listens": False}
+        return await self._polls.find(member, Poll(self.clock, limit, timeout, counts=True, **how))
 
     async def take(
-        self, consumer: Consumer, limit: int, timeout: float, sync: bool | None
+        self, member: ThreadMember, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
-        self._queue.waits(sync)  # raises TypeError for a wrong `sync`
-        member = member_of(consumer)
+        """Return up to `limit` messages of one queue and ack them."""
         how = {"as_batch": True, "in_one_piece": True, "listens": False}
-        found = await self._polls.find(member, Poll(member.clock, limit, timeout, **how))
+        found = await self._polls.find(member, Poll(self.clock, limit, timeout, **how))
         if found is None:
             return []
         claim, (batch,) = found
         try:
             messages: list[Message] = member.burying.shown_of(batch) or batch.messages
-            acking = member.acking(claim, batch.offset, batch.next)
-            call = self.turn.order(member.plan_ack, acking, _nothing, sync, is_apart=True)
+            call = self.ack(member, claim, batch.offset, batch.next, sync)
             try:
                 await call.future
             except CancelledError as cancelled:
@@ -277,29 +262,20 @@ class LocalSide:
             raise
         return messages
 
-    def ack(self, delivery: Any, sync: bool | None) -> Call:
-        """Begin to ack a delivery, or a batch of deliveries."""
-        self._queue.waits(sync)  # raises TypeError for a wrong `sync`
-        consumer, *what = held_by(delivery)
-        member = member_of(consumer)
-        acking = member.acking(*what)
-        return self.turn.order(member.plan_ack, acking, _nothing, sync, is_apart=True)
+    def ack(
+        self, member: ThreadMember, claim: Claim, first: int, end: int, sync: bool | None
+    ) -> Call:
+        """Begin to ack a range."""
+        acking = member.acking(claim, first, end)
+        done = member.draining.changed
+        return self.turn.order(member.plan_ack, acking, done, sync, is_apart=True)
 
-    async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
-        """Give back a delivery, or a batch of deliveries."""
-        release = partial(delivery.release, delay=delay, count=count)
+    async def shortly(self, function: Callable[[], object]) -> None:
+        """Call `function`, which may wait for another thread: then in a thread."""
         if self._queue.is_led:
-            await self.threads.run(release)
+            await self.threads.run(function)
         else:
-            release()
-
-    async def leave(self, consumer: Consumer, *, counts: bool) -> None:
-        """Close a consumer. Without `counts`, attempts of messages in hand do not count."""
-        close = partial(leave, consumer, counts=counts)
-        if self._queue.is_led:
-            await self.threads.run(close)
-        else:
-            close()
+            function()
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -338,7 +314,3 @@ class LocalSide:
 
 def _never() -> bool:
     return False
-
-
-def _nothing() -> None:
-    pass

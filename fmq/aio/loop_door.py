@@ -10,15 +10,15 @@ import asyncio
 from asyncio import CancelledError, get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from fmq.aio.call import end_of, written
+from fmq.aio.face.consumer import AsyncConsumer
 from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.local import LocalSide
-from fmq.aio.loop_consumer import AsyncConsumer
+from fmq.aio.loop_member import LoopMember
 from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
@@ -26,7 +26,7 @@ from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
 from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.results import Outcome, Settled
-from fmq.consume.claims.membership import check_member, check_membership
+from fmq.consume.claims.membership import Joining
 from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import WrongState
 from fmq.posix import after_fork_in_child
@@ -231,25 +231,13 @@ class LoopDoor:
         found: Settled = await side.threads.long(self.blocking.settle, timeout)
         return found
 
-    def join(
-        self,
-        topics: str | Iterable[str],
-        group: str,
-        lease_seconds: float | None,
-        member: str | None,
-        strategy: Any,
-        wanted: str | None,
-        **how: Any,
-    ) -> AsyncConsumer:
-        """Return a member of `group`. It joins the group later."""
-        side, door = self.side, self.blocking
+    new_member = staticmethod(new_member)
+
+    def consumer(self, asked: Joining) -> AsyncConsumer:
+        """Return a consumer, which joins its group later."""
+        side = self.side
         side.check()
-        names, group, lease = check_membership(topics, group, lease_seconds, door.options)
-        name = new_member() if member is None else member
-        asked = {each: how[each] for each in ("ordered", "strict", "retry", "expired", "damaged")}
-        check_member(name, names, strategy, **asked, is_told=False)
-        join = partial(door.join, names, group, lease, name, strategy, wanted, **how)
-        return AsyncConsumer(side, join, names, group, name)
+        return AsyncConsumer(LoopMember(side, self.blocking.member, asked))
 
     # --- the engine itself ----------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from fmq.aio.call import Call, end_of, settled
-from fmq.aio.loop_delivery import AsyncRange
+from fmq.aio.face.delivery import AsyncRange
 from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.results import Outcome
 from fmq.errors import TransactionError, WrongState
@@ -99,7 +99,7 @@ class AsyncTransaction:
         """
         self._tx.send_many(topic, bodies, queue=queue, delay=delay, deliver_at=deliver_at)
 
-    async def ack(self, delivery: AsyncRange[Any]) -> None:
+    async def ack(self, delivery: AsyncRange) -> None:
         """Let the commit also ack `delivery`. So consume, transform and produce count
         exactly once.
         """
@@ -108,7 +108,7 @@ class AsyncTransaction:
                 "tx.ack takes a delivery of fmq.aio or a batch of them, not "
                 f"{type(delivery).__name__}"
             )
-        await self._side.quickly(self._tx.ack, delivery._delivery)
+        await self._side.quickly(self._tx.ack, delivery)
 
     def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
         """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.

@@ -21,11 +21,12 @@ from fmq.aio.link_reader import LoopReader
 from fmq.aio.link_writer import Asking
 from fmq.aio.orders import PLAIN, AioOrder, SentCall, Undo
 from fmq.aio.threads import Threads
-from fmq.arguments.names import check_count, check_seconds
 from fmq.basics.message import Body, Message
-from fmq.consume.claims.delivery import Delivery, DeliveryBatch
+from fmq.consume.claims.delivery import DeliveryBatch
+from fmq.consume.claims.handed import range_of
 from fmq.errors import FmqError
 from fmq.remote.link_door import LinkDoor
+from fmq.remote.remote_consumer import Piece, RemoteClaim, RemoteMember
 from fmq.store.bytes.content import as_bytes, listed
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.store.journal.commit_queue import waits
@@ -50,6 +51,7 @@ class RemoteSide:
     def __init__(self, door: LinkDoor, loop: AbstractEventLoop, threads: Threads) -> None:
         self.door = door
         self.loop = loop
+        self.clock = door.clock
         self._link, self._sender, self._topics = door.link, door.sender, door.topics
         self.threads = threads
         self._reader = LoopReader(self._link, loop, threads)
@@ -247,79 +249,66 @@ class RemoteSide:
 
     # --- consuming ------------------------------------------------------------------------------
 
-    async def poll(self, consumer: Any, limit: int, timeout: float) -> list[Delivery]:
-        """Return up to `limit` deliveries, as `Consumer.poll` does."""
-        found = await self._poll(consumer, limit, timeout, in_one_piece=False)
-        return [delivery for piece in found for delivery in consumer._deliveries(*piece)]
-
-    async def poll_batch(self, consumer: Any, limit: int, timeout: float) -> DeliveryBatch | None:
-        """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
-        found = await self._poll(consumer, limit, timeout, in_one_piece=True)
-        return consumer._delivery_batch(*found[0]) if found else None
+    async def poll(
+        self, member: RemoteMember, limit: int, timeout: float, *, as_batch: bool = False
+    ) -> tuple[list[Piece]] | None:
+        """Return what a poll of `member` has claimed; None if there is nothing in its time."""
+        member.begin()
+        while True:
+            name = next(self._names)
+            said = encode_values([limit, timeout, as_batch, name])
+            how: Any = {"handle": member.handle, "patience": timeout}
+            call = self._ask(Op.POLL, said, member.answered, **how)
+            found = await self._waited(call, name, partial(self._give_back, member))
+            if found is not None:
+                return (found,)
 
     async def take(
-        self, consumer: Any, limit: int, timeout: float, sync: bool | None
+        self, member: RemoteMember, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
-        """Return up to `limit` messages of one queue and ack them, as `Consumer.take` does."""
-        limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
-        found: list[Message] = await self.threads.run(consumer.take, limit=limit, sync=sync)
+        """Return up to `limit` messages of one queue and ack them."""
+        found: list[Message] = await self.threads.run(member.take_now, limit, sync)
         if found or timeout <= 0:
             return found
-        batch = await self.poll_batch(consumer, limit, timeout)
-        if batch is None:
+        later = await self.poll(member, limit, timeout, as_batch=True)
+        batch = later and member.delivery_batch(DeliveryBatch, member, *later)
+        if not batch:
             return []
-        call = self.ack(batch, sync)
+        call = self.ack(member, *range_of(batch), sync)
         try:
             await call.future
         except CancelledError as cancelled:
             await end_of(call, cancelled, written)
         return batch.messages
 
-    async def _poll(
-        self, consumer: Any, limit: int, timeout: float, *, in_one_piece: bool
-    ) -> list[tuple[Any, Batch]]:
-        limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
-        consumer._check()
-        consumer._keeper.change(_nothing)
-        while True:
-            name = next(self._names)
-            said = encode_values([limit, timeout, in_one_piece, name])
-            how: Any = {"handle": consumer._handle, "patience": timeout}
-            call = self._ask(Op.POLL, said, consumer._answered, **how)
-            found = await self._waited(call, name, partial(self._give_back, consumer))
-            if found is not None:
-                return found  # type: ignore[no-any-return]
-
-    def _give_back(self, consumer: Any, found: list[tuple[Any, Batch]] | None) -> None:
+    def _give_back(self, member: RemoteMember, found: list[Piece] | None) -> None:
         for claim, batch in found or ():
             said = encode_values(
                 [claim.number, batch.offset, batch.next, 0.0, False, claim.attempt]
             )
-            consumer._done(claim, batch.offset, batch.next)
-            self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle).ignore()
+            member.done(claim, batch.offset, batch.next)
+            self._ask(Op.RELEASE, said, _nothing, handle=member.handle).ignore()
 
-    def ack(self, delivery: Any, sync: bool | None) -> Call:
-        """Begin to ack a delivery, or a batch of deliveries."""
-        consumer, claim, (first, end) = delivery._consumer, delivery._claim, delivery._offsets()
-        consumer._check()
-        waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
-        consumer._spend(claim, first, end)
+    def ack(
+        self, member: RemoteMember, claim: RemoteClaim, first: int, end: int, sync: bool | None
+    ) -> Call:
+        """Begin to ack a range."""
+        member.check()
+        member.spend(claim, first, end)
         asked = AckAsked(claim.number, first, end, sync, *claim.queue)
-        done = partial(self._acked, consumer, claim, first, end)
-        undo = partial(consumer._unspend, claim, first, end)
-        work = Op.ACK, _encoded, (encode_ack(asked),), consumer._handle
+        done = partial(self._acked, member, claim, first, end)
+        undo = partial(member.unspend, claim, first, end)
+        work = Op.ACK, _encoded, (encode_ack(asked),), member.handle
         return self._asking.order(work, done, sync, 0, undo, is_apart=True)
 
-    def _acked(self, consumer: Any, claim: Any, first: int, end: int, answer: bytes) -> None:
-        consumer._done(claim, first, end)
+    def _acked(
+        self, member: RemoteMember, claim: RemoteClaim, first: int, end: int, answer: bytes
+    ) -> None:
+        member.done(claim, first, end)
 
-    async def release(self, delivery: Any, delay: float | None, count: bool) -> None:
-        """Give back a delivery, or a batch of deliveries."""
-        await self.threads.run(delivery.release, delay=delay, count=count)
-
-    async def leave(self, consumer: Any, *, counts: bool) -> None:
-        """Close a consumer. Without `counts`, attempts of messages in hand do not count."""
-        await self.threads.run(consumer._close, counts=counts)
+    async def shortly(self, function: Callable[[], object]) -> None:
+        """Call `function`, which asks the engine process, in a thread."""
+        await self.threads.run(function)
 
     # --- transactions ---------------------------------------------------------------------------
 

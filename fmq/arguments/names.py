@@ -119,6 +119,15 @@ def check_flag(what: str, flag: object) -> bool:
     )
 
 
+def check_sync(sync: bool | None) -> bool | None:
+    """Return `sync` if a call can be given it; raise TypeError."""
+    if sync is None or sync is True or sync is False:
+        return sync
+    raise TypeError(
+        f"sync={sync!r}: is True, False or None, and a mode is for Options. Nothing was changed."
+    )
+
+
 def check_count(what: str, number: object, least: int = 1) -> int:
     """Return `number` as an int that is at least `least`; raise TypeError or BadOption."""
     count = as_index(what, number)
@@ -167,6 +176,15 @@ def check_seconds(what: str, seconds: object) -> float:
     if math.isnan(seconds):
         raise BadOption(f"{what}=nan: is no number of seconds. Nothing was changed.")
     return seconds
+
+
+def check_poll(limit: int, timeout: float) -> tuple[int, float]:
+    """Return what a poll is limited by; raise TypeError or BadOption."""
+    if type(limit) is not int or limit < 1:
+        limit = check_count("limit", limit)
+    if type(timeout) is not float or timeout != timeout:  # which is NaN
+        timeout = check_seconds("timeout", timeout)
+    return limit, timeout
 
 
 def _is_real(value: object) -> bool:

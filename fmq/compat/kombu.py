@@ -361,7 +361,7 @@ class FmqChannel(virtual.Channel):
         with self._lock:
             former, self._former = self._former, []
             for consumer in former:
-                if id(consumer) in holding and not all_of_them:
+                if id(consumer._door) in holding and not all_of_them:
                     self._former.append(consumer)
                 else:
                     with suppress(FmqError):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from fmq.allocation import Strategy
-from fmq.arguments.names import check_flag
 from fmq.arguments.options import Options
 from fmq.assembly.background import Background
 from fmq.assembly.parts import Parts
@@ -28,17 +27,8 @@ from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, Receipt
 from fmq.consume.calls.consumer import Consumer
-from fmq.consume.calls.member import GroupMember
-from fmq.consume.claims.backoff import Retry
-from fmq.consume.claims.membership import (
-    COUNT,
-    RAISE,
-    SKIP,
-    OnChange,
-    check_member,
-    check_membership,
-)
-from fmq.consume.groups.broadcast import check_broadcast
+from fmq.consume.calls.thread_member import ThreadMember
+from fmq.consume.claims.membership import SKIP, Joining, check_joining
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
@@ -245,6 +235,27 @@ class ThreadDoor(ProducingDoor):
     def feedback(self) -> Feedback:
         return self.parts.feedback
 
+    new_member = staticmethod(new_member)
+
+    def consumer(self, asked: Joining) -> Consumer:
+        """Return a consumer, which was asked for."""
+        return Consumer(self.member(asked))
+
+    def member(self, asked: Joining) -> ThreadMember:
+        """Return a member of a group, which a consumer was asked for."""
+        self.check()
+        parts, topics = self.parts, asked.entry.topics
+        what = parts.messages, parts.groups, parts.writer, self.check, asked.entry
+        skip = parts.group_changes.skip if asked.damaged == SKIP else None
+        rest = asked.lease_seconds, self.after, parts.burying, asked.on_change, skip
+        if not asked.broadcast:
+            parts.group_changes.join(asked.group, topics, asked.wanted)
+            return ThreadMember(*what, asked.group, *rest)
+        with parts.broadcasts.joining(asked.group, asked.entry.name, topics, asked.wanted) as own:
+            joined = ThreadMember(*what, own, *rest)
+        joined.named, joined.on_left = asked.group, partial(parts.broadcasts.left, own)
+        return joined
+
     def join(
         self,
         topics: str | Iterable[str],
@@ -253,36 +264,13 @@ class ThreadDoor(ProducingDoor):
         member: str | None,
         strategy: str | Strategy | None,
         wanted: str | None,
-        *,
-        ordered: bool,
-        strict: bool,
-        on_change: OnChange | None,
-        is_told: bool = False,
-        broadcast: bool = False,
-        retry: Retry | None = None,
-        expired: str = COUNT,
-        damaged: str = RAISE,
-    ) -> Consumer:
-        """Return a new consumer. If it `is_told` and has no `on_change`, it serves a client."""
+        **how: Any,
+    ) -> Any:
+        """Return a member of a group, for what a client has said."""
         self.check()
-        names, group, lease = check_membership(topics, group, lease_seconds, self.options)
-        how: dict[str, Any] = {"ordered": ordered, "strict": strict}
-        how |= {"is_told": is_told or on_change is not None}
-        how |= {"retry": retry, "expired": expired, "damaged": damaged}
         name = new_member() if member is None else member
-        who = check_member(name, names, strategy, **how)
-        parts = self.parts
-        what = parts.messages, parts.groups, parts.writer, self.check, who
-        skip = parts.group_changes.skip if damaged == SKIP else None
-        rest = lease, self.after, parts.burying, on_change, skip
-        if not check_flag("broadcast", broadcast):
-            parts.group_changes.join(group, names, wanted)
-            return Consumer(GroupMember(*what, group, *rest))
-        check_broadcast(strategy, ordered=ordered, strict=strict)
-        with parts.broadcasts.joining(group, name, names, wanted) as own:
-            joined = GroupMember(*what, own, *rest)
-        joined.named, joined.on_left = group, partial(parts.broadcasts.left, own)
-        return Consumer(joined)
+        what = topics, group, lease_seconds, name, strategy, wanted, self.options
+        return self.member(check_joining(*what, **how))
 
     # --- the engine itself ----------------------------------------------------------------------
 

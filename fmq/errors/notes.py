@@ -9,3 +9,14 @@ def add_note(error: BaseException, note: str) -> None:
     """Add a note to `error`, unless its class refuses notes."""
     with suppress(Exception):
         error.add_note(f"fmq: {note}")
+
+
+def note_carried_out(error: BaseException) -> None:
+    """Note on `error`, which came while a call was carried out, that it was carried out."""
+    with suppress(Exception):
+        error.fmq_carried_out = True  # type: ignore[attr-defined]
+
+
+def is_carried_out(error: BaseException) -> bool:
+    """Return whether the call that raised `error` was carried out all the same."""
+    return getattr(error, "fmq_carried_out", False)

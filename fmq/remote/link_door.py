@@ -7,23 +7,18 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from fmq.allocation import Strategy
-from fmq.allocation.transfer import say
-from fmq.arguments.names import check_flag
 from fmq.arguments.options import Options
 from fmq.assembly.shutdown import forget, remember
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, Receipt
-from fmq.consume.claims.backoff import Retry
-from fmq.consume.claims.membership import OnChange, check_member, check_membership
-from fmq.consume.groups.broadcast import check_broadcast
+from fmq.consume.claims.membership import Joining
 from fmq.errors import Closed, FmqError, Forked
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES
 from fmq.feedback.service import Feedback
 from fmq.remote.link import Link
-from fmq.remote.remote_consumer import Membership, RemoteConsumer
+from fmq.remote.remote_consumer import Membership, RemoteConsumer, RemoteMember
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.remote.remote_topics import RemoteTopics
@@ -197,37 +192,18 @@ class LinkDoor(ProducingDoor):
 
     # --- transactions and consumers -------------------------------------------------------------
 
-    def join(
-        self,
-        topics: str | Iterable[str],
-        group: str,
-        lease_seconds: float | None,
-        member: str | None,
-        strategy: str | Strategy | None,
-        wanted: str | None,
-        *,
-        ordered: bool,
-        strict: bool,
-        on_change: OnChange | None,
-        broadcast: bool,
-        retry: Retry | None,
-        expired: str,
-        damaged: str,
-    ) -> RemoteConsumer:
-        """Return a new member of `group`."""
+    new_member = staticmethod(new_member)
+
+    def consumer(self, asked: Joining) -> RemoteConsumer:
+        """Return a consumer, which was asked for."""
+        return RemoteConsumer(self.member(asked))
+
+    def member(self, asked: Joining) -> RemoteMember:
+        """Return a member of a group, which a consumer was asked for."""
         self.link.check()
-        names, group, lease = check_membership(topics, group, lease_seconds, self.options)
-        name = new_member() if member is None else member
-        how: dict[str, Any] = {"ordered": ordered, "strict": strict, "is_told": False}
-        how |= {"retry": retry, "expired": expired, "damaged": damaged}
-        who = check_member(name, names, strategy, **how)
-        if check_flag("broadcast", broadcast):
-            check_broadcast(strategy, ordered=ordered, strict=strict)
-        said = None if strategy is None or who.strategy is None else say(who.strategy)
-        asked = names, group, lease, name, said, wanted, who.retry, ordered, strict
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self.link, self.manager.keeper, self._members, handle % HANDLES
-        return RemoteConsumer(*what, Membership(*asked, on_change, broadcast, expired, damaged))
+        return RemoteMember(*what, Membership(asked))
 
     # --- the engine itself ----------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from fmq.arguments.names import check_name, check_tx_id
 from fmq.basics.clock import Clock
 from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
+from fmq.consume.claims.handed import held_by
 from fmq.errors import FmqError, Forked
 from fmq.remote.link import Link
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
@@ -182,8 +183,8 @@ class RemoteManager:
 
         def done(answer: bytes) -> Any:
             found = decode_values(answer)
-            for each in deliveries:
-                each._consumer._done(each._claim, *each._offsets())
+            for member, *held in map(held_by, deliveries):
+                member.done(*held)
             if kind == TX_MESSAGE:
                 return lambda: found
             transaction.number, transaction.left_out = found
@@ -251,4 +252,5 @@ def _place(delivery: Any) -> list[int]:
     """Return the values by which a frame names a delivery: its consumer's handle, claim and
     offsets.
     """
-    return [delivery._consumer._handle, delivery._claim.number, *delivery._offsets()]
+    member, claim, first, end = held_by(delivery)
+    return [member.handle, claim.number, first, end]

@@ -71,6 +71,28 @@ def test_run_gives_each_delivery_to_its_handler_until_it_is_drained(on_loop: Any
     on_loop(story)
 
 
+def test_a_drain_inside_of_a_loop_or_a_handler_does_not_wait_for_itself(on_loop: Any) -> None:
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        await face.send_many("t", [b"1", b"2"])
+        async with face.consumer("t", group="g") as consumer:
+            async for delivery in consumer:
+                assert not await consumer.drain(timeout=60)
+                await delivery.ack()
+        async with face.consumer("t", group="g") as consumer:
+
+            async def handle(delivery: fmq.aio.AsyncDelivery) -> None:
+                assert not await consumer.drain(timeout=60)
+
+            await consumer.run(handle)
+        assert (await face.groups("g"))[0].unread == 0
+
+    async def in_time(face: fmq.aio.AsyncEngine) -> None:
+        async with asyncio.timeout(20):
+            await story(face)
+
+    on_loop(in_time)
+
+
 def test_a_run_that_is_cancelled_gives_back_what_is_in_hand(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         await face.send("t", b"1")

@@ -9,6 +9,8 @@ import pytest
 
 import fmq
 from fmq import Delivery, Engine, Retry
+from fmq.consume.calls.consumer import member_of
+from fmq.consume.calls.workers import next_delivery
 from fmq.errors import Damaged
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
@@ -28,7 +30,7 @@ def run(engine: Engine, count: int, then: Callable[[Delivery], object]) -> list[
         def handle(delivery: Delivery) -> None:
             seen.append((delivery.body, delivery.attempt))
             if len(seen) == count:
-                consumer._stop_taking()
+                member_of(consumer).stop()
             then(delivery)
 
         in_thread(lambda: consumer.run(handle), "run")
@@ -88,10 +90,10 @@ def test_a_lease_that_has_ended_is_acked_if_no_other_consumer_has_the_message(
 ) -> None:
     engine.send_many("t", [b"0", b"1"])
     with engine.consumer("t", group="g", lease_seconds=5) as consumer:
-        first = consumer._next()
+        first = next_delivery(member_of(consumer))
         assert first is not None
         clock.advance(6)
-        second = consumer._next(first)
+        second = next_delivery(member_of(consumer), first)
         assert second is not None
         assert second.body == b"1"
         second.ack()
@@ -127,7 +129,7 @@ def test_a_group_that_keeps_order_gets_the_next_of_a_key_after_the_ack(disk: Cra
         def handle(delivery: Delivery) -> None:
             seen.append(delivery.body)
             if len(seen) == 4:
-                consumer._stop_taking()
+                member_of(consumer).stop()
 
         in_thread(lambda: consumer.run(handle, workers=2), "run")
         assert seen == [b"0", b"1", b"2", b"3"]
@@ -144,7 +146,7 @@ def test_a_group_that_keeps_order_looks_for_the_next_after_the_ack(disk: CrashDi
             def handle(delivery: Delivery) -> None:
                 before.append(disk.operations)
                 if len(before) == 4:
-                    consumer._stop_taking()
+                    member_of(consumer).stop()
 
             in_thread(lambda: consumer.run(handle), "run")
         for at, end in pairwise(before):

@@ -9,7 +9,7 @@ import pytest
 
 import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
-from fmq.consume.calls.member import GroupMember
+from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
@@ -375,8 +375,8 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
 
         messages = MessagesWithEvent(parts.messages, drop)
         parts.group_changes.join("g", ("t",))
-        member = GroupMember(
-            messages,  # type: ignore[arg-type]
+        member = ThreadMember(
+            messages,
             parts.groups,
             parts.writer,
             lambda: None,

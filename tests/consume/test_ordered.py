@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq import Engine, filters
-from fmq.consume.calls import consumer as consumers
-from fmq.consume.calls.member import GroupMember
+from fmq.consume.calls import member as members
 from fmq.consume.groups import sieve
 from fmq.consume.groups.sieve import Sieve
 from fmq.errors import LeaseLost, StrategyDiffers
@@ -108,7 +107,8 @@ def test_a_skip_before_an_attempt_is_counted_strands_no_message() -> None:
     """It takes a part of what the poll has claimed, and the poll gives back the rest at once, not
     when its lease ends.
     """
-    for lines in at_each_line(lambda at: Lines(consumers, at, function=GroupMember.count.__code__)):
+    count = members.GroupMember.count.__code__
+    for lines in at_each_line(lambda at: Lines(members, at, function=count)):
         with opened(CrashDisk()) as engine, joined(engine) as consumer:
             send(engine, "a", "b", "c")
             group = engine.group("g")

@@ -76,7 +76,7 @@ def test_run_keeps_the_lease_while_a_handler_works(engine: Engine, clock: FakeCl
         def handle(delivery: Delivery) -> None:
             while clock.monotonic() <= begun + 100:
                 pass
-            consumer._stop_taking()
+            member_of(consumer).stop()
 
         consumer.run(handle)
         assert clock.monotonic() > begun + 100
@@ -91,7 +91,7 @@ def test_run_ends_on_sigterm_after_the_messages_being_handled(engine: Engine) ->
     def handle(delivery: Delivery) -> None:
         seen.append(get_ident())
         os.kill(os.getpid(), signal.SIGTERM)
-        inside_of_it = consumer._draining
+        inside_of_it = member_of(consumer).draining
         while not inside_of_it.is_on:
             pass
 

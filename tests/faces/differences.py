@@ -78,8 +78,8 @@ DIFFERENCES = [
         },
     ),
     Difference(
-        AIO_FRAMES,
-        "batches() of a loop polls once, and the refusal of a claim names its first message",
+        REMOTE,
+        "the refusal of several ranges names the first message of the one that is lost",
         {
             "test_consume_handling": ("test_a_batch_with_gaps_is_acked_whole_or_not_at_all",),
         },

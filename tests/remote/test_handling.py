@@ -10,6 +10,7 @@ from threading import Lock, Thread
 
 import fmq
 from fmq import Delivery, Retry
+from fmq.consume.calls.consumer import member_of
 
 KILLED = """
 import os, sys
@@ -89,7 +90,7 @@ def test_a_job_of_run_is_one_request(tmp_path: Path) -> None:
         def handle(delivery: Delivery) -> None:
             asked.append(client._door.link._requests._next_request)
             if len(asked) == 5:
-                consumer._draining.is_on = True
+                member_of(consumer).draining.is_on = True
 
         client.send_many("t", [b"job"] * 5)
         consumer.run(handle)

@@ -11,6 +11,9 @@ import pytest
 
 from fmq import Engine, Message
 from fmq.aio.loop_engine import AsyncEngine
+from fmq.consume.calls.consumer import member_of
+from fmq.consume.calls.workers import next_delivery
+from fmq.consume.claims.delivery import Deliveries
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
@@ -64,7 +67,7 @@ def consume_broadcast(client: RemoteEngine) -> Any:
     with client.consumer("t", group="g", member="m", broadcast=True) as consumer:
         client.send_many("t", [b"1", b"2", b"3", b"4"])
         taken = consumer.poll(limit=4)
-        consumer._ack_all(taken[::2], None)
+        Deliveries(member_of(consumer), taken[::2]).ack()
         for each in taken[1:2]:
             each.ack()
         for each in taken[3:]:
@@ -86,7 +89,7 @@ def advance(client: RemoteEngine) -> Any:
     with client.consumer("t", group="g") as consumer:
         done = None
         for _ in range(3):
-            done = consumer._next(done)
+            done = next_delivery(member_of(consumer), done)
         assert done is not None
         done.ack()
     return client.groups("g")

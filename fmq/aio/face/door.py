@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from fmq.aio.loop_consumer import AsyncConsumer
-from fmq.allocation import Strategy
+from fmq.aio.face.consumer import AsyncConsumer
 from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
 from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.results import Outcome, Settled
-from fmq.consume.claims.backoff import Retry
-from fmq.consume.claims.membership import OnChange
+from fmq.consume.claims.membership import Joining
 from fmq.store.reading.batch import Batch
 
 T = TypeVar("T")
@@ -64,24 +62,15 @@ class AsyncLookingDoor(Protocol):
 class AsyncJoiningDoor(Protocol[M_co]):
     """A door that makes consumers. Each kind of door makes a kind of its own."""
 
-    def join(
-        self,
-        topics: str | Iterable[str],
-        group: str,
-        lease_seconds: float | None,
-        member: str | None,
-        strategy: str | Strategy | None,
-        wanted: str | None,
-        *,
-        ordered: bool,
-        strict: bool,
-        on_change: OnChange | None,
-        broadcast: bool,
-        retry: Retry | None,
-        expired: str,
-        damaged: str,
-    ) -> M_co:
-        """Return a member of `group`. `wanted` is the text of its filter."""
+    @property
+    def options(self) -> Options: ...
+
+    def new_member(self) -> str:
+        """Return a name for a consumer whose program gives it none."""
+        ...
+
+    def consumer(self, asked: Joining) -> M_co:
+        """Return a consumer, which was asked for."""
         ...
 
 

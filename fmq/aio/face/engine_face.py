@@ -33,7 +33,7 @@ from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Re
 from fmq.basics.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.bind.on_loop import AsyncBoundTransaction
 from fmq.consume.claims.backoff import Retry
-from fmq.consume.claims.membership import COUNT, RAISE, OnChange
+from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
 from fmq.consume.groups.administration import At
 from fmq.consume.groups.sieve import text_of
 from fmq.faces.steps import found_messages, unread_messages
@@ -431,13 +431,11 @@ class AsyncWritingEngine(AsyncAnyEngine):
         `damaged` message a poll "raise"s, or it "skip"s its whole record, as `group.skip` does,
         with a warning in the log.
         """
-        return self._door.join(
-            topics,
-            group,
-            lease_seconds,
-            member,
-            strategy,
-            None if filter is None else text_of(filter),
+        door = self._door
+        name = door.new_member() if member is None else member
+        wanted = None if filter is None else text_of(filter)
+        asked = check_joining(
+            *(topics, group, lease_seconds, name, strategy, wanted, door.options),
             ordered=ordered,
             strict=strict,
             on_change=on_change,
@@ -446,6 +444,7 @@ class AsyncWritingEngine(AsyncAnyEngine):
             expired=expired,
             damaged=damaged,
         )
+        return door.consumer(asked)
 
     async def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

@@ -11,14 +11,15 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.delivery import Delivery, lost
+from fmq.consume.claims.delivery import Delivery
+from fmq.consume.claims.handed import held_by, lost, range_of, settle
 from fmq.errors import LeaseLost
 from fmq.store.bytes.kinds import Acks
 from fmq.store.journal.journal import Append
 
 if TYPE_CHECKING:
-    from fmq.consume.calls.consumer import Consumer
     from fmq.consume.calls.member import GroupMember
+    from fmq.consume.calls.thread_member import ThreadMember
 
 logger = logging.getLogger("fmq.consumers")
 
@@ -91,20 +92,19 @@ class Advance:
         self.left = left
 
 
-def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
+def advance(member: ThreadMember, done: Delivery) -> Delivery | None:
     """Ack the handled delivery `done`, and return the next delivery; None if there is none yet.
 
     If the lease of `done` was lost meanwhile, that is logged.
     """
-    member = consumer._in_group
     if not is_worth_it(member):
         end_handled(done)
         return None
-    handled = Handled(done._claim, *done._offsets())
+    handled = Handled(*range_of(done))
     try:
         keep(member, handled)
         found = member.claim(1, 0.0, tells=False)
-        deliveries = [] if found is None else member.deliveries(consumer, *found)
+        deliveries = [] if found is None else member.deliveries(Delivery, member, *found)
     except BaseException:
         # An error that is about the next message must not keep `done` from being acked.
         end_handled(done)
@@ -114,7 +114,7 @@ def advance(consumer: Consumer, done: Delivery) -> Delivery | None:
         return None
     (claim, pieces), (delivery,) = found, deliveries
     try:
-        one = Advance(member, handled, claim, [delivery._offsets()])
+        one = Advance(member, handled, claim, [range_of(delivery)[1:]])
         member.writer.commit_queue.run(one.plan, None)
     except BaseException:
         member.give_back_pieces(claim, pieces)
@@ -148,7 +148,8 @@ def note_handled(done: Delivery, *, is_acked: bool) -> None:
     that.
     """
     if is_acked:
-        done._settled = True
+        settle([done])
     else:
-        error = lost(done.topic, done.queue, done.offset, done._consumer._lease_seconds)
+        member, *_ = held_by(done)
+        error = lost(done.topic, done.queue, done.offset, member.lease_seconds)
         logger.warning("handled, and not acked: %s", error)

@@ -1,15 +1,20 @@
-"""Draining a consumer: it takes nothing new, and a caller waits until nothing is in hand."""
+"""What a consumer has in hand, and draining it: it takes nothing new, and a caller waits."""
 
 from __future__ import annotations
 
 import logging
 from _thread import start_new_thread
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from math import inf
 from threading import Lock, get_ident
+from typing import Any, Self
 
 from fmq.basics.clock import Clock
-from fmq.errors import FmqError, Nested
+from fmq.consume.calls.lookahead import Lookahead
+from fmq.consume.claims.delivery import Delivery
+from fmq.consume.claims.handed import HandedRange, joined, range_of
+from fmq.errors import FmqError, LeaseLost, Nested
 
 logger = logging.getLogger("fmq.consumers")
 
@@ -20,20 +25,21 @@ class Draining:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiters: list[Lock] = []
-        self._handling: list[int] = []  # threads that handle messages of the consumer
+        self._handling: list[object] = []  # the callers that handle what the consumer gives them
         self.is_on = False
 
     @contextmanager
-    def handling(self) -> Iterator[None]:
-        """Note that this thread handles messages in the block, so it must not wait for the
-        drain.
-        """
-        me = get_ident()
-        self._handling.append(me)
+    def handling(self, caller: object) -> Iterator[None]:
+        """Note that a thread or a task handles messages in the block. It cannot wait for itself."""
+        self._handling.append(caller)
         try:
             yield
         finally:
-            self._handling.remove(me)
+            self._handling.remove(caller)
+
+    def patience(self, caller: object, timeout: float) -> float:
+        """Return how long a thread or a task may wait until nothing is in hand."""
+        return 0.0 if caller in self._handling else timeout
 
     def drain(
         self,
@@ -44,11 +50,11 @@ class Draining:
         """Call `stop_taking`, and wait until nothing is in hand. Return False if that takes longer
         than `timeout` seconds.
 
-        A thread that handles messages does not wait. A signal handler may call this anywhere.
+        A signal handler may call this anywhere.
         """
         try:
             stop_taking()
-            return self._wait(look, 0.0 if get_ident() in self._handling else timeout)
+            return self._wait(look, timeout)
         except Nested:
             # A signal handler has interrupted a call of fmq in this thread. Let another thread stop
             # the taking; the interrupted call ends then.
@@ -78,6 +84,62 @@ class Draining:
                 self._clock.wait(lock, max(min(until, deadline) - now, 0.0))
             finally:
                 self._waiters.remove(lock)
+
+
+class InHand:
+    """What a member of a group has in hand, as the threads of its program use it. The group is in
+    this process or in another one.
+    """
+
+    caller = staticmethod(get_ident)
+    loop_seconds = inf
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.monotonic = clock.monotonic
+        self.draining = Draining(clock)
+        self.is_closed = False
+        self.aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
+
+    @property
+    def blocking(self) -> Self:
+        """The member itself: that of a loop leads to one."""
+        return self
+
+    def give_back(self, claim: Any, first: int, end: int, delay: float, *, count: bool) -> None:
+        """Redeliver a range after `delay` seconds; raise LeaseLost."""
+        raise NotImplementedError
+
+    def stop_taking(self) -> None:
+        """Let the consumer take nothing new."""
+        raise NotImplementedError
+
+    def in_hand(self) -> tuple[int, float]:
+        """Return how many messages are in hand, and when the first of their leases ends."""
+        raise NotImplementedError
+
+    def give_back_unseen(self, deliveries: Iterable[HandedRange]) -> None:
+        """Redeliver what a loop has taken, and its program has not seen."""
+        for claim, first, end in joined(map(range_of, deliveries)):
+            try:
+                self.give_back(claim, first, end, 0.0, count=False)
+            except LeaseLost:  # perhaps only a part is lost: try each
+                for each in range(first, end):
+                    with suppress(FmqError):
+                        self.give_back(claim, each, each + 1, 0.0, count=False)
+            except FmqError as error:  # for example Closed: closing the engine gives all back
+                logger.debug("%s", error)
+
+    def stop(self) -> None:
+        """Take nothing new, and give back what loops have taken."""
+        self.stop_taking()
+        for ahead in [*self.aheads]:
+            self.give_back_unseen(ahead.rest())
+
+    def drain(self, timeout: float) -> bool:
+        """Take nothing new. Return whether nothing is in hand within `timeout` seconds."""
+        timeout = self.draining.patience(get_ident(), timeout)
+        return self.draining.drain(self.stop, self.in_hand, timeout)
 
 
 def _quietly(stop_taking: Callable[[], object]) -> None:

@@ -10,9 +10,9 @@ counts an attempt of this message only.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from fmq.basics.clock import Clock
 from fmq.consume.claims.backoff import Retry
 
 AHEAD_MAX = 64
@@ -39,9 +39,14 @@ class Lookahead(Generic[D]):
     """What one loop has taken ahead. A drain in another thread may take the rest of it."""
 
     def __init__(
-        self, clock: Clock, lease_seconds: float, retry: Retry, *, is_ordered: bool
+        self,
+        monotonic: Callable[[], float],
+        lease_seconds: float,
+        retry: Retry,
+        *,
+        is_ordered: bool,
     ) -> None:
-        self._monotonic = clock.monotonic
+        self._monotonic = monotonic
         self._patience = min(AHEAD_SECONDS, lease_seconds * LEASE_SHARE)
         tries = retry.attempts
         self._is_off = is_ordered or (tries is not None and tries < ATTEMPTS_MIN)

@@ -16,11 +16,9 @@ from math import inf
 from typing import Any, TypeVar
 
 from fmq.basics.message import Message
-from fmq.consume.calls.handlers import used_up
 from fmq.consume.calls.settlement import Settler
 from fmq.consume.claims.by_priority import SpanWanted
 from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.delivery import Delivery, DeliveryBatch
 from fmq.consume.claims.membership import Member, News, OnChange, OwnedQueue
 from fmq.consume.claims.ordered_claims import LookWanted
 from fmq.consume.claims.poll import ARRIVAL, LOOK, Poll, Steps, Taken
@@ -445,7 +443,7 @@ class GroupMember(Settler):
             return
         for first, end, given_back in self.tries.ends(claim, ranges):
             try:
-                self.reject(claim, first, end, used_up(claim.count, given_back=given_back))
+                self.reject(claim, first, end, _used_up(claim.count, given_back=given_back))
             except LeaseLost:
                 pass  # the group was moved meanwhile, so the member holds nothing
             except BaseException as error:
@@ -454,24 +452,6 @@ class GroupMember(Settler):
                     raise
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"
                 logger.warning("%s is no dead letter, and is tried again: %s", where, error)
-
-    def deliveries(
-        self, consumer: object, claim: Claim, pieces: list[list[Message]]
-    ) -> list[Delivery]:
-        """Return what was claimed as deliveries of `consumer`."""
-        if is_internal(claim.queue.topic):
-            return self.burying.deliveries(consumer, claim, pieces)
-        attempt = claim.count + 1
-        return [Delivery(consumer, claim, message, attempt) for each in pieces for message in each]
-
-    def delivery_batch(
-        self, consumer: object, claim: Claim, batches: list[Batch]
-    ) -> DeliveryBatch | None:
-        """Return what was claimed in one piece as a batch of `consumer`."""
-        (batch,) = batches
-        if is_internal(claim.queue.topic):
-            return self.burying.delivery_batch(consumer, claim, batch)
-        return DeliveryBatch(consumer, claim, batch, claim.count + 1)
 
     # --- what it has in hand ---------------------------------------------------------------------
 
@@ -526,3 +506,10 @@ def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> No
     """
     groups.leave(group, member)
     messages.wake()
+
+
+def _used_up(attempts: int, *, given_back: bool) -> str:
+    """Return the reason of a dead letter whose last attempt ended without an error."""
+    if given_back:
+        return f"attempt {attempts} was given back, and there is no other one"
+    return f"attempt {attempts} did not end: its lease or its process ended before"

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from fmq.consume.calls.handlers import found_twice
-from fmq.consume.calls.in_hand import Draining
-from fmq.consume.calls.lookahead import Lookahead
+from fmq.consume.calls.in_hand import InHand
 from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.delivery import Delivery, lost, of_another_engine
+from fmq.consume.claims.handed import Held, found_twice, lost, of_another_engine
 from fmq.consume.claims.membership import Member
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.tries import Tries
@@ -33,7 +31,7 @@ class Acking(NamedTuple):
     append: Append
 
 
-class Settler:
+class Settler(InHand):
     """A member of a group, as its deliveries know it."""
 
     def __init__(
@@ -47,6 +45,7 @@ class Settler:
         after: Callable[[], None],
         burying: Burying,
     ) -> None:
+        super().__init__(messages.clock)
         self._messages = messages
         self.writer = writer
         self._check_engine = check
@@ -56,11 +55,7 @@ class Settler:
         self.lease_seconds = lease_seconds
         self.after = after
         self.burying = burying
-        self.clock = messages.clock
         self.tries = Tries(writer, group, messages.clock, messages.wake_for)
-        self.draining = Draining(messages.clock)
-        self.is_closed = False
-        self._aheads: set[Lookahead[Delivery]] = set()  # what loops have taken ahead
 
     def ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         acking = self.acking(claim, first, end)
@@ -69,16 +64,13 @@ class Settler:
             self.draining.changed()
         self.after()
 
-    def ack_all(self, deliveries: list[Delivery], sync: bool | None) -> None:
-        """Ack deliveries of this consumer in one append."""
-        held = [(each._claim, *each._offsets()) for each in deliveries]
-        self.writer.commit_queue.run(self.plan_ack_all, self.acking_all(held), sync)
+    def ack_all(self, ranges: list[Held[Claim]], sync: bool | None) -> None:
+        """Ack several ranges, in one append."""
+        self.writer.commit_queue.run(self.plan_ack_all, self.acking_all(ranges), sync)
         self.draining.changed()
         self.after()
 
-    def acking_all(
-        self, held: list[tuple[Claim, int, int]]
-    ) -> tuple[list[tuple[Claim, int, int]], Append]:
+    def acking_all(self, held: list[Held[Claim]]) -> tuple[list[Held[Claim]], Append]:
         """Return the argument for `plan_ack_all`. Raises LeaseLost if a message is in the list
         twice.
         """
@@ -87,7 +79,7 @@ class Settler:
             self._refuse(*twice)
         return held, Append([Acks([self.range_of(*each) for each in held], 0)])
 
-    def plan_ack_all(self, what: tuple[list[tuple[Claim, int, int]], Append]) -> None:
+    def plan_ack_all(self, what: tuple[list[Held[Claim]], Append]) -> None:
         """Plan the ack of several ranges. The caller holds the engine's lock."""
         held, append = what
         self.writer.release_dropped()

@@ -139,63 +139,94 @@ class Member:
             here.append(moved)
 
 
-def check_membership(
-    topics: str | Iterable[str], group: str, lease_seconds: float | None, options: Options
-) -> tuple[tuple[str, ...], str, float]:
-    """Return the topics, the group and the lease of a consumer if they are right. Raises TypeError,
-    BadName or BadOption.
+class Joining(NamedTuple):
+    """What a program asks for its consumer, checked."""
+
+    group: str
+    entry: Member
+    lease_seconds: float
+    wanted: str | None
+    """The text of a filter."""
+    on_change: OnChange | None
+    broadcast: bool
+    damaged: str
+
+
+def check_joining(
+    topics: str | Iterable[str],
+    group: str,
+    lease_seconds: float | None,
+    name: str,
+    strategy: str | Strategy | None,
+    wanted: str | None,
+    options: Options,
+    *,
+    ordered: bool,
+    strict: bool,
+    on_change: OnChange | None = None,
+    is_told: bool = False,
+    broadcast: bool = False,
+    retry: Retry | None = None,
+    expired: str = COUNT,
+    damaged: str = RAISE,
+) -> Joining:
+    """Return what is asked for a consumer; raise TypeError or what refuses an argument. One that
+    `is_told` without `on_change` serves a client.
     """
     names = check_names("topic", topics)
     group = check_name("group", group)
     if not names:
         raise BadOption("topics: name at least one to consume from. Nothing was changed.")
+    lease = _check_lease(lease_seconds, options)
+    name = check_name("member", name)
+    check_flag("ordered", ordered)
+    check_flag("strict", strict)
+    if retry is not None and type(retry) is not Retry:
+        raise TypeError(
+            f"retry={retry!r}: is an fmq.Retry, as in Retry(5, backoff=10). Nothing was changed."
+        )
+    buries_expired = check_expired(expired) == DEAD_LETTER
+    if check_flag("broadcast", broadcast) and (strategy is not None or ordered or strict):
+        raise BadOption(
+            "broadcast=True: each member gets every message, so there is nothing to share out or "
+            "to keep in order among members. Nothing was changed; leave strategy, ordered and "
+            "strict away."
+        )
+    entry = Member(
+        *(name, names, _check_strategy(strategy, ordered=ordered)),
+        ordered=ordered,
+        strict=strict,
+        is_told=is_told or on_change is not None,
+        retry=DEFAULT if retry is None else retry,
+        buries_expired=buries_expired,
+    )
+    damaged = check_damaged(damaged)
+    return Joining(group, entry, lease, wanted, on_change, broadcast, damaged)
+
+
+def _check_lease(lease_seconds: float | None, options: Options) -> float:
     if lease_seconds is None:
-        return names, group, options.lease_seconds
+        return options.lease_seconds
     lease = check_seconds("lease_seconds", lease_seconds)
     if not 0 < lease <= SECONDS_MAX:
         raise BadOption(
             f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
             "Nothing was changed."
         )
-    return names, group, lease
+    return lease
 
 
-def check_member(
-    name: str,
-    topics: tuple[str, ...],
-    strategy: str | Strategy | None,
-    *,
-    ordered: bool,
-    strict: bool,
-    is_told: bool,
-    retry: Retry | None = None,
-    expired: str = COUNT,
-    damaged: str = RAISE,
-) -> Member:
-    """Return a new member for these topics. Raises TypeError, BadName, or the error of its
-    strategy.
-    """
-    name = check_name("member", name)
-    check_flag("ordered", ordered)
-    check_flag("strict", strict)
+def _check_strategy(strategy: str | Strategy | None, *, ordered: bool) -> Strategy | None:
     if isinstance(strategy, str):
-        strategy = by_name(strategy)
-    elif strategy is not None and not callable(strategy):
-        raise TypeError(
-            f"strategy={strategy!r}: is a name or a function of fmq.allocation, or one of your "
-            "own. Nothing was changed."
-        )
-    elif ordered and strategy is None:
-        strategy = by_name("sticky")
-    if retry is not None and type(retry) is not Retry:
-        raise TypeError(
-            f"retry={retry!r}: is an fmq.Retry, as in Retry(5, backoff=10). Nothing was changed."
-        )
-    buries_expired = check_expired(expired) == DEAD_LETTER
-    check_damaged(damaged)
-    how = {"ordered": ordered, "strict": strict, "is_told": is_told}
-    how["buries_expired"] = buries_expired
-    return Member(name, topics, strategy, **how, retry=DEFAULT if retry is None else retry)
+        return by_name(strategy)
+    if strategy is None:
+        return by_name("sticky") if ordered else None
+    if callable(strategy):
+        return strategy
+    raise TypeError(
+        f"strategy={strategy!r}: is a name or a function of fmq.allocation, or one of your "
+        "own. Nothing was changed."
+    )
 
 
 def check_expired(expired: str) -> str:

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from enum import Enum
-from math import isnan
 from typing import Any
 
-from fmq.arguments.names import check_count, check_seconds
 from fmq.basics.clock import Clock
 from fmq.consume.claims.claim import Claim
 from fmq.tx.looks.messages import Wakeup
@@ -68,11 +66,7 @@ class Poll:
         tells: bool = True,
         listens: bool = True,
     ) -> None:
-        """Raises the errors of a wrong `limit` or `timeout`."""
-        if type(limit) is not int or limit < 1:
-            limit = check_count("limit", limit)
-        if type(timeout) is not float or isnan(timeout):
-            timeout = check_seconds("timeout", timeout)
+        """`limit` and `timeout` were checked where the call came in."""
         self.limit = limit
         self.deadline = clock.monotonic() + timeout
         self.as_batch = as_batch  # True: return batches; False: lists of messages

@@ -13,19 +13,9 @@ from contextlib import contextmanager, suppress
 from fmq.basics.clock import Clock
 from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.groups import Groups
-from fmq.errors import BadOption, FmqError
+from fmq.errors import FmqError
 from fmq.store.bytes.internal import broadcast_group, is_broadcast
 from fmq.tx.ledger.ledger import Ledger
-
-
-def check_broadcast(strategy: object, *, ordered: bool, strict: bool) -> None:
-    """Raise BadOption for arguments that make no sense for the only member of a group."""
-    if strategy is not None or ordered or strict:
-        raise BadOption(
-            "broadcast=True: each member gets every message, so there is nothing to share out or "
-            "to keep in order among members. Nothing was changed; leave strategy, ordered and "
-            "strict away."
-        )
 
 
 class Broadcasts:

@@ -13,8 +13,6 @@ from itertools import repeat
 
 from fmq.basics.message import Message, Origin
 from fmq.basics.results import DeadLetter
-from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
 from fmq.consume.claims.ranges import Ranges, ranges_of
 from fmq.consume.groups.dead_pages import LETTERS_AT_ONCE, PAGE_BYTES, DeadLetterPages, Letter
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
@@ -112,26 +110,10 @@ class Burying:
 
     # --- what was replayed ----------------------------------------------------------------------
 
-    def deliveries(
-        self, consumer: object, claim: Claim, parts: Iterable[list[Message]]
-    ) -> list[Delivery]:
-        """Return the replayed messages of `claim` as deliveries. They show the places where they
-        failed. Return an empty list if they are gone.
+    def as_they_were(self, topic: str, messages: list[Message]) -> list[Message]:
+        """Return messages that were replayed to `topic` as they were where they failed; none if
+        they are gone.
         """
-        return [
-            ReplayedDelivery(consumer, claim, shown, claim.count + 1, message.offset)
-            for part in parts
-            if (were := self._as_they_were(claim.queue.topic, part))
-            for message, shown in zip(part, were, strict=True)
-            if message.offset is not None
-        ]
-
-    def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch | None:
-        """Return replayed messages as one batch, as `deliveries` does for single ones."""
-        shown = self._as_they_were(claim.queue.topic, batch.messages)
-        return ReplayedBatch(consumer, claim, batch, claim.count + 1, shown) if shown else None
-
-    def _as_they_were(self, topic: str, messages: list[Message]) -> list[Message]:
         if not messages:
             return messages
         first = messages[0].offset
@@ -149,7 +131,7 @@ class Burying:
         """Return replayed messages with the places where they failed; an empty list if they are
         gone. Return None if `batch` was not replayed.
         """
-        return self._as_they_were(batch.topic, batch.messages) if is_internal(batch.topic) else None
+        return self.as_they_were(batch.topic, batch.messages) if is_internal(batch.topic) else None
 
     # --- what is there --------------------------------------------------------------------------
 

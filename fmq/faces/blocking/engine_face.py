@@ -30,7 +30,7 @@ from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Re
 from fmq.basics.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.bind.bound_transaction import BoundTransaction
 from fmq.consume.claims.backoff import Retry
-from fmq.consume.claims.membership import COUNT, RAISE, OnChange
+from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
 from fmq.consume.groups.administration import At
 from fmq.consume.groups.sieve import text_of
 from fmq.faces.blocking.door import EngineDoor, JoiningFace, LookingDoor
@@ -432,13 +432,11 @@ class WritingEngine(AnyEngine):
         `damaged` message a poll "raise"s, or it "skip"s its whole record, as `group.skip` does,
         with a warning in the log.
         """
-        return self._door.join(
-            topics,
-            group,
-            lease_seconds,
-            member,
-            strategy,
-            None if filter is None else text_of(filter),
+        door = self._door
+        name = door.new_member() if member is None else member
+        wanted = None if filter is None else text_of(filter)
+        asked = check_joining(
+            *(topics, group, lease_seconds, name, strategy, wanted, door.options),
             ordered=ordered,
             strict=strict,
             on_change=on_change,
@@ -447,6 +445,7 @@ class WritingEngine(AnyEngine):
             expired=expired,
             damaged=damaged,
         )
+        return door.consumer(asked)
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

@@ -42,6 +42,7 @@ from contextlib import suppress
 from threading import RLock, get_ident
 from typing import TypeVar
 
+from fmq.arguments.names import check_sync
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal.callers import Callback, Suspends, Then, Waiter
 from fmq.store.journal.journal import Journal
@@ -57,11 +58,7 @@ def waits(sync: bool | None, *, by_default: bool) -> bool:
     """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
     if sync is None:
         return by_default
-    if sync is True or sync is False:
-        return sync
-    raise TypeError(
-        f"sync={sync!r}: is True, False or None, and a mode is for Options. Nothing was changed."
-    )
+    return check_sync(sync) is True
 
 
 class CommitQueue:

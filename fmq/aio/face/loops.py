@@ -1,0 +1,78 @@
+"""Loops over what a consumer gets: one by one, with some read ahead, or in batches."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import AsyncIterator
+
+from fmq.aio.face.delivery import AsyncDeliveries, AsyncDelivery
+from fmq.aio.face.member_door import AsyncMemberDoor
+from fmq.consume.calls.lookahead import Lookahead
+from fmq.errors import Closed
+
+
+async def one_by_one(door: AsyncMemberDoor) -> AsyncIterator[AsyncDelivery]:
+    """Yield deliveries, and wait for the next; end when the consumer closes or drains.
+
+    What was taken, and its program has not seen, is given back.
+    """
+    await door.join()  # on a loop: it may have put that off
+    ahead: Lookahead[AsyncDelivery] = Lookahead(
+        door.monotonic, door.lease_seconds, door.retry, is_ordered=door.is_ordered
+    )
+    door.aheads.add(ahead)
+    try:
+        with door.draining.handling(door.caller()):
+            while not has_ended(door):
+                delivery = ahead.next()
+                if delivery is not None:
+                    yield delivery
+                    continue
+                await door.give_back_unseen(ahead.rest())
+                if ahead.wants_to_know():
+                    ahead.note_others(await door.count_members())
+                limit = ahead.limit()
+                if limit > 1:  # on a loop: the tasks of what was handed out have their turn
+                    await sleep(0)  # on a loop: here
+                await door.give_back_unseen(ahead.fill(await next_deliveries(door, limit)))
+    finally:
+        door.aheads.discard(ahead)
+        await door.give_back_unseen(ahead.rest())
+
+
+async def in_batches(
+    door: AsyncMemberDoor, max_size: int, max_wait: float
+) -> AsyncIterator[AsyncDeliveries]:
+    """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
+    seconds of the first; end when the consumer closes or drains.
+    """
+    await door.join()  # on a loop: it may have put that off
+    with door.draining.handling(door.caller()):
+        while not has_ended(door):
+            batch = AsyncDeliveries(door, await next_deliveries(door, max_size))
+            deadline = door.monotonic() + max_wait
+            while batch and len(batch) < max_size and not has_ended(door):
+                left = max(deadline - door.monotonic(), 0.0)
+                more = await next_deliveries(door, max_size - len(batch), left)
+                if not more:
+                    break
+                batch += more
+            if batch:
+                yield batch
+
+
+async def next_deliveries(
+    door: AsyncMemberDoor, limit: int, timeout: float | None = None
+) -> list[AsyncDelivery]:
+    """Return what one poll brings; none if the consumer closes meanwhile."""
+    try:
+        return await door.poll(limit, door.loop_seconds if timeout is None else timeout)
+    except Closed:
+        if not door.is_closed:
+            raise
+        return []
+
+
+def has_ended(door: AsyncMemberDoor) -> bool:
+    """Return whether its loops are to end: it is closed, or drains."""
+    return door.is_closed or door.draining.is_on

@@ -1,0 +1,92 @@
+"""A member of a group as the threads of its program use it: what it takes, and hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+from weakref import finalize
+
+from fmq.basics.message import Message
+from fmq.consume.calls.advance import advance
+from fmq.consume.calls.member import GroupMember
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.delivery import Delivery, DeliveryBatch
+from fmq.consume.claims.poll import Poll
+from fmq.store.bytes.internal import is_internal
+from fmq.store.reading.batch import Batch
+
+D = TypeVar("D")
+
+
+class ThreadMember(GroupMember):
+    """A member of a group of this process's engine. If it is dropped, it leaves the group."""
+
+    def __init__(self, *what: Any) -> None:
+        """It is made of what a GroupMember is made of."""
+        super().__init__(*what)
+        self.name, self.is_ordered = self.entry.name, self.entry.is_ordered
+        self._if_dropped = finalize(self, self.writer.dropped.append, self.leave)
+        self._if_dropped.atexit = False
+
+    def poll(self, limit: int, timeout: float) -> list[Delivery]:
+        """Return deliveries; none after `timeout` seconds, or once it drains."""
+        found = self.find(Poll(self.clock, limit, timeout, counts=True))
+        return [] if found is None else self.deliveries(Delivery, self, *found)
+
+    def poll_batch(self, limit: int, timeout: float) -> DeliveryBatch | None:
+        """Return messages of one queue; None after `timeout` seconds, or once it drains."""
+        how = {"as_batch": True, "in_one_piece": True, "counts": True}
+        found = self.find(Poll(self.clock, limit, timeout, **how))
+        return None if found is None else self.delivery_batch(DeliveryBatch, self, *found)
+
+    def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
+        """Return messages of one queue, whose ack is written as `sync` says."""
+        found = self.claim(limit, timeout, as_batch=True, in_one_piece=True)
+        if found is None:
+            return []
+        claim, (batch,) = found
+        try:
+            messages = self.burying.shown_of(batch) or batch.messages
+            self.ack(claim, batch.offset, batch.next, sync)
+        except BaseException:
+            # The program has not seen the messages. If their ack was written, the engine has
+            # failed and holds nothing.
+            self.try_give_back(claim, batch.offset, batch.next)
+            raise
+        return messages
+
+    def advance(self, done: Delivery) -> Delivery | None:
+        """Ack `done`, and return the next delivery if there is one at once."""
+        return advance(self, done)
+
+    def deliveries(
+        self, make: Callable[..., D], member: object, claim: Claim, pieces: list[list[Message]]
+    ) -> list[D]:
+        """Return what was claimed, as `make` makes it, to be settled by `member`. Leave out what
+        was replayed, and is gone.
+        """
+        attempt = claim.count + 1
+        if not is_internal(claim.queue.topic):
+            return [make(member, claim, it, attempt, it.offset) for each in pieces for it in each]
+        were = partial(self.burying.as_they_were, claim.queue.topic)
+        return [
+            make(member, claim, shown, attempt, it.offset)
+            for each in pieces
+            for it, shown in zip(each, were(each), strict=False)
+        ]
+
+    def delivery_batch(
+        self, make: Callable[..., D], member: object, claim: Claim, batches: list[Batch]
+    ) -> D | None:
+        """Return the same in one piece, None if it was replayed, and is gone."""
+        (batch,) = batches
+        shown = self.burying.shown_of(batch)
+        if shown is not None and not shown:
+            return None
+        return make(member, claim, batch, claim.count + 1, shown)
+
+    def close(self, *, counts: bool) -> None:
+        """Leave the group. Without `counts`, attempts of messages in hand do not count."""
+        self._if_dropped.detach()
+        super().close(counts=counts)

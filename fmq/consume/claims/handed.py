@@ -1,0 +1,265 @@
+"""What a poll hands out, without its calls: one message, or many of one queue.
+
+It names the range that is acked or given back, and the member that holds it. Whether it may still
+be acked is known to that member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from fmq.basics.message import Message
+from fmq.errors import BadOption, LeaseLost
+from fmq.store.bytes.kinds import AckRange
+from fmq.store.reading.batch import Batch
+
+C = TypeVar("C")
+Held = tuple[C, int, int]
+"""A claim, the offset of the first message, and the one after the last."""
+
+
+class HandedRange:
+    """Consecutive messages of one queue that are acked or given back together."""
+
+    __slots__ = ("_attempt", "_claim", "_consumer", "_settled")
+
+    _attempt: int
+    _claim: Any  # a Claim of this engine, or one of another process
+    _consumer: Any  # the member that has it in hand: one that blocks, or that of a loop
+
+    def _offsets(self) -> tuple[int, int]:
+        """Return the offset of the first message, and the offset after the last one."""
+        raise NotImplementedError
+
+    @property
+    def is_settled(self) -> bool:
+        """True once the delivery was acked, given back or rejected, or is part of a transaction."""
+        return getattr(self, "_settled", False)
+
+    @property
+    def attempt(self) -> int:
+        """How often the group has tried it, this time included: 1 is the first attempt."""
+        return self._attempt
+
+    def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
+        """Pass the hold to `holder`, without a deadline. Return the ack that the transaction has to
+        write.
+        """
+        what = self._claim, *self._offsets()
+        ack: AckRange = self._consumer.blocking.hold_for_transaction(*what, keeper, holder)
+        self._settled = True
+        return ack
+
+    def _check_held_for_transaction(self, holder: object) -> None:
+        """Raise LeaseLost if `holder` does not hold the messages any more. The caller holds the
+        engine's lock.
+        """
+        self._consumer.blocking.check_held(self._claim, *self._offsets(), holder)
+
+    def _end_hold_for_transaction(self, holder: object) -> None:
+        """Pass the hold back from `holder`, which does not ack. The caller holds the
+        engine's lock.
+        """
+        self._consumer.blocking.take_back(self._claim, *self._offsets(), holder)
+        self._settled = False
+
+
+class HandedMessage(HandedRange):
+    """One message handed to one consumer."""
+
+    __slots__ = ("_first", "_message")
+
+    def __init__(
+        self,
+        consumer: Any = None,
+        claim: Any = None,
+        message: Message | None = None,
+        attempt: int = 1,
+        first: int | None = None,
+    ) -> None:
+        """`first` is its offset where it is now. A dead letter that was replayed is shown as it was
+        where it failed.
+        """
+        if claim is None or message is None or first is None:
+            raise TypeError("a Delivery is what consumer.poll gives, and cannot be made")
+        self._consumer = consumer
+        self._claim = claim
+        self._message = message
+        self._attempt = attempt
+        self._first = first
+
+    def _offsets(self) -> tuple[int, int]:
+        first = self._first
+        return first, first + 1
+
+    @property
+    def message(self) -> Message:
+        return self._message
+
+    @property
+    def topic(self) -> str:
+        return self._message.topic or ""
+
+    @property
+    def queue(self) -> int:
+        return self._message.queue or 0
+
+    @property
+    def offset(self) -> int:
+        """The offset of the message."""
+        return self._message.offset or 0
+
+    @property
+    def body(self) -> bytes:
+        return self._message.body
+
+    @property
+    def key(self) -> str | None:
+        return self._message.key
+
+    @property
+    def tag(self) -> str | None:
+        return self._message.tag
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._message.headers or {}
+
+    @property
+    def message_id(self) -> str | None:
+        return self._message.message_id
+
+    @property
+    def priority(self) -> int | None:
+        return self._message.priority
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return self._message.expires_at
+
+    @property
+    def time(self) -> datetime | None:
+        return self._message.time
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.topic}/{self.queue} offset {self.offset}>"
+
+
+class HandedBatch(HandedRange):
+    """Consecutive messages of one queue, acked together.
+
+    The bodies are there at once. Message objects are made when they are asked for.
+    """
+
+    __slots__ = ("_batch", "_shown")
+
+    def __init__(
+        self,
+        consumer: Any = None,
+        claim: Any = None,
+        batch: Batch | None = None,
+        attempt: int = 1,
+        shown: list[Message] | None = None,
+    ) -> None:
+        """`shown` are dead letters that were replayed, as they were where they failed. Their
+        offsets may have gaps.
+        """
+        if claim is None or batch is None:
+            raise TypeError("a DeliveryBatch is what consumer.poll_batch gives, and cannot be made")
+        self._consumer = consumer
+        self._claim = claim
+        self._batch = batch
+        self._attempt = attempt
+        self._shown = shown
+
+    def _offsets(self) -> tuple[int, int]:
+        return self._batch.offset, self._batch.next
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic if self._shown is None else self._shown[0].topic or ""
+
+    @property
+    def queue(self) -> int:
+        return self._batch.queue if self._shown is None else self._shown[0].queue or 0
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first message."""
+        return self._batch.offset if self._shown is None else self._shown[0].offset or 0
+
+    @property
+    def bodies(self) -> tuple[bytes, ...]:
+        return self._batch.bodies
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._batch.messages if self._shown is None else self._shown
+
+    def __len__(self) -> int:
+        return len(self._batch.bodies)
+
+    def __repr__(self) -> str:
+        return f"<DeliveryBatch {self.topic}/{self.queue} offset {self.offset}, {len(self)}>"
+
+
+def held_by(handed: HandedRange) -> tuple[Any, Any, int, int]:
+    """Return the member and the claim of a delivery, its first offset and the one after its last.
+    The member is one that blocks.
+    """
+    return handed._consumer.blocking, handed._claim, *handed._offsets()
+
+
+def range_of(handed: HandedRange) -> Held[Any]:
+    """Return the claim of a delivery, its first offset and the one after its last."""
+    return handed._claim, *handed._offsets()
+
+
+def settle(handed: Iterable[HandedRange]) -> None:
+    """Note that deliveries were acked."""
+    for each in handed:
+        each._settled = True
+
+
+def joined(ranges: Iterable[Held[C]]) -> list[Held[C]]:
+    """Join the ranges of each claim that are adjacent."""
+    found: list[Held[C]] = []
+    for claim, first, end in ranges:
+        if found and found[-1][0] is claim and found[-1][2] == first:
+            found[-1] = claim, found[-1][1], end
+        else:
+            found.append((claim, first, end))
+    return found
+
+
+def found_twice(ranges: Iterable[Held[C]]) -> tuple[C, int] | None:
+    """Return the claim and the offset of a message that is in two of the ranges; None if there is
+    none.
+    """
+    ends: dict[int, int] = {}  # by claim: the end of its last range
+    for claim, first, end in sorted(ranges, key=lambda each: each[1:]):
+        if first < ends.get(id(claim), 0):
+            return claim, first
+        ends[id(claim)] = end
+    return None
+
+
+def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost:
+    """Return the error for a message that its consumer does not hold any more."""
+    return LeaseLost(
+        f"{topic}/{queue} offset {offset}: no longer this consumer's. "
+        "It was acked before, given back, is part of a transaction, or its lease of "
+        f"{lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
+        "if handling takes longer, ask for a longer lease."
+    )
+
+
+def of_another_engine(topic: str, queue: int, offset: int) -> BadOption:
+    """Return the error for a transaction that is to ack a message of another engine."""
+    return BadOption(
+        f"{topic}/{queue} offset {offset}: delivered by another "
+        "engine than the transaction's, which cannot ack it there. Nothing was changed; "
+        "consume and produce with one engine, or ack the delivery by itself."
+    )
