@@ -170,7 +170,7 @@ def test_queues_may_be_added_before_a_retention(retain_bytes: int) -> None:
 
 
 def test_a_topic_made_again_during_retention_gets_nothing_of_the_old_one() -> None:
-    """What is carried of a queue is not said of the queue of another topic of that name."""
+    """What a retention has found in the old topic, it does not write about the new one."""
     met = True
     nth = 0
     while met:

@@ -153,7 +153,10 @@ def by_their_room(
 
 @dataclass(frozen=True, repr=False)
 class RoomTable:
-    """A function made of a table: it returns the room of a queue or member. `rows` are sorted."""
+    """A table of rooms that is called like a function: it returns the room of a queue or member.
+
+    `rows` are sorted.
+    """
 
     rows: tuple[tuple[Any, str], ...]
 

@@ -159,12 +159,12 @@ class DelayedReceipt(Receipt):
 
     @property
     def due_us(self) -> int:
-        """The time when they are due, in microseconds since 1970."""
+        """The time when the messages are due, in microseconds since 1970."""
         return tuple.__getitem__(self, 5)  # type: ignore[return-value]
 
     @property
     def due(self) -> datetime:
-        """The time when they are due."""
+        """The time when the messages are due."""
         return as_datetime(self.due_us)
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ class FileWriter(Protocol):
 
 
 class ArrowEngine:
-    """Makes the files of chunks in the calling thread."""
+    """Writes an export's files with pyarrow, in the calling thread."""
 
     name = "arrow"
 

@@ -232,8 +232,8 @@ class Link:
                     raise
                 if not asked.is_done:
                     raise unanswered(asked.op, str(error)) from error
-                # Otherwise it has an error of its own, which says that it may have been carried
-                # out.
+                # Otherwise `asked` has got an error already, which says that the request may have
+                # been carried out.
             finally:
                 with self._table:
                     self._reader = 0

@@ -97,7 +97,9 @@ def read_split(
 def told_rows(
     journal: Snapshot, view: str, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[Row, ...]:
-    """Return the rows of `view` that no split alone holds, such as undecided transactions."""
+    """Return the rows of `view` that are found in the journal as a whole, not split by split: the
+    undecided transactions and the damaged parts.
+    """
     if view == "transactions":
         return undecided_rows(undecided_of(journal, permissive=permissive, disk=disk))
     if view == "damage":

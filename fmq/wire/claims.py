@@ -15,7 +15,8 @@ PIECE = Struct("<III")
 NEWS = 0xFFFF_FFFF
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
 TAKE = Struct("<QHIB")  # the client's sequence, how many requests wait, count of messages, sync
-ADVANCED = Struct("<?")  # True if the ADVANCE has acked; then pieces follow, as in a poll's answer
+# The head of ADVANCE's answer: True if its ack succeeded. Pieces follow, as in a poll's answer.
+ADVANCED = Struct("<?")
 SYNCS = None, True, False
 """The argument `sync` of a call, by its number in a frame."""
 

@@ -54,7 +54,7 @@ def test_a_block_that_ends_commits_both(
     assert not session.in_transaction()
 
 
-def test_a_block_that_raises_ends_with_neither(
+def test_a_block_that_raises_commits_neither_rows_nor_messages(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     for error in (ValueError, fmq.RollBack, KeyboardInterrupt):

@@ -36,7 +36,7 @@ def test_a_block_that_ends_commits_both(
     assert engine.undecided() == []
 
 
-def test_a_block_that_raises_ends_with_neither(
+def test_a_block_that_raises_commits_neither_rows_nor_messages(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     for error in (ValueError, fmq.RollBack, KeyboardInterrupt):

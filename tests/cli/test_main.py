@@ -77,7 +77,7 @@ def test_a_wrong_command_line_exits_with_2(
 
 
 def test_output_succeeds_in_any_encoding_of_stdout(tmp_path: Path) -> None:
-    """`tx decide` prints its outcome when the decision is durable: too late to fail over a name."""
+    """`tx decide` prints when its decision is durable, so it must not fail at a name's encoding."""
     reason = "café, 5 €, 😀"
     with fmq.open(tmp_path / "d", background=False) as engine:
         tx = engine.transaction(tx_id="t1", producer="Zoë")

@@ -104,7 +104,7 @@ def test_acknowledged_calls_survive_any_failed_write_or_sync() -> None:
 
 
 def test_a_spare_whose_sync_failed_gets_no_acknowledged_record() -> None:
-    """Recovery makes it in place of the spare that took the copy, and no call reports its error."""
+    """Recovery copies the tail into a spare and makes another spare, whose sync fails silently."""
     crash = CrashDisk()
     with opened(crash) as engine:
         engine.send("t", b"acknowledged")

@@ -106,7 +106,7 @@ def test_a_write_to_a_full_disk_leaves_pending_the_part_that_fitted(
 
 @pytest.mark.parametrize("short", [None, 5, 100])
 @pytest.mark.parametrize("zeros", [True, False])
-def test_room_may_be_allocated_in_part(short: int | None, zeros: bool) -> None:
+def test_an_allocation_that_fails_may_have_grown_the_file(short: int | None, zeros: bool) -> None:
     _, disk, file = without_faults(b"old")
     make = file.write_zeros if zeros else file.allocate
     disk.fail("allocate", error=errno.ENOSPC, short=short)

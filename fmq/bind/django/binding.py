@@ -63,7 +63,7 @@ class DjangoBinding:
                 self._inner = drivers.binding_of(
                     driver_of(self._django)
                 )  # Django may have opened a new connection
-                # End Django's BEGIN, which may lack the right to write.
+                # End Django's own BEGIN. SQLite may refuse a deferred one its first write.
                 self._inner.rollback()
                 yield
         except BaseException:

@@ -105,8 +105,8 @@ class ReadAhead:
         # Read only `count`: with a filter or with priorities the next claim is probably elsewhere.
         wanted = count
         if self._ends.get(queue, first) == first:
-            # The last read ended here, so claims are consecutive: read ahead. A multiple of `count`
-            # lets equal polls always get as many as they ask for.
+            # The last read ended here, so claims are consecutive: read more than `count`. Read a
+            # multiple of `count`, so that the end of a batch cuts no poll of `count` short.
             wanted = -(-READ_AHEAD_MESSAGES // count) * count
         try:
             return self._keep(queue, self._messages.batch_of(queue, first, wanted))

@@ -80,7 +80,7 @@ class Redeliveries:
             waiting.end = after.end
 
     def _remove(self, waiting: GivenBack) -> None:
-        """Remove a range. Its entries in the heap and among the turns are skipped later."""
+        """Remove a range. The heap and the line of turns still have it, and skip it later."""
         waiting.is_gone = True
         del self.by_first[waiting.first]
 

@@ -136,7 +136,7 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
 def add_extras(
     content: Content, message_id: str | None, priority: int | None, expires_at: datetime | None
 ) -> None:
-    """Give the one message of `content` its extras."""
+    """Give the one message of `content` its id, priority and expiry."""
     content.extension = encode_extras((message_id,), (priority,), (expires_at,))
     content.ids = (message_id,)
 

@@ -177,7 +177,7 @@ def values_in(data: bytes, at: int, end: int, count: int, value: Value) -> tuple
 
 @lru_cache(maxsize=4096)
 def ack_names_of(group: str, topic: str, queue: int) -> bytes:
-    """Return an ack's names: all except for its range. Cached, as few different ones exist."""
+    """Return the encoded ack without its range. Cached, as there are few groups and queues."""
     names = group.encode(), topic.encode()
     return QUEUE_FRONT.pack(*map(len, names), queue) + b"".join(names)
 

@@ -335,7 +335,8 @@ class CommitQueue:
                 else:
                     self._hand_on()
             if self._journal.is_pending:
-                self.on_pending()  # perhaps its own append: no caller waits for that now
+                # Perhaps the append of thread `me` is pending, and it does not wait any more.
+                self.on_pending()
 
     def check(self) -> None:
         """Raise if the engine has failed or is closed. The caller holds the engine's lock."""

@@ -116,12 +116,12 @@ class Journal:
 
     @property
     def is_pending(self) -> bool:
-        """True if something is planned and not yet taken to be written."""
+        """True if an append is planned that no thread has begun to write."""
         return bool(self.pending.buffers or self.pending.rolls)
 
     @property
     def pending_bytes(self) -> int:
-        """The number of bytes that are planned and not yet taken to be written."""
+        """The number of bytes of the planned appends that no thread has begun to write."""
         pending = self.pending
         rolled = sum([roll.old.end - roll.start for roll in pending.rolls])
         return self.position - pending.start + rolled

@@ -211,7 +211,9 @@ class Spares:
         return True
 
     def _remove_oversized(self) -> None:
-        """Remove spares of an earlier engine with larger segments, which decisions needed."""
+        """Remove spares that are larger than a segment of this engine. An earlier engine had larger
+        segments, and undecided transactions needed its spares until now.
+        """
         for spare in [each for each in self._ready if each.capacity > self._most]:
             self._ready.remove(spare)
             spare.file.close()

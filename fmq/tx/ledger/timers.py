@@ -340,15 +340,17 @@ class Timers:
     def replace(
         self, old: list[DueRun], starts: list[int], new: DueRun | None, gone: frozenset[bytes]
     ) -> None:
-        """Put `new` in the place of `old`. It was merged from their entries from `starts` on,
-        without those in `gone`.
+        """Put the run `new` in the place of the runs `old`, from which it was merged.
+
+        The merge took the entries of each old run from its index in `starts` on, without the
+        timers in `gone`.
         """
         taken = [run.before(run.at) for run, at in zip(old, starts, strict=True) if run.at > at]
         self._runs = [run for run in self._runs if run not in old]
         self.obsolete += [run for run in old if run not in self.obsolete]
         if new is not None:
             if taken:
-                # What was taken during the merge are the first entries of all.
+                # The entries that were loaded during the merge are the first ones of `new`.
                 new.skip_to(max(taken)[KEY])
             (self._runs if new.head is not None else self.obsolete).append(new)
         if not any(run is not new for run in self._runs):
