@@ -26,6 +26,10 @@ class Tables:
 
     name = "tables"
 
+    def __init__(self, every: int = 1) -> None:
+        """Of `every` crash points one is tried."""
+        self._every = every
+
     def run(self, budget: Budget) -> Tally:
         try:
             import fmq.table  # noqa: F401
@@ -35,7 +39,7 @@ class Tables:
         for workload in self._chosen(budget):
             if budget.is_over:
                 break
-            tally = _Tour(workload, budget).go()
+            tally = _Tour(workload, budget, self._every).go()
             total = total.plus(tally)
             budget.tell(total, workload.name)
             for failure in tally.failures:
@@ -56,7 +60,8 @@ class Tables:
 class _Tour:
     """All crashes of one workload; with rounds, so many states of each crash point."""
 
-    def __init__(self, workload: Workload, budget: Budget) -> None:
+    def __init__(self, workload: Workload, budget: Budget, every: int) -> None:
+        self._every = every
         self._explorer = Explorer(workload, budget.seed)
         self._options = options_of(workload)
         self._budget = budget
@@ -69,6 +74,8 @@ class _Tour:
         for point, moment in self._explorer.moments():
             if self._budget.is_over or tally.failures:
                 break
+            if point % self._every:
+                continue
             tally.points += 1
             for event, state in islice(self._explorer.crashes(moment.disk), self._budget.rounds):
                 if state.fingerprint() not in self._seen:

@@ -5,7 +5,7 @@ from crash_tests.tables import Tables
 
 
 def test_tables_show_what_engines_show() -> None:
-    """Some states of every crash point of the corpus's workloads; `--tier tables` has all."""
-    tally = Tables().run(Budget(seed=1, rounds=1))
+    """A state of some crash points of each workload; `--tier tables` has all."""
+    tally = Tables(every=4).run(Budget(seed=1, rounds=1))
     assert not tally.failures, tally.failures[0]
     assert tally.states > 80

@@ -36,7 +36,7 @@ OF_DEAD_LETTERS = (
         "dead letters go with their segments",
         "                    retention.carry_dead_letters(segments)\n",
         "",
-        STORIES,
+        "--tier dead --rounds 1 --seed 5",
     ),
     Mutant(
         "what is carried forward is there twice",

@@ -2,12 +2,18 @@
 
 The tests themselves are those of the files whose names the modules have, where they run on an
 engine of this process. `differences.py` has what is another one on a face, and why.
+
+A test with more than CASES_MAX cases runs each of them on one face, because its cases differ below
+the faces: in the byte that is damaged, or in the limit of a poll. FMQ_BUDGET=2 runs all on each.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +21,7 @@ import pytest
 import fmq
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import AwaitedEngine
+from tests.budget import BUDGET, SEED
 from tests.conftest import OPTIONS, PATH
 from tests.faces.differences import difference
 from tests.remote.over_frames import OverFrames
@@ -26,14 +33,49 @@ FACES: dict[str, Face] = {
     "aio": partial(AwaitedEngine, over_frames=False),
     "aio-frames": partial(AwaitedEngine, over_frames=True),
 }
+CASES_MAX = 8
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deal out the cases of each large test among the faces, another way with each FMQ_SEED."""
+    tests: dict[tuple[Path, str], list[Any]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and Path(__file__).parent in item.path.parents:
+            tests[item.path, item.originalname].append(item)
+    left_out = {item for same in tests.values() for item in same if BUDGET <= 1}
+    left_out -= {item for same in tests.values() for item in dealt(same)}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def dealt(items: list[Any]) -> list[Any]:
+    """Return those of one test's `items` that are to run: all, or each case on one face."""
+    cases: dict[str, dict[str, Any]] = defaultdict(dict)
+    for item in items:
+        name, case = item.callspec.params["face"], item.callspec.id
+        assert case.startswith(name), "an autouse fixture comes first in the names of cases"
+        cases[case.removeprefix(name)][name] = item
+    if len(cases) <= CASES_MAX:
+        return items
+    shuffled = [*cases.values()]
+    Random(f"{SEED} {items[0].originalname}").shuffle(shuffled)
+    found = []
+    for number, on in enumerate(shuffled):
+        # A face of which `differences.py` says that this test skips it has no share.
+        names = [name for name in on if different(on[name], name) is None] or [*on]
+        found.append(on[names[number % len(names)]])
+    return found
+
+
+def different(test: Any, face: str) -> str | None:
+    """Return why `test`, an item or a request, is not run on `face`."""
+    return difference(face, test.module.__name__.split(".")[-1], test.function.__name__)
 
 
 @pytest.fixture(autouse=True, params=FACES)
 def face(request: pytest.FixtureRequest) -> Iterator[Face]:
     """Let `opened` return engines of one face."""
-    reason = difference(
-        request.param, request.module.__name__.split(".")[-1], request.function.__name__
-    )
+    reason = different(request, request.param)
     if reason is not None:
         pytest.skip(reason)
     BETWEEN.append(FACES[request.param])

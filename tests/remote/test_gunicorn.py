@@ -10,11 +10,12 @@ import pytest
 from tools.kill_gunicorn import NAMES, run
 
 
-@pytest.mark.parametrize("app", NAMES)
-@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize(("app", "preload"), [*zip(NAMES, (False, True, True), strict=True)])
 def test_killed_gunicorn_workers_lose_and_double_nothing(
     tmp_path: Path, app: str, *, preload: bool
 ) -> None:
-    """`python tools/kill_gunicorn.py` does the same for longer."""
+    """`python tools/kill_gunicorn.py` does the same for longer, and each with and without
+    a master that imports the program.
+    """
     seed = random.randrange(1 << 16)
     assert run(tmp_path / "shop", app, 6, seed, preload=preload) == [], f"seed {seed}"

@@ -101,13 +101,13 @@ def test_a_send_costs_the_same_beside_one_or_many_waiting_polls(
     strategy: str | None,
 ) -> None:
     """Counted in calls of the server's loop. Each message goes to one poll."""
-    with served(topic_queues={"t": 4096}) as (server, loop):
+    with served(topic_queues={"t": 512}) as (server, loop):
         client, crowd = server.connect(), Crowd(server, strategy)
         crowd.wait(1)
         alone = calls_of(loop, lambda: client.send("t", b"1"))
         (answer,) = crowd.answers()
         assert PIECE.unpack_from(answer.payload)[1] == 1
-        for count in (100, 900):
+        for count in (50, 250):
             crowd.wait(count)
             loop.run()
             crowd.answers()
