@@ -234,7 +234,7 @@ class LocalSide:
     async def poll(
         self, member: ThreadMember, limit: int, timeout: float, *, as_batch: bool = False
     ) -> Taken:
-        """Return what a poll of `member` has claimed; None if there is nothing in its time."""
+        """Return what a poll of `member` has claimed; None if nothing comes within its timeout."""
         how = {"as_batch": as_batch, "in_one_piece": as_batch, "listens": False}
         return await self._polls.find(member, Poll(self.clock, limit, timeout, counts=True, **how))
 

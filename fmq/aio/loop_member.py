@@ -1,4 +1,7 @@
-"""A member of a group for the coroutines of one loop. One that blocks leads to the group."""
+"""A member of a group for the coroutines of one loop.
+
+It has a blocking member, which has joined the group. Threads call it, or the turns of the loop.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class LoopMember:
     loop_seconds = 60.0
 
     def __init__(self, side: Any, join: Callable[[Joining], Any], asked: Joining) -> None:
-        """`join` returns the member that blocks, in a thread."""
+        """A thread calls `join`, which joins the group and returns the blocking member."""
         self._side = side
         self._join = join
         self._asked = asked
@@ -32,7 +35,7 @@ class LoopMember:
         self.retry, self.lease_seconds = asked.entry.retry, asked.lease_seconds
         self.is_ordered = asked.entry.is_ordered
         self.is_closed = False
-        self.aheads: set[Lookahead[AsyncDelivery]] = set()  # what loops have taken
+        self.aheads: set[Lookahead[AsyncDelivery]] = set()  # of each `for` loop over the consumer
         self.draining = Draining(side.clock)
         self.monotonic: Callable[[], float] = side.loop.time
 
@@ -44,11 +47,11 @@ class LoopMember:
 
     @property
     def blocking(self) -> Any:
-        """The member that blocks, which has joined."""
+        """The blocking member; None before it has joined the group."""
         return self._joined
 
     async def join(self) -> Any:
-        """Join the group, if that was put off until now. Return the member that blocks."""
+        """Join the group, if that was put off until now. Return the blocking member."""
         if self._joined is None:
             if self.is_closed:
                 raise Closed("the consumer is closed; make another one with engine.consumer(...)")
@@ -76,19 +79,21 @@ class LoopMember:
     # --- what it takes --------------------------------------------------------------------------
 
     async def poll(self, limit: int, timeout: float) -> list[AsyncDelivery]:
-        """Return deliveries; none after `timeout` seconds, or once it drains."""
+        """Return deliveries; none if none comes within `timeout` seconds, or while draining."""
         member = self._joined or await self.join()
         found = await self._side.poll(member, limit, timeout)
         return member.deliveries(AsyncDelivery, self, *found) if found else []
 
     async def poll_batch(self, limit: int, timeout: float) -> AsyncDeliveryBatch | None:
-        """Return messages of one queue; None after `timeout` seconds, or once it drains."""
+        """Return messages of one queue; None if none comes within `timeout` seconds, or if the
+        member drains.
+        """
         member = self._joined or await self.join()
         found = await self._side.poll(member, limit, timeout, as_batch=True)
         return member.delivery_batch(AsyncDeliveryBatch, self, *found) if found else None
 
     async def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
-        """Return messages of one queue, whose ack is written as `sync` says."""
+        """Return messages of one queue and ack them. `sync` says whether the ack is synced."""
         found: list[Message] = await self._side.take(await self.join(), limit, timeout, sync)
         return found
 
@@ -98,7 +103,7 @@ class LoopMember:
         return found
 
     async def drain(self, timeout: float) -> bool:
-        """Take nothing new. Return whether nothing is in hand within `timeout` seconds."""
+        """Take nothing new. Wait up to `timeout` seconds, and return whether nothing is in hand."""
         patience = self.draining.patience(current_task(), timeout)
         member = await self.join()
         found: bool = await self._side.threads.long(member.drain, patience)
@@ -107,7 +112,7 @@ class LoopMember:
     # --- what becomes of it ---------------------------------------------------------------------
 
     async def ack(self, claim: Any, first: int, end: int, sync: bool | None) -> None:
-        """Ack a range; raise LeaseLost."""
+        """Ack the messages from `first` up to `end`. Raises LeaseLost."""
         call = self._side.ack(self._joined, claim, first, end, sync)
         try:
             await call.future
@@ -115,30 +120,34 @@ class LoopMember:
             await end_of(call, cancelled, written)
 
     async def ack_all(self, ranges: list[Held[Any]], sync: bool | None) -> None:
-        """Ack several ranges, or none; raise LeaseLost."""
+        """Ack all of `ranges`, or none of them if that raises LeaseLost."""
         await self._side.threads.run(self._joined.ack_all, ranges, sync)
 
     async def extend(self, claim: Any, first: int, end: int, seconds: float) -> None:
-        """Let the lease of a range end `seconds` from now; raise LeaseLost."""
+        """Let the lease of these messages end `seconds` from now. Raises LeaseLost."""
         await self._side.quickly(self._joined.extend, claim, first, end, seconds)
 
     async def give_back(
         self, claim: Any, first: int, end: int, delay: float, *, count: bool
     ) -> None:
-        """Redeliver a range after `delay` seconds; raise LeaseLost. Say whether to `count` it."""
+        """Redeliver these messages after `delay` seconds. With `count` this attempt counts. Raises
+        LeaseLost.
+        """
         give_back = partial(self._joined.give_back, claim, first, end, delay, count=count)
         await self._side.shortly(give_back)
 
     async def give_back_unseen(self, deliveries: Iterable[HandedRange]) -> None:
-        """Redeliver what a loop has taken, and its program has not seen. Raises nothing."""
+        """Redeliver deliveries that a `for` loop has polled and its program has not seen. Raises
+        nothing.
+        """
         if deliveries:
             await self._side.threads.run(self._joined.give_back_unseen, deliveries)
 
     async def reject(self, claim: Any, first: int, end: int, reason: str) -> None:
-        """Make dead letters of a range; raise LeaseLost."""
+        """Move these messages to the dead letters of the group. Raises LeaseLost."""
         await self._side.threads.run(self._joined.reject, claim, first, end, reason)
 
     def keep(self, delivery: AsyncDelivery) -> None:
-        """Begin to extend the lease of what is handled. Raises nothing."""
+        """Begin to extend the lease of `delivery`, which is being handled. Raises nothing."""
         extend = partial(self._joined.extend, *range_of(delivery), self.lease_seconds)
         self._side.threads.soon(extend)

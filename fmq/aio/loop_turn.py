@@ -100,8 +100,8 @@ class AioTurn:
         *,
         is_apart: bool = False,
     ) -> AioOrder:
-        """Have the appends written that `plan(what)` plans. `done()` makes the result of
-        the call.
+        """Let `plan(what)` plan appends in this turn, and have them written. `done()` then returns
+        the result of the call.
         """
         order = AioOrder(self._loop, (plan, what), done, sync, size)
         self._gathering.add(order, is_apart)

@@ -43,7 +43,7 @@ async def _handle(member: Any, handler: AsyncHandler, delivery: AsyncDelivery) -
         logger.warning("attempt %s of %r failed", delivery.attempt, delivery, exc_info=error)
         await give_up(delivery, error)
         return
-    except BaseException as error:  # it was cancelled, and may be handled by another
+    except BaseException as error:  # the task was cancelled: another worker may handle it
         await give_up(delivery, error)
         raise
     finally:

@@ -252,7 +252,7 @@ class RemoteSide:
     async def poll(
         self, member: RemoteMember, limit: int, timeout: float, *, as_batch: bool = False
     ) -> tuple[list[Piece]] | None:
-        """Return what a poll of `member` has claimed; None if there is nothing in its time."""
+        """Return what a poll of `member` has claimed; None if nothing comes within its timeout."""
         member.begin()
         while True:
             name = next(self._names)

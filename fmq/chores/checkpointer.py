@@ -71,8 +71,8 @@ class Checkpointer:
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
-            # Sync after the state was noted, and not before: it includes appends that were planned
-            # just now.
+            # Sync after the state was noted, and not before: the state includes appends that were
+            # planned just before it was noted.
             if not clean and (
                 self._syncs or noted.checkpoint.applied_upto > self._journal.durable_to
             ):

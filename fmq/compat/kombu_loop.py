@@ -25,7 +25,7 @@ class LoopWaits:
     """The channels of one connection that wait for messages."""
 
     def __init__(self, loop: Any, look: Callable[[], object]) -> None:
-        """`look` is called by `loop` after each ring."""
+        """The thread rings a bell when it has found messages. `loop` then calls `look`."""
         self._loop = loop
         self._look = look
         self._asked: SimpleQueue[Any] = SimpleQueue()

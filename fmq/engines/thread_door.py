@@ -238,11 +238,11 @@ class ThreadDoor(ProducingDoor):
     new_member = staticmethod(new_member)
 
     def consumer(self, asked: Joining) -> Consumer:
-        """Return a consumer, which was asked for."""
+        """Return the consumer that `asked` describes."""
         return Consumer(self.member(asked))
 
     def member(self, asked: Joining) -> ThreadMember:
-        """Return a member of a group, which a consumer was asked for."""
+        """Return the member of a group that `asked` describes, for a consumer that others make."""
         self.check()
         parts, topics = self.parts, asked.entry.topics
         what = parts.messages, parts.groups, parts.writer, self.check, asked.entry

@@ -195,11 +195,11 @@ class LinkDoor(ProducingDoor):
     new_member = staticmethod(new_member)
 
     def consumer(self, asked: Joining) -> RemoteConsumer:
-        """Return a consumer, which was asked for."""
+        """Return the consumer that `asked` describes."""
         return RemoteConsumer(self.member(asked))
 
     def member(self, asked: Joining) -> RemoteMember:
-        """Return a member of a group, which a consumer was asked for."""
+        """Return the member of a group that `asked` describes, for a consumer that others make."""
         self.link.check()
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self.link, self.manager.keeper, self._members, handle % HANDLES

@@ -45,7 +45,10 @@ class RemoteQueue(NamedTuple):
 
 
 class RemoteClaim:
-    """The messages that one poll has brought. The engine process knows them by a number."""
+    """The messages that one poll has brought, as the client knows them.
+
+    The engine process has given them a number, by which the client names them.
+    """
 
     __slots__ = ("attempt", "done", "end", "first", "held", "number", "queue", "spent", "until")
 
@@ -67,7 +70,7 @@ class RemoteClaim:
 
 
 Piece = tuple[RemoteClaim, Batch]
-"""What a poll has brought of one queue."""
+"""A claim, and its messages: what a poll has brought from one queue."""
 
 
 class Membership:
@@ -125,16 +128,18 @@ class RemoteMember(RemoteSettler):
     # --- what it takes --------------------------------------------------------------------------
 
     def poll(self, limit: int, timeout: float) -> list[Delivery]:
-        """Return deliveries; none after `timeout` seconds, or once it drains."""
+        """Return deliveries; none if none comes within `timeout` seconds, or while draining."""
         return self.deliveries(Delivery, self, self._poll(limit, timeout, in_one_piece=False))
 
     def poll_batch(self, limit: int, timeout: float) -> DeliveryBatch | None:
-        """Return messages of one queue; None after `timeout` seconds, or once it drains."""
+        """Return messages of one queue; None if none comes within `timeout` seconds, or if the
+        member drains.
+        """
         found = self._poll(limit, timeout, in_one_piece=True)
         return self.delivery_batch(DeliveryBatch, self, found)
 
     def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
-        """Return messages of one queue, whose ack is written as `sync` says."""
+        """Return messages of one queue and ack them. `sync` says whether the ack is synced."""
         found = self.take_now(limit, sync)
         if found or timeout <= 0:
             return found
@@ -145,7 +150,7 @@ class RemoteMember(RemoteSettler):
         return batch.messages
 
     def take_now(self, limit: int, sync: bool | None) -> list[Message]:
-        """Return the same, if there are messages now."""
+        """Take messages that are there now, without waiting."""
         self.begin()
         while answer := self.link.write(Op.TAKE, encode_take, limit, sync, handle=self.handle):
             if CLAIM.unpack_from(answer) != (NEWS,):
@@ -211,7 +216,7 @@ class RemoteMember(RemoteSettler):
         return found
 
     def deliveries(self, make: Callable[..., D], member: object, pieces: list[Piece]) -> list[D]:
-        """Return what a poll has brought, as `make` makes it, to be settled by `member`."""
+        """Return `pieces` as deliveries that `make` makes. `member` will carry out their calls."""
         return [
             make(member, claim, message, claim.attempt, first)
             for claim, batch in pieces
@@ -221,7 +226,7 @@ class RemoteMember(RemoteSettler):
     def delivery_batch(
         self, make: Callable[..., D], member: object, pieces: list[Piece]
     ) -> D | None:
-        """Return the same in one piece; None if there is none."""
+        """Return the one piece as a delivery that `make` makes; None if there is none."""
         for claim, batch in pieces:
             return make(member, claim, batch, claim.attempt, _shown(batch))
         return None
@@ -276,7 +281,9 @@ def _leave(link: Link, members: dict[int, Membership], handle: int, *, counts: b
 
 
 def _shown(batch: Batch) -> list[Message] | None:
-    """Return what was replayed as it was where it failed; None for other messages."""
+    """Return replayed dead letters with the topic and offsets where they failed; None for other
+    messages.
+    """
     return batch.shown if isinstance(batch, ReplayedRead) else None
 
 

@@ -133,4 +133,4 @@ class RemoteDecisions:
         return found
 
     def refuse_nested(self) -> None:
-        """Do nothing: a signal handler may use another connection."""
+        """Do nothing: a connection raises Nested itself if a call of this thread is using it."""

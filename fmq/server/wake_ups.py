@@ -59,12 +59,12 @@ class GroupWaits:
         self._timer: Timer | None = None
 
     def listen(self, member: GroupMember, notify: Notify) -> float:
-        """Have `notify` called when the poll of `member` should look. Return when it looks even
-        without that.
+        """Have `notify` called when the poll of `member` should look. Return the time at which it
+        should look even if it was not called.
         """
         entry = member.entry
         with self._commit_queue.lock:
-            entry.waiting.add(notify)  # the group sees by that that its member is alive
+            entry.waiting.add(notify)  # a member with a waiting poll is not taken for silent
             if not self._compete:
                 entry.on_stir = self._stirred.add
         self._waiting[notify] = member

@@ -91,7 +91,7 @@ def test_a_block_of_asyncio_is_found_in_its_task(engine: fmq.Engine, tmp_path: P
 
 
 def test_a_block_of_django_is_found_until_it_commits(engine: fmq.Engine, using: str) -> None:
-    """What `on_commit` calls comes after it: the rows are committed, so it is sent at once."""
+    """A callback of `on_commit` runs after the commit of the rows, so it sends at once."""
     told: list[str] = []
     with atomic(engine, using, producer=PRODUCER):
         with transaction.atomic(using):

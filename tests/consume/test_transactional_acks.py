@@ -213,7 +213,7 @@ def test_a_roll_back_gives_the_delivery_back_however_many_were_polled_meanwhile(
         assert engine.groups("g")[0].unread == 0
 
 
-def test_a_lease_that_restarts_at_a_rollback_ends() -> None:
+def test_a_rollback_restarts_the_lease_which_then_ends_in_time() -> None:
     clock = FakeClock()
     with (
         started(CrashDisk(), clock) as engine,

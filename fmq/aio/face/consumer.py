@@ -24,8 +24,10 @@ WORKERS_MAX = 1000
 
 
 class AsyncConsumer:
-    """A member of a group. `engine.consumer` makes it. On a loop it joins its group when its
-    `async with` block begins, or at its first poll. A blocking one is safe for threads.
+    """A member of a group. `engine.consumer` makes it.
+
+    On a loop it joins its group when its `async with` block begins, or at its first poll. The
+    consumer of a blocking engine joins at once, and is safe for threads.
     """
 
     def __init__(self, door: AsyncMemberDoor) -> None:
@@ -33,12 +35,12 @@ class AsyncConsumer:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics whose messages it takes."""
+        """The topics whose messages the consumer takes."""
         return self._door.topics
 
     @property
     def group(self) -> str:
-        """The group that it is a member of."""
+        """The group that the consumer is a member of."""
         return self._door.named
 
     @property
@@ -80,8 +82,8 @@ class AsyncConsumer:
         return one_by_one(self._door)
 
     def batches(self, max_size: int = 100, max_wait: float = 1.0) -> AsyncIterator[AsyncDeliveries]:
-        """Yield up to `max_size` deliveries at a time, or fewer: those that have come within
-        `max_wait` seconds of the first. The loop ends when the consumer closes or drains.
+        """Yield lists of up to `max_size` deliveries. A list has fewer if no more have come within
+        `max_wait` seconds of its first. The loop ends when the consumer closes or drains.
         """
         max_size, max_wait = check_count("max_size", max_size), check_seconds("max_wait", max_wait)
         self._door.check()
@@ -124,7 +126,7 @@ class AsyncConsumer:
         await self._door.close(counts=not self._door.draining.is_on)
 
     async def __aenter__(self) -> Self:
-        await self._door.join()  # on a loop: it may have put that off
+        await self._door.join()  # on a loop: the member may not have joined yet
         return self
 
     async def __aexit__(

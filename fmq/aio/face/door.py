@@ -70,7 +70,7 @@ class AsyncJoiningDoor(Protocol[M_co]):
         ...
 
     def consumer(self, asked: Joining) -> M_co:
-        """Return a consumer, which was asked for."""
+        """Return the consumer that `asked` describes."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Loops over what a consumer gets: one by one, with some read ahead, or in batches."""
+"""The loops over a consumer: deliveries one by one, some of them polled ahead, or in batches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fmq.errors import Closed
 async def one_by_one(door: AsyncMemberDoor) -> AsyncIterator[AsyncDelivery]:
     """Yield deliveries, and wait for the next; end when the consumer closes or drains.
 
-    What was taken, and its program has not seen, is given back.
+    Deliveries that were polled ahead and that the program has not seen are given back at the end.
     """
-    await door.join()  # on a loop: it may have put that off
+    await door.join()  # on a loop: the member may not have joined yet
     ahead: Lookahead[AsyncDelivery] = Lookahead(
         door.monotonic, door.lease_seconds, door.retry, is_ordered=door.is_ordered
     )
@@ -43,10 +43,10 @@ async def one_by_one(door: AsyncMemberDoor) -> AsyncIterator[AsyncDelivery]:
 async def in_batches(
     door: AsyncMemberDoor, max_size: int, max_wait: float
 ) -> AsyncIterator[AsyncDeliveries]:
-    """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
-    seconds of the first; end when the consumer closes or drains.
+    """Yield lists of up to `max_size` deliveries, which have come within `max_wait` seconds of the
+    first one of their list. End when the consumer closes or drains.
     """
-    await door.join()  # on a loop: it may have put that off
+    await door.join()  # on a loop: the member may not have joined yet
     with door.draining.handling(door.caller()):
         while not has_ended(door):
             batch = AsyncDeliveries(door, await next_deliveries(door, max_size))
@@ -64,7 +64,7 @@ async def in_batches(
 async def next_deliveries(
     door: AsyncMemberDoor, limit: int, timeout: float | None = None
 ) -> list[AsyncDelivery]:
-    """Return what one poll brings; none if the consumer closes meanwhile."""
+    """Return the deliveries of one poll; none if the consumer closes meanwhile."""
     try:
         return await door.poll(limit, door.loop_seconds if timeout is None else timeout)
     except Closed:
@@ -74,5 +74,5 @@ async def next_deliveries(
 
 
 def has_ended(door: AsyncMemberDoor) -> bool:
-    """Return whether its loops are to end: it is closed, or drains."""
+    """Return whether the loops over the consumer have to end: it is closed, or drains."""
     return door.is_closed or door.draining.is_on

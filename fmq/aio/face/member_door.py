@@ -1,6 +1,7 @@
-"""What carries out the calls of a consumer and of its deliveries: a member of a group.
+"""The door of a consumer and its deliveries: the member of a group that carries out their calls.
 
-It is one of an engine of this process, of another process, or on a loop.
+There is one class of members for an engine of this process, one for an engine of another process,
+and one for a loop.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from fmq.consume.claims.handed import HandedRange, Held
 class AsyncMemberDoor(Protocol):
     """A member of a group, which carries out the calls of its consumer and of its deliveries.
 
-    They have checked the arguments. A range is given as its claim, the offset of its first message
-    and the one after its last.
+    The consumer and the delivery have checked the arguments. `claim`, `first` and `end` name
+    messages: the claim that holds them, the offset of the first one, and the one after the last.
     """
 
     topics: tuple[str, ...]
@@ -31,7 +32,7 @@ class AsyncMemberDoor(Protocol):
     lease_seconds: float
     is_ordered: bool
     loop_seconds: float
-    """For how long one poll of a loop waits."""
+    """The timeout of each poll that a `for` loop over the consumer makes."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -53,42 +54,48 @@ class AsyncMemberDoor(Protocol):
         ...
 
     async def poll(self, limit: int, timeout: float) -> list[AsyncDelivery]:
-        """Return deliveries; none after `timeout` seconds, or once it drains."""
+        """Return deliveries; none if none comes within `timeout` seconds, or while draining."""
         ...
 
     async def poll_batch(self, limit: int, timeout: float) -> AsyncDeliveryBatch | None:
-        """Return messages of one queue; None after `timeout` seconds, or once it drains."""
+        """Return messages of one queue; None if none comes within `timeout` seconds, or if the
+        member drains.
+        """
 
     async def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
-        """Return messages of one queue, whose ack is written as `sync` says."""
+        """Return messages of one queue and ack them. `sync` says whether the ack is synced."""
         ...
 
     async def ack(self, claim: Any, first: int, end: int, sync: bool | None) -> None:
-        """Ack a range; raise LeaseLost."""
+        """Ack the messages from `first` up to `end`. Raises LeaseLost."""
 
     async def ack_all(self, ranges: list[Held[Any]], sync: bool | None) -> None:
-        """Ack several ranges, or none; raise LeaseLost."""
+        """Ack all of `ranges`, or none of them if that raises LeaseLost."""
 
     async def extend(self, claim: Any, first: int, end: int, seconds: float) -> None:
-        """Let the lease of a range end `seconds` from now; raise LeaseLost."""
+        """Let the lease of these messages end `seconds` from now. Raises LeaseLost."""
 
     async def give_back(
         self, claim: Any, first: int, end: int, delay: float, *, count: bool
     ) -> None:
-        """Redeliver a range after `delay` seconds; raise LeaseLost. Say whether to `count` it."""
+        """Redeliver these messages after `delay` seconds. With `count` this attempt counts. Raises
+        LeaseLost.
+        """
 
     async def give_back_unseen(self, deliveries: Iterable[HandedRange]) -> None:
-        """Redeliver what a loop has taken, and its program has not seen. Raises nothing."""
+        """Redeliver deliveries that a `for` loop has polled and its program has not seen. Raises
+        nothing.
+        """
 
     async def reject(self, claim: Any, first: int, end: int, reason: str) -> None:
-        """Make dead letters of a range; raise LeaseLost."""
+        """Move these messages to the dead letters of the group. Raises LeaseLost."""
 
     async def count_members(self) -> int:
         """Return how many members the group has."""
         ...
 
     async def drain(self, timeout: float) -> bool:
-        """Take nothing new. Return whether nothing is in hand within `timeout` seconds."""
+        """Take nothing new. Wait up to `timeout` seconds, and return whether nothing is in hand."""
         ...
 
     async def join(self) -> None:  # on a loop: a thread joins at once

@@ -178,7 +178,7 @@ class SqlAlchemyDatabase:
     def _has_table(self) -> bool:
         with suppress(DBAPIError):
             return self.on_new_connection(lambda own: inspect(own).has_table(TABLE))
-        # It is not possible to ask now, so the missing table is not to blame.
+        # The database cannot be asked now, so do not report that the table is missing.
         return True
 
     def create_table(self) -> None:

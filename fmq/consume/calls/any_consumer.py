@@ -25,8 +25,10 @@ WORKERS_MAX = 1000
 
 
 class AnyConsumer:
-    """A member of a group. `engine.consumer` makes it. On a loop it joins its group when its
-    `with` block begins, or at its first poll. A blocking one is safe for threads.
+    """A member of a group. `engine.consumer` makes it.
+
+    On a loop it joins its group when its `with` block begins, or at its first poll. The
+    consumer of a blocking engine joins at once, and is safe for threads.
     """
 
     def __init__(self, door: MemberDoor) -> None:
@@ -34,12 +36,12 @@ class AnyConsumer:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics whose messages it takes."""
+        """The topics whose messages the consumer takes."""
         return self._door.topics
 
     @property
     def group(self) -> str:
-        """The group that it is a member of."""
+        """The group that the consumer is a member of."""
         return self._door.named
 
     @property
@@ -79,8 +81,8 @@ class AnyConsumer:
         return one_by_one(self._door)
 
     def batches(self, max_size: int = 100, max_wait: float = 1.0) -> Iterator[Deliveries]:
-        """Yield up to `max_size` deliveries at a time, or fewer: those that have come within
-        `max_wait` seconds of the first. The loop ends when the consumer closes or drains.
+        """Yield lists of up to `max_size` deliveries. A list has fewer if no more have come within
+        `max_wait` seconds of its first. The loop ends when the consumer closes or drains.
         """
         max_size, max_wait = check_count("max_size", max_size), check_seconds("max_wait", max_wait)
         self._door.check()

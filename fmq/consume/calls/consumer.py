@@ -13,7 +13,9 @@ class Consumer(AnyConsumer):
 
 
 def member_of(consumer: Any) -> ThreadMember:
-    """Return what a consumer is in its group. A server has that itself."""
+    """Return the member of the group that carries out the calls of `consumer`. A server has only
+    the member, and passes that.
+    """
     door = consumer if isinstance(consumer, ThreadMember) else consumer._door
     member: ThreadMember = door.blocking
     return member

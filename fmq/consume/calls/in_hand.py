@@ -87,8 +87,9 @@ class Draining:
 
 
 class InHand:
-    """What a member of a group has in hand, as the threads of its program use it. The group is in
-    this process or in another one.
+    """A member of a group, as far as it counts what its program has in hand, and drains.
+
+    Threads use it. The group is in this process or in another one.
     """
 
     caller = staticmethod(get_ident)
@@ -99,15 +100,15 @@ class InHand:
         self.monotonic = clock.monotonic
         self.draining = Draining(clock)
         self.is_closed = False
-        self.aheads: set[Lookahead[Delivery]] = set()  # what loops have taken
+        self.aheads: set[Lookahead[Delivery]] = set()  # of each `for` loop over the consumer
 
     @property
     def blocking(self) -> Self:
-        """The member itself: that of a loop leads to one."""
+        """The member itself. The member of a loop has a blocking one, which it returns here."""
         return self
 
     def give_back(self, claim: Any, first: int, end: int, delay: float, *, count: bool) -> None:
-        """Redeliver a range after `delay` seconds; raise LeaseLost."""
+        """Redeliver these messages after `delay` seconds. Raises LeaseLost."""
         raise NotImplementedError
 
     def stop_taking(self) -> None:
@@ -119,7 +120,7 @@ class InHand:
         raise NotImplementedError
 
     def give_back_unseen(self, deliveries: Iterable[HandedRange]) -> None:
-        """Redeliver what a loop has taken, and its program has not seen."""
+        """Redeliver deliveries that a `for` loop has polled and its program has not seen."""
         for claim, first, end in joined(map(range_of, deliveries)):
             try:
                 self.give_back(claim, first, end, 0.0, count=False)
@@ -131,13 +132,13 @@ class InHand:
                 logger.debug("%s", error)
 
     def stop(self) -> None:
-        """Take nothing new, and give back what loops have taken."""
+        """Take nothing new, and give back what `for` loops have polled and not yet yielded."""
         self.stop_taking()
         for ahead in [*self.aheads]:
             self.give_back_unseen(ahead.rest())
 
     def drain(self, timeout: float) -> bool:
-        """Take nothing new. Return whether nothing is in hand within `timeout` seconds."""
+        """Take nothing new. Wait up to `timeout` seconds, and return whether nothing is in hand."""
         timeout = self.draining.patience(get_ident(), timeout)
         return self.draining.drain(self.stop, self.in_hand, timeout)
 

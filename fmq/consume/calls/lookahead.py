@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from fmq.consume.claims.backoff import Retry
 
 AHEAD_MAX = 64
-AHEAD_MAX_OF_SEVERAL = 8  # if the group has other members, which may be waiting
+AHEAD_MAX_OF_SEVERAL = 8  # a lower limit if other members of the group may wait for messages
 AHEAD_SECONDS = 0.1
 LEASE_SHARE = 0.1  # of the lease: nothing waits longer in a loop
 # With fewer attempts allowed, one crash of the program could use up those of messages it has not

@@ -1,5 +1,5 @@
 # Made of fmq/aio/face/loops.py by tools/make_faces.py: change that file, and run it.
-"""Loops over what a consumer gets: one by one, with some read ahead, or in batches."""
+"""The loops over a consumer: deliveries one by one, some of them polled ahead, or in batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fmq.errors import Closed
 def one_by_one(door: MemberDoor) -> Iterator[Delivery]:
     """Yield deliveries, and wait for the next; end when the consumer closes or drains.
 
-    What was taken, and its program has not seen, is given back.
+    Deliveries that were polled ahead and that the program has not seen are given back at the end.
     """
     ahead: Lookahead[Delivery] = Lookahead(
         door.monotonic, door.lease_seconds, door.retry, is_ordered=door.is_ordered
@@ -38,8 +38,8 @@ def one_by_one(door: MemberDoor) -> Iterator[Delivery]:
 
 
 def in_batches(door: MemberDoor, max_size: int, max_wait: float) -> Iterator[Deliveries]:
-    """Yield up to `max_size` deliveries at a time, or those that have come within `max_wait`
-    seconds of the first; end when the consumer closes or drains.
+    """Yield lists of up to `max_size` deliveries, which have come within `max_wait` seconds of the
+    first one of their list. End when the consumer closes or drains.
     """
     with door.draining.handling(door.caller()):
         while not has_ended(door):
@@ -56,7 +56,7 @@ def in_batches(door: MemberDoor, max_size: int, max_wait: float) -> Iterator[Del
 
 
 def next_deliveries(door: MemberDoor, limit: int, timeout: float | None = None) -> list[Delivery]:
-    """Return what one poll brings; none if the consumer closes meanwhile."""
+    """Return the deliveries of one poll; none if the consumer closes meanwhile."""
     try:
         return door.poll(limit, door.loop_seconds if timeout is None else timeout)
     except Closed:
@@ -66,5 +66,5 @@ def next_deliveries(door: MemberDoor, limit: int, timeout: float | None = None) 
 
 
 def has_ended(door: MemberDoor) -> bool:
-    """Return whether its loops are to end: it is closed, or drains."""
+    """Return whether the loops over the consumer have to end: it is closed, or drains."""
     return door.is_closed or door.draining.is_on

@@ -1,4 +1,4 @@
-"""A member of a group as the threads of its program use it: what it takes, and hands out."""
+"""A member of a group of this process's engine, as threads use it: each call waits itself."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ class ThreadMember(GroupMember):
     """A member of a group of this process's engine. If it is dropped, it leaves the group."""
 
     def __init__(self, *what: Any) -> None:
-        """It is made of what a GroupMember is made of."""
+        """`what` are the arguments of a GroupMember."""
         super().__init__(*what)
         self.name, self.is_ordered = self.entry.name, self.entry.is_ordered
         self._if_dropped = finalize(self, self.writer.dropped.append, self.leave)
         self._if_dropped.atexit = False
 
     def poll(self, limit: int, timeout: float) -> list[Delivery]:
-        """Return deliveries; none after `timeout` seconds, or once it drains."""
+        """Return deliveries; none if none comes within `timeout` seconds, or while draining."""
         found = self.find(Poll(self.clock, limit, timeout, counts=True))
         return [] if found is None else self.deliveries(Delivery, self, *found)
 
     def poll_batch(self, limit: int, timeout: float) -> DeliveryBatch | None:
-        """Return messages of one queue; None after `timeout` seconds, or once it drains."""
+        """Return messages of one queue; None if none comes within `timeout` seconds, or if the
+        member drains.
+        """
         how = {"as_batch": True, "in_one_piece": True, "counts": True}
         found = self.find(Poll(self.clock, limit, timeout, **how))
         return None if found is None else self.delivery_batch(DeliveryBatch, self, *found)
 
     def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
-        """Return messages of one queue, whose ack is written as `sync` says."""
+        """Return messages of one queue and ack them. `sync` says whether the ack is synced."""
         found = self.claim(limit, timeout, as_batch=True, in_one_piece=True)
         if found is None:
             return []
@@ -63,8 +65,8 @@ class ThreadMember(GroupMember):
     def deliveries(
         self, make: Callable[..., D], member: object, claim: Claim, pieces: list[list[Message]]
     ) -> list[D]:
-        """Return what was claimed, as `make` makes it, to be settled by `member`. Leave out what
-        was replayed, and is gone.
+        """Return the claimed messages as deliveries that `make` makes. `member` will ack them or
+        give them back. Leave out replayed dead letters that are gone.
         """
         attempt = claim.count + 1
         if not is_internal(claim.queue.topic):
@@ -79,7 +81,9 @@ class ThreadMember(GroupMember):
     def delivery_batch(
         self, make: Callable[..., D], member: object, claim: Claim, batches: list[Batch]
     ) -> D | None:
-        """Return the same in one piece, None if it was replayed, and is gone."""
+        """Return the one claimed batch as a delivery that `make` makes; None if its messages are
+        replayed dead letters that are gone.
+        """
         (batch,) = batches
         shown = self.burying.shown_of(batch)
         if shown is not None and not shown:

@@ -1,4 +1,4 @@
-"""Running a handler in threads: each worker is one, and the caller extends the leases meanwhile.
+"""Running a handler in threads: each worker is a thread, and the caller extends their leases.
 
 It works alike for a consumer of this process's engine and for one of another process.
 """
@@ -25,7 +25,7 @@ EXTENSIONS = 3
 def run(member: Any, handler: Handler, workers: int) -> None:
     """Give each delivery to `handler`, in `workers` threads, until `member` closes or drains.
 
-    In the main thread SIGTERM ends it, too.
+    In the main thread SIGTERM ends the run, too.
     """
     Running(member, handler, workers).run()
 
@@ -42,7 +42,7 @@ class Running:
     """One call of `run`."""
 
     def __init__(self, member: Any, handler: Handler, workers: int) -> None:
-        """`member` is that of this process or of another one."""
+        """`member` is a member of an engine of this process or of another one."""
         self._member = member
         self._handler = handler
         self._in_hand: list[Delivery | None] = [None] * workers

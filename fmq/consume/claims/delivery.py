@@ -1,5 +1,8 @@
 # Made of fmq/aio/face/delivery.py by tools/make_faces.py: change that file, and run it.
-"""The calls of a delivery, and of several. The member of a group that has them carries them out."""
+"""The calls of a delivery, and of a list of them: ack, extend, release, reject.
+
+The member of the group that holds the messages carries the calls out.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ class DeliveredRange(HandedRange):
         or, without `delay`, when the consumer's `retry` says so.
 
         Without `count` this attempt does not count, and the messages wait only if `delay` is given.
-        The delay survives a restart. Raises LeaseLost if it is not this consumer's any more.
+        The delay survives a restart. Raises LeaseLost if this consumer does not hold the
+        messages any more.
         """
         count = check_flag("count", count)
         if delay is not None:
@@ -74,8 +78,8 @@ class DeliveredRange(HandedRange):
         """Move the messages to the dead letters of the group and ack them, in one append. It is
         durable on return, and `engine.dead_letters(group)` shows them from then on.
 
-        `engine.dead_letters(group)` has it then. Raises LeaseLost if it was redelivered meanwhile,
-        TooLarge if it fills a segment so far that nothing can be added.
+        Raises LeaseLost if the messages were redelivered meanwhile, TooLarge if a message fills a
+        segment so far that nothing can be added to it.
         """
         check_text("reason", reason)
         try:
@@ -95,8 +99,8 @@ class DeliveredRange(HandedRange):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ack at the end of the block, or give back if the block raises, unless the block did so
-        itself.
+        """Ack at the end of the block, or give back if the block raises. A delivery that was acked
+        or given back in the block stays as it is.
         """
         if error is not None:
             give_up(self, error)
@@ -167,9 +171,10 @@ class Deliveries(list[Delivery]):
 
 
 def give_up(delivery: DeliveredRange, error: BaseException) -> None:
-    """Give a delivery back because of `error`, unless it is settled. It waits as its consumer's
-    `retry` says, or becomes a dead letter if that was the last attempt. An error that ends the
-    program (an exit, an interrupt) counts as no attempt.
+    """Give a delivery back because of `error`, unless it was settled already.
+
+    The message waits as its consumer's `retry` says, or becomes a dead letter if that was the last
+    attempt. An error that ends the program (an exit, an interrupt) counts as no attempt.
     """
     if delivery.is_settled:
         return

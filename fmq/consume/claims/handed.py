@@ -1,7 +1,7 @@
-"""What a poll hands out, without its calls: one message, or many of one queue.
+"""The data of a delivery, without its calls: one message, or many of one queue.
 
-It names the range that is acked or given back, and the member that holds it. Whether it may still
-be acked is known to that member.
+A delivery names the range that is acked or given back, and the member that holds it. That member
+knows whether the range may still be acked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HandedRange:
 
     _attempt: int
     _claim: Any  # a Claim of this engine, or one of another process
-    _consumer: Any  # the member that has it in hand: one that blocks, or that of a loop
+    _consumer: Any  # the member with these messages: a blocking one, or that of a loop
 
     def _offsets(self) -> tuple[int, int]:
         """Return the offset of the first message, and the offset after the last one."""
@@ -40,7 +40,7 @@ class HandedRange:
 
     @property
     def attempt(self) -> int:
-        """How often the group has tried it, this time included: 1 is the first attempt."""
+        """How often the group has tried the messages: 1 at the first attempt."""
         return self._attempt
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
@@ -79,8 +79,8 @@ class HandedMessage(HandedRange):
         attempt: int = 1,
         first: int | None = None,
     ) -> None:
-        """`first` is its offset where it is now. A dead letter that was replayed is shown as it was
-        where it failed.
+        """`first` is the offset of the message in its queue. A dead letter that was replayed is
+        shown with the topic and offset where it failed, so `first` may differ from those.
         """
         if claim is None or message is None or first is None:
             raise TypeError("a Delivery is what consumer.poll gives, and cannot be made")
@@ -163,8 +163,8 @@ class HandedBatch(HandedRange):
         attempt: int = 1,
         shown: list[Message] | None = None,
     ) -> None:
-        """`shown` are dead letters that were replayed, as they were where they failed. Their
-        offsets may have gaps.
+        """`shown` are dead letters that were replayed, with the topic and offsets where they
+        failed. Those offsets may have gaps.
         """
         if claim is None or batch is None:
             raise TypeError("a DeliveryBatch is what consumer.poll_batch gives, and cannot be made")
@@ -207,7 +207,7 @@ class HandedBatch(HandedRange):
 
 def held_by(handed: HandedRange) -> tuple[Any, Any, int, int]:
     """Return the member and the claim of a delivery, its first offset and the one after its last.
-    The member is one that blocks.
+    The member is a blocking one.
     """
     return handed._consumer.blocking, handed._claim, *handed._offsets()
 

@@ -61,7 +61,7 @@ class ReadAhead:
         """Return the claimed messages as a batch, which makes Message objects only when asked."""
         ahead, _, end = self._read_ahead(queue, first, count)
         if first + count >= end:
-            self.batches.pop(queue, None)  # all of it is used: free the memory
+            self.batches.pop(queue, None)  # this claim has its last message: free the memory
         return ahead.part(first, count)
 
     def take_warm(self, claim: Claim, *, as_batch: bool) -> list[Any]:

@@ -41,7 +41,7 @@ def bury_expired(
                 return left  # retention has dropped them, or the topic was deleted
             except (Damaged, NewerFormat, TooLarge) as error:
                 if size > 1:
-                    size = 1  # try each message alone: others can be copied
+                    size = 1  # copy each message alone, so that only the faulty one is left
                     continue
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {at}"
                 logger.warning("%s has expired, and is no dead letter: %s", where, error)

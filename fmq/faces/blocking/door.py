@@ -71,7 +71,7 @@ class JoiningDoor(Protocol[M_co]):
         ...
 
     def consumer(self, asked: Joining) -> M_co:
-        """Return a consumer, which was asked for."""
+        """Return the consumer that `asked` describes."""
         ...
 
 

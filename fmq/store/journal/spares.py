@@ -64,7 +64,7 @@ class Spares:
         self._taken: set[str] = set()  # the numbers in the names of an earlier engine's spares
         self.lock = threading.Lock()
         self.needed = self.aside = 0
-        self._enough = 0  # the capacity from which on a spare counts as reserve
+        self._enough = 0  # the capacity that each of the `needed` spares has at least
         self.made = 0
         """How many were made: more of them say that there is room again."""
         self.failed: str | None = None

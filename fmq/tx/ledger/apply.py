@@ -112,7 +112,7 @@ class Step:
             elif kind not in OUTSIDE or (kind in EITHER and record.tx):  # type: ignore[union-attr]
                 self._advance(ledger, record)  # type: ignore[arg-type]
                 TAKE[type(record)](self, ledger, record)
-                # A further run of the same kind leaves the state as it is.
+                # A second run of this kind in a row needs no step: the state would stay as it is.
                 run_kind = kind if type(record) is Run else 0
         if self.prepare is not None and self.state is UNDECIDED:
             self._check_sealed(self.prepare)

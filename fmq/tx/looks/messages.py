@@ -43,7 +43,8 @@ class Wakeup:
         if not self.woken:
             if self.lock.locked():
                 self.lock.release()
-            self.woken = True  # set last: if the engine fails before, it wakes the thread again
+            # Set this last: if the engine fails before this line, it calls this again.
+            self.woken = True
 
 
 class Messages:
