@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right, insort
 class Hold:
     """A range of offsets that one owner holds until `deadline`.
 
-    The owner is the Claim of a consumer. Or it is an object that stands for a transaction, or for
-    an ack that is being written; these two have no deadline.
+    The owner is the Claim of a consumer. Or it is an object that stands for a transaction, which
+    has no deadline, or one of those that holds.py names.
     """
 
     __slots__ = ("count", "deadline", "end", "first", "owner")

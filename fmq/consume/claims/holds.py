@@ -3,8 +3,9 @@
 For a group, each message of a queue is in one of these states:
 
     untried      no member has tried it (untried.py)
-    held         an owner has it: the claim of a consumer until its lease ends, or a transaction,
-                 or an ack that is being written
+    held         an owner has it: the claim of a consumer until its lease ends, or a transaction;
+                 or FORMER, for clients of a server that was killed; or LATER, until an earlier
+                 message of its key is acked
     given back   it was tried and waits for its next attempt (redelivery.py)
     acked        the group is done with it (tx/ledger/acks.py)
 

@@ -560,7 +560,7 @@ class Groups:
         return [each for each in found if each is not None]
 
     def has_unleased(self, group: str, topics: Topics, member: Member) -> bool:
-        """Return whether a transaction, or an ack that is being written, holds a message of these
+        """Return whether a hold without a deadline, such as that of a transaction, is in these
         topics.
         """
         for ready in self._looked_at(group, topics, member):

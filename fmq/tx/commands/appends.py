@@ -2,8 +2,7 @@
 prepare, and later those of its decision.
 
 An append is made outside of the lock, where its bodies are joined, hashed and compressed. It gets
-its place, offsets and time when it is planned (`writer.py`), and `apply` takes the same records
-once they are durable.
+its place, offsets and time when it is planned (`writer.py`), and the plan also applies its records.
 """
 
 from __future__ import annotations

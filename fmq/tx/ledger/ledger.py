@@ -71,7 +71,7 @@ class Topic:
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(self, number) for number in range(queues)]
-        self.made = False  # True once its TOPIC record is durable
+        self.made = False  # True once its TOPIC record is applied
         self.has_priorities = False  # True once a message has a priority above 0
         # How long the topic keeps messages, in milliseconds; 0: as the options say.
         self.retain_ms = 0
