@@ -256,8 +256,8 @@ MUTANTS = (
     ),
     Mutant(
         "records vouch for what is not durable",
-        "self.position, now, self.durable_to, self.seed, chain",
-        "self.position, now, self.position, self.seed, chain",
+        "append, position, now, journal.durable_to, journal.seed",
+        "append, position, now, position, journal.seed",
         "--workload never",
     ),
     Mutant(
@@ -339,7 +339,7 @@ MUTANTS = (
     Mutant(
         "a transaction in one phase begins with its topics",
         "record.tx = first",
-        "record.tx = journal.position",
+        "record.tx = start",
         "--workload one-phase",
     ),
     Mutant(

@@ -71,7 +71,7 @@ FOUND_BY_TESTS = (
         "            if isinstance(error, IllegalStep) and error.is_first:\n"
         "                changing.changed = False\n"
         "            if changing.changed:\n                raise\n"
-        "            raise IllegalRecord(append.records[0].kind, str(error)) from error\n",
+        "            raise IllegalRecord(append[0].kind, str(error)) from error\n",
         "            pass\n",
         tests="tests/tx/test_late_refusals.py",
     ),

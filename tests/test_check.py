@@ -10,9 +10,10 @@ import fmq
 from fmq import Message
 from fmq.errors import Damaged, NotAStore
 from fmq.store.bytes.content import encode_messages
-from fmq.store.bytes.kinds import Kind, Run
+from fmq.store.bytes.kinds import Kind
 from tests.recovery.planting import tail_of
 from tests.small import CrashDisk, fill, flip, opened, remove, segments
+from tests.store.samples import run_at
 
 
 def test_a_sound_record_with_unreadable_columns_is_a_problem() -> None:
@@ -23,7 +24,7 @@ def test_a_sound_record_with_unreadable_columns_is_a_problem() -> None:
     tail = tail_of(disk)
     bad = encode_messages([Message(b"body", key="k", headers={"a": "b"})], None)
     bad.columns = bad.columns[:-1] + b"\xff"
-    tail.plant(tail.end, tail.record(Run(Kind.MESSAGE, "t", 0, 1, 1, 1 << 60, content=bad)))
+    tail.plant(tail.end, tail.record(run_at(bad, Kind.MESSAGE, "t", 0, 1, 1 << 60)))
     (problem,) = fmq.check("data", disk=disk).problems
     assert (problem.file, problem.position) == (tail.name, tail.base + tail.end)
     assert "UTF-8" in problem.what

@@ -103,6 +103,7 @@ def test_the_fields_of_the_dump_are_those_that_decode_reads() -> None:
     data = hexdump.journal()
     at = 64
     same = {"messages": ("count", "messages"), "topic": ("topic",), "name": ("topic",)}
+    same["columns"] = ()  # decode leaves them where they are
     while at < len(data):
         record = decode(data, at, at, crc32(hexdump.STORE))
         for field in hexdump.fields_of_record(data, at):

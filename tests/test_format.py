@@ -23,7 +23,7 @@ from fmq.store.bytes.kinds import AckRange, Kind, Prepare, Run
 from fmq.store.index import catalog, index_blocks
 from fmq.store.journal import segment, spares
 from fmq.tx.ledger import seal
-from tests.store.samples import encoded
+from tests.store.samples import encoded, run_at
 
 
 def test_the_numbers_of_the_kinds_have_not_changed() -> None:
@@ -167,7 +167,7 @@ MESSAGE_BYTES = (
 
 def test_the_bytes_of_a_message_have_not_changed() -> None:
     """One small record: MESSAGE of b"hi" at 64, durable up to 64."""
-    run = Run(Kind.MESSAGE, "t", 0, 0, 1, 1_000_000, content=encode_one(b"hi", None))
+    run = run_at(encode_one(b"hi", None), Kind.MESSAGE, "t", time_us=1_000_000)
     run.position, run.flags = 64, record.FIRST | record.LAST
     run.size = size_of(run)
     data = encoded(run, 64, 0x12345678)
@@ -212,7 +212,7 @@ EXTENDED_BYTES = (
 
 def test_an_extended_message_has_the_bytes_it_had() -> None:
     """The message above with column 7 of an extension."""
-    run = Run(Kind.MESSAGE, "t", 0, 0, 1, 1_000_000, content=encode_one(b"hi", None))
+    run = run_at(encode_one(b"hi", None), Kind.MESSAGE, "t", time_us=1_000_000)
     run.extension = extension.encode_extension({7: b"abc"})
     run.position, run.flags = 64, record.FIRST | record.LAST
     run.size = size_of(run)

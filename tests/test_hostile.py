@@ -24,7 +24,7 @@ import fmq
 from fmq.errors import FmqError, NewerFormat, UnknownTransaction
 from fmq.recovery import checkpoint as checkpoints
 from fmq.store.bytes.columns import COMPRESSED
-from fmq.store.bytes.content import Content
+from fmq.store.bytes.content import encode_one
 from fmq.store.bytes.encoding import size_of
 from fmq.store.bytes.kinds import Carryover, Kind, Record, Run, TopicMade
 from fmq.store.bytes.record import FIRST, LAST, aligned
@@ -34,7 +34,7 @@ from tests.budget import draw
 from tests.recovery.planting import tail_of
 from tests.small import content as content_of
 from tests.small import opened
-from tests.store.samples import encoded
+from tests.store.samples import encoded, run_at
 from tests.story import SEGMENT_BYTES, Files, disk_of, files_of, look, open_disk, tell
 
 STORE = bytes(range(16))
@@ -140,7 +140,7 @@ def journal(*records: Record, capacity: int = SEGMENT_BYTES) -> Files:
     position = HEADER_BYTES
     written: list[bytes] = []
     for record in records:
-        record.position, record.flags = position, FIRST | LAST
+        record.position, record.flags = position, record.flags | FIRST | LAST
         record.size = size_of(record)
         written.append(encoded(record, position, zlib.crc32(STORE)))
         position += aligned(record.size)
@@ -164,13 +164,16 @@ def test_a_state_of_any_json_is_refused_or_applied() -> None:
 # --- sizes, counts and positions ------------------------------------------------------------
 
 
-def message(count: int = 1, offset: int = 0, content: Content | None = None) -> Run:
-    content = content or Content(1, 0, b"", b"body", zlib.crc32(b"body"), 4)
-    return Run(Kind.MESSAGE, "audit", 0, offset, count, 5, content=content)
+def message(count: int = 1, offset: int = 0, body: bytes = b"body") -> Run:
+    run = run_at(encode_one(body, None), Kind.MESSAGE, "audit", 0, offset, 5)
+    run.count = count
+    return run
 
 
-def compressed(packed: bytes, raw_bytes: int) -> Content:
-    return Content(1, COMPRESSED, b"", packed, zlib.crc32(packed), raw_bytes)
+def compressed(packed: bytes, raw_bytes: int) -> Run:
+    run = message(body=packed)
+    run.flags, run.raw_bytes = COMPRESSED, raw_bytes
+    return run
 
 
 def forged() -> dict[str, Files]:
@@ -197,10 +200,10 @@ def forged() -> dict[str, Files]:
         "far": journal(topic, message(offset=(1 << 64) - 1)),
         "queues": journal(TopicMade("audit", 0xFFFF, 5), message()),
         "no-queues": journal(TopicMade("audit", 0, 5), message()),
-        "claims-a-bomb": journal(topic, message(content=compressed(b"\0" * 20, 1 << 30))),
-        "claims-more": journal(topic, message(content=compressed(b"\0" * 20, (1 << 32) - 1))),
-        "bomb": journal(topic, message(content=compressed(bomb, 700 << 20)), capacity=8 << 20),
-        "short-bomb": journal(topic, message(content=compressed(bomb, 4096)), capacity=8 << 20),
+        "claims-a-bomb": journal(topic, compressed(b"\0" * 20, 1 << 30)),
+        "claims-more": journal(topic, compressed(b"\0" * 20, (1 << 32) - 1)),
+        "bomb": journal(topic, compressed(bomb, 700 << 20), capacity=8 << 20),
+        "short-bomb": journal(topic, compressed(bomb, 4096), capacity=8 << 20),
     }
 
 

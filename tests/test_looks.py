@@ -32,14 +32,12 @@ from fmq.store.bytes.kinds import (
     IdsKept,
     Kind,
     QueuePlace,
-    Run,
     TopicMade,
     Tried,
     TriedRange,
 )
 from fmq.store.bytes.timing import Timing, with_timing
 from fmq.store.index.id_table import table_of
-from fmq.store.journal.journal import Append
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside
@@ -135,7 +133,7 @@ class Plans:
         engine.sync()
 
     def raw(self, *records: Any) -> None:
-        self.parts.commit_queue.run(self.parts.writer.send, Append([*records]), wait=False)
+        self.parts.commit_queue.run(self.parts.writer.send, [*records], wait=False)
 
     def change(self, *said: Any, **more: Any) -> None:
         self.raw(Changed(*said, **more))
@@ -159,7 +157,8 @@ class Plans:
 
     def fire(self) -> None:
         """With its TIMER, as the thread of the engine would be faster."""
-        timer = Run(Kind.TIMER, "t", 0, 0, 1, 0, content=encode_one(b"x", None))
+        timer = encode_one(b"x", None)
+        timer.kind, timer.topic = Kind.TIMER, "t"
         timer.extension = with_timing(b"", Timing(1, 0))
         places = [QueuePlace(0, self.parts.journal.position)]
         self.raw(timer, Changed(ChangeKind.FIRE, "", "", places))

@@ -9,14 +9,14 @@ STORIES = "--tier dead --rounds 12"
 OF_DEAD_LETTERS = (
     Mutant(
         "a dead letter without its ack",
-        "            records: list[object] = [acked, run]\n",
-        "            records: list[object] = [run]\n",
+        "            append: Append = [acked, run]\n",
+        "            append: Append = [run]\n",
         STORIES,
     ),
     Mutant(
         "an ack without its dead letter",
-        "            records: list[object] = [acked, run]\n",
-        "            records: list[object] = [acked]\n",
+        "            append: Append = [acked, run]\n",
+        "            append: Append = [acked]\n",
         STORIES,
     ),
     Mutant(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from crash_tests.mutant import Mutant
 
 STORIES = "--tier delayed --rounds 2"
-PUBLISH = (
-    '            self._writer.send(Append([*records, Changed(ChangeKind.FIRE, "", "", places)]))\n'
-)
-FIRE = '            self._writer.send(Append([Changed(ChangeKind.FIRE, "", "", places)]))\n'
-MESSAGES = "            self._writer.send(Append([*records]))\n"
+PUBLISH = '            self._writer.send([*records, Changed(ChangeKind.FIRE, "", "", places)])\n'
+FIRE = '            self._writer.send([Changed(ChangeKind.FIRE, "", "", places)])\n'
+MESSAGES = "            self._writer.send([*records])\n"
 
 OF_TIMERS = (
     Mutant("published, and ended by another append", PUBLISH, MESSAGES + FIRE, STORIES),
@@ -37,14 +35,14 @@ OF_TIMERS = (
     ),
     Mutant(
         "what retention writes again forgets its transaction",
-        "timer = _again(TIMER, run, content)",
-        "timer = _again(TIMER, run, content)\n    timer.tx_id = ''",
+        "timer = copy_of(run, TIMER)",
+        "timer = copy_of(run, TIMER)\n    timer.tx_id = ''",
         STORIES,
     ),
     Mutant(
         "what is published forgets its transaction",
-        "return _again(MESSAGE, run, content)",
-        "run.tx_id = ''\n    return _again(MESSAGE, run, content)",
+        "message = copy_of(run, MESSAGE)",
+        "message = copy_of(run, MESSAGE)\n    message.tx_id = ''",
         STORIES,
     ),
     Mutant(
@@ -79,8 +77,8 @@ OF_TIMERS = (
     ),
     Mutant(
         "a prepared message does not wait",
-        "        kind = TIMER if waits else TX_MESSAGE\n",
-        "        kind = TX_MESSAGE\n",
+        "copy_of(whole, TIMER if waits else TX_MESSAGE)",
+        "copy_of(whole, TX_MESSAGE)",
         "--tier delayed --rounds 1 --seed 3",
     ),
     Mutant(

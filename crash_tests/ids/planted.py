@@ -61,15 +61,15 @@ OF_IDS = (
         "a repeat does not wait for the first message",
         PUBLISH,
         "        if message_id is not None:\n"
-        "            known = self.parts.ledger.id_window._where\n"
-        "            keys = [key for run in sent.records for _, key in run.id_keys]\n"
-        "            sync = sync and not any(key in known for key in keys)\n" + PUBLISH,
+        "            known = self.parts.ledger.id_window.known\n"
+        "            keys = [key for run in sent for key in run.id_keys.keys]\n"
+        "            sync = False if any(key in known for key in keys) else sync\n" + PUBLISH,
         STORIES,
     ),
     Mutant(
         "a commit by references takes no ids",
-        '            run.extension = ids_only(pre.extension) if pre.extension else b""\n',
-        "",
+        "        run.extension = ids_only(pre.extension)\n",
+        "        pass\n",
         STORIES,
     ),
     Mutant(

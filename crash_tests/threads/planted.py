@@ -39,8 +39,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "published in another order than the journal's",
-        "        _, topic, queue, what = shows.popleft()\n",
-        "        _, topic, queue, what = shows.pop()\n",
+        "        _, queue, what = shows.popleft()\n",
+        "        _, queue, what = shows.pop()\n",
         "--workload one-order --rounds 40",
     ),
     Mutant(
@@ -49,7 +49,8 @@ BETWEEN_THREADS = (
         "        pending.rolls.append(roll)\n",
         "--workload roll-together --rounds 300",
         (
-            ("    rolls: tuple[Roll, ...] = ()", "    rolls = []"),
+            ("        self.rolls: tuple[Roll, ...] = ()", "        self.rolls = ROLLS"),
+            ("class JournalWrite:\n", "ROLLS = []\n\n\nclass JournalWrite:\n"),
             (
                 "return taken\n\n    @property",
                 "self.pending.rolls = taken.rolls and []\n        return taken\n\n    @property",

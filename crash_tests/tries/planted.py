@@ -54,13 +54,13 @@ OF_TRIES = (
     ),
     Mutant(
         "an advance counts no attempt",
-        "            records.append(member.tries.attempt(self._next, left))\n",
+        "            append.append(member.tries.attempt(self._next, left))\n",
         "            pass\n",
         STORIES,
     ),
     Mutant(
         "an advance does not ack what was handled",
-        "            records.append(Acks((member.range_of(*handled),), 0))\n",
+        "            append.append(Acks((member.range_of(*handled),), 0))\n",
         "            pass\n",
         STORIES,
     ),

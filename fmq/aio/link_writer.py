@@ -31,7 +31,7 @@ class Asking:
         loop: AbstractEventLoop,
         link: Link,
         reader: LoopReader,
-        sender: Sender[Any],
+        sender: Sender,
         threads: Threads,
     ) -> None:
         self._loop = loop
@@ -50,8 +50,7 @@ class Asking:
         self.add_send = gathering.add_send
 
     def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> Work:
-        _, producer, messages = self._sender.joined(*target, bodies)
-        return Op.SEND, encode_send, (sync, producer, messages), 0
+        return Op.SEND, encode_send, (sync, self._sender.joined(*target, bodies)), 0
 
     def ask(self, order: AioOrder) -> None:
         """Send a request at once. Neither the turn nor `drain` waits for its answer."""

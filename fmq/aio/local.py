@@ -15,7 +15,7 @@ from fmq.aio.loop_turn import AioTurn
 from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.polls import Polls
 from fmq.aio.threads import Threads
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Body, Message
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.poll import Poll, Taken
@@ -23,11 +23,12 @@ from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import FmqError
 from fmq.server.waiting_call import DAY, Waiting
 from fmq.store.bytes.content import as_bytes
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.encoding import measured
+from fmq.store.bytes.kinds import Run
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due
-from fmq.tx.commands.sender import first_receipt_of, receipts_of
+from fmq.tx.commands.sender import receipt_of, receipts_of
 from fmq.tx.commands.transaction import Transaction
 
 T = TypeVar("T")
@@ -88,16 +89,13 @@ class LocalSide:
         timing = check_due(delay, deliver_at, self.clock.time_us())
         what = topic, body, key, tag, headers, queue, producer
         sent = sender.one(*what, message_id, priority, expires_at, timing)
-        if timing is not None:
-            self._parts.delays.check(sent)
+        return self._order(sent, lambda: receipt_of(sent[-1]), sync)
 
-        def done() -> Receipt:
-            return first_receipt_of(sent)
-
-        return self.turn.order(self._planner(sent), sent, done, sync, sent.size)
-
-    def _planner(self, sent: Append) -> Callable[[Append], object]:
-        return self._parts.manager.message_ids.planner(sent)
+    def _order(self, sent: list[Run], done: Callable[[], Any], sync: bool | None) -> Call:
+        """Order the append of `sent`. `done` makes what the call returns."""
+        self._parts.delays.check(sent)
+        plan = self._parts.manager.message_ids.planner(sent)
+        return self.turn.order(plan, sent, done, sync, measured(sent))
 
     def send_many(
         self,
@@ -114,15 +112,7 @@ class LocalSide:
         self._queue.waits(sync)  # raises TypeError for a wrong `sync`
         timing = check_due(delay, deliver_at, self.clock.time_us())
         sent = self._sender.many(topic, bodies, queue, producer, timing)
-        if sent is None:
-            return None
-        if timing is not None:
-            self._parts.delays.check(sent)
-
-        def done() -> list[Receipt]:
-            return receipts_of((*sent.records, *sent.left_out))
-
-        return self.turn.order(self._planner(sent), sent, done, sync, sent.size)
+        return self._order(sent, lambda: receipts_of(sent), sync) if sent else None
 
     # --- reading --------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from fmq.aio.order_batch import Gathering
 from fmq.aio.orders import AioOrder, Joined, LateOrder, Place, Target, TurnBatch
 from fmq.store.journal.commit_queue import CommitQueue
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.command import Command
 from fmq.tx.commands.sender import Sender
 from fmq.tx.commands.writer import Writer
@@ -71,7 +70,7 @@ class AioTurn:
         self,
         loop: AbstractEventLoop,
         commit_queue: CommitQueue,
-        sender: Sender[Append],
+        sender: Sender,
         writer: Writer,
         after: Callable[[], None],
     ) -> None:
@@ -185,5 +184,5 @@ class AioTurn:
 
 
 def _place_of(work: Work) -> Place:
-    run = work[1].records[-1]
+    run = work[1][-1]
     return run.queue, run.offset, run.position

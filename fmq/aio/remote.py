@@ -138,11 +138,10 @@ class RemoteSide:
         order = AioOrder(self.loop, None, lambda answer: done(decode_sent(topic, answer)), sync)
 
         def begin() -> None:
-            name, producer, messages = make()
-            order.work = Op.SEND, encode_send, (sync, producer, messages), 0
-            order.size = sum(map(len, messages))
+            runs = make()
+            order.work = Op.SEND, encode_send, (sync, runs), 0
+            order.size = sum([run.raw_bytes for run in runs])
             self._asking.add(order)
-            assert name == topic
 
         self._when_known(topic, order, begin)
         return order

@@ -27,6 +27,7 @@ from fmq.machine.disk import Directory, Page
 from fmq.recovery.layout import FAILED
 from fmq.recovery.recover import Recovered
 from fmq.recovery.replay import rebuild_index
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.record import aligned
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import SegmentIndex
@@ -43,9 +44,8 @@ from fmq.tx.commands.delays import END_BYTES, Delays
 from fmq.tx.commands.limits import DECISION_BYTES_MAX
 from fmq.tx.commands.manager import TransactionManager
 from fmq.tx.commands.outcomes import Outcomes
-from fmq.tx.commands.reserve import size_of_all
 from fmq.tx.commands.router import Router
-from fmq.tx.commands.sender import Sender, append_of
+from fmq.tx.commands.sender import Sender
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.transitions import show
 from fmq.tx.looks.find import Finder
@@ -66,7 +66,7 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
         if any(segment.base <= entry.start < segment.limit for entry in undecided)
     ]
     deciding = [
-        aligned(HEADER_BYTES + size_of_all([entry.prepare, *entry.runs]) + DECISION_BYTES_MAX)
+        aligned(HEADER_BYTES + measured([entry.prepare, *entry.runs]) + DECISION_BYTES_MAX)
         for entry in undecided
     ]
     publishing = aligned(HEADER_BYTES + found.ledger.timers.largest + END_BYTES)
@@ -122,7 +122,7 @@ class Parts:
         self.commit_queue = queue = CommitQueue(lock, journal, self._show, **modes)
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
         router = Router(ledger.topics, options.queues_of, ledger.topics.__contains__)
-        self.router, self.sender = router, Sender(router, options, append_of)
+        self.router, self.sender = router, Sender(router, options)
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)

@@ -18,11 +18,12 @@ from fmq.basics.clock import as_datetime, as_text
 from fmq.chores.carried_ids import IdCarrier
 from fmq.consume.groups.burial import Burying
 from fmq.machine.disk import Directory, File
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.internal import is_internal
-from fmq.store.bytes.kinds import Carryover
+from fmq.store.bytes.kinds import Append, Carryover
 from fmq.store.index.catalog import SUFFIX, Catalog
 from fmq.store.index.index import LaneKey, LaneSummary
-from fmq.store.journal.journal import Append, Journal
+from fmq.store.journal.journal import Journal
 from fmq.store.journal.scan import Scan
 from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
 from fmq.store.reading.key_marks import SUFFIX as KEYS_SUFFIX
@@ -257,8 +258,8 @@ class Retention:
             carried["floor"] = floor
             state.json = to_json(carried)
             lost.update(_lost(ledger, carried["groups"]))
-            append = Append([*kept_ids, state])
-            writer.make_room(append.size, ordinary=True, makes_room=True)
+            append: Append = [*kept_ids, state]
+            writer.make_room(measured(append), ordinary=True, makes_room=True)
             writer.send(append)
             return True
 

@@ -41,7 +41,7 @@ from fmq.server.server_handle import Serving
 from fmq.store.journal.section import is_mine
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
-from fmq.tx.commands.sender import first_receipt_of, receipt_of, receipts_of
+from fmq.tx.commands.sender import receipt_of, receipts_of
 from fmq.wire.processes import absolute, new_member
 
 
@@ -184,8 +184,7 @@ class ThreadDoor(ProducingDoor):
         self._queue.run(plan, sent, sync)
         if not self.background:
             self.after()
-        records = sent.records
-        return receipt_of(records[-1]) if records else first_receipt_of(sent)
+        return receipt_of(sent[-1])
 
     def send_many(
         self,
@@ -202,7 +201,7 @@ class ThreadDoor(ProducingDoor):
             self.check()
         timing = check_due(delay, deliver_at, self._clock.time_us())
         sent = self.parts.sender.many(topic, bodies, queue, producer, timing)
-        if sent is None:
+        if not sent:
             self._queue.waits(sync)
             return []
         if timing is not None:
@@ -210,7 +209,7 @@ class ThreadDoor(ProducingDoor):
         self._queue.run(self._plan_of(sent), sent, sync)
         if not self.background:
             self.after()
-        return receipts_of((*sent.records, *sent.left_out))
+        return receipts_of(sent)
 
     def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float

@@ -23,31 +23,22 @@ from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.remote.remote_topics import RemoteTopics
 from fmq.remote.wires import Wire
+from fmq.store.bytes.kinds import Run
 from fmq.store.journal.commit_queue import waits
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
 from fmq.tx.commands.router import Router
-from fmq.tx.commands.sender import Contents, Sender
+from fmq.tx.commands.sender import Sender
 from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
 from fmq.wire.processes import new_member
-from fmq.wire.runs import encode_run
 from fmq.wire.sends import decode_sent, encode_recall, encode_send
 from fmq.wire.values import encode_values
 
 HANDLES = 1 << 16
 CHANGES_QUEUES = "add_queues", "delete_topic"
 MOVES_DEAD_LETTERS = "replay_dead", "purge_dead"
-Outgoing = tuple[str, str, list[bytes]]
-"""Topic, producer, and the runs in parts."""
-
-
-def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
-    parts: list[bytes] = []
-    for queue, content in contents:
-        parts += encode_run(topic, queue, content)
-    return topic, producer, parts
 
 
 class LinkDoor(ProducingDoor):
@@ -80,7 +71,7 @@ class LinkDoor(ProducingDoor):
         link.connect()
         self.check = self.check_open = link.check
         self.router = router = Router(self.topics, self._queues_of, lambda _: True)
-        self.sender = Sender(router, link.hello.options, _outgoing)
+        self.sender = Sender(router, link.hello.options)
         self.manager = RemoteManager(link, router, clock, draw(DRAWN_BYTES))
         questions, hello = RemoteQuestions(link, clock), link.hello
         what = questions, RemoteDecisions(link), hello.options, hello.store
@@ -153,8 +144,8 @@ class LinkDoor(ProducingDoor):
         self.link.check()
         timing = check_due(delay, deliver_at, self.clock.time_us(), relative=True)
         extras = message_id, priority, expires_at, timing
-        outgoing = self.sender.one(topic, body, key, tag, headers, queue, producer, *extras)
-        return self._send(outgoing, sync)[0]
+        runs = self.sender.one(topic, body, key, tag, headers, queue, producer, *extras)
+        return self._send(runs, sync)[0]
 
     def send_many(
         self,
@@ -169,18 +160,15 @@ class LinkDoor(ProducingDoor):
         """Append messages, all or none of them."""
         self.link.check()
         timing = check_due(delay, deliver_at, self.clock.time_us(), relative=True)
-        outgoing = self.sender.many(topic, bodies, queue, producer, timing)
-        if outgoing is None:
-            waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
-            return []
-        return self._send(outgoing, sync)
+        runs = self.sender.many(topic, bodies, queue, producer, timing)
+        return self._send(runs, sync)
 
-    def _send(self, outgoing: Outgoing, sync: bool | None) -> list[Receipt]:
+    def _send(self, runs: list[Run], sync: bool | None) -> list[Receipt]:
         if sync is not None:
             waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
-        topic, producer, messages = outgoing
-        answer = self.link.write(Op.SEND, encode_send, sync, producer, messages)
-        return decode_sent(topic, answer)
+        if not runs:
+            return []
+        return decode_sent(runs[0].topic, self.link.write(Op.SEND, encode_send, sync, runs))
 
     def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float

@@ -166,7 +166,8 @@ class RemoteManager:
         if transaction._keeper is not self.keeper:
             raise Forked(self._link.hello.path)
         options = self._link.hello.options
-        messages = encode_runs(runs_of(kind, transaction, options.compress_bytes_min))
+        runs = runs_of(kind, transaction, options.compress_bytes_min)
+        messages = b"".join(encode_runs(runs))
         deliveries: list[Any] = transaction.held()
         acks = [_place(each) for each in deliveries]
         expected = transaction.marks.expected

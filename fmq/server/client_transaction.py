@@ -6,9 +6,8 @@ from functools import partial
 
 from fmq.assembly.parts import Parts
 from fmq.store.bytes.extension import Request
-from fmq.store.bytes.kinds import PRE_MESSAGE, TIMER, TX_MESSAGE, Kind
+from fmq.store.bytes.kinds import PRE_MESSAGE, TIMER, TX_MESSAGE, Append, Kind
 from fmq.store.bytes.timing import timing_in
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.appends import one_phase, two_phases
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import from_client
@@ -56,5 +55,5 @@ def append_of(
         parts.manager.limits.refuse(buffer.tx_id, 0, 0, count)
     buffer.request = request
     if kind == PRE_MESSAGE:
-        return Append(two_phases(buffer, runs))
-    return Append(one_phase(buffer, runs))
+        return two_phases(buffer, runs)
+    return one_phase(buffer, runs)

@@ -13,9 +13,8 @@ from fmq.server.client_transaction import append_of, begin
 from fmq.server.consumer_requests import Consuming
 from fmq.server.load import check_held
 from fmq.store.bytes.extension import Request, extension_of
-from fmq.store.bytes.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Kind, Run
+from fmq.store.bytes.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Append, Kind, Run
 from fmq.store.bytes.timing import timing_in, with_timing
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import from_client
 from fmq.tx.commands.sender import receipts_of
@@ -101,15 +100,13 @@ class Writes:
                 timing = from_client(timing, parts.writer.clock.time_us())
                 run.kind, extras = TIMER, with_timing(extras, timing)
             run.extension = extension_of(request, extras) if extras else extension
-
-        append = parts.delays.check(Append(runs))
+        parts.delays.check(runs)
 
         def done() -> None:
-            found = receipts_of((*append.records, *append.left_out))
-            self._session.answer(asked, encode_sent(map(sent_as, found)))
+            self._session.answer(asked, encode_sent(map(sent_as, receipts_of(runs))))
 
-        plan = message_ids.planner(append)
-        self._session.order(asked, partial(plan, append), done, sync)
+        plan = message_ids.planner(runs)
+        self._session.order(asked, partial(plan, runs), done, sync)
 
     def _on_recall(self, asked: Frame, said: RecallAsked) -> None:
         sequence, waiting, timing = said
@@ -145,11 +142,11 @@ class Writes:
             return
         buffer, append = self._transaction(collected, TX_MESSAGE, messages)
         plan = partial(manager.plan_commit, (buffer, append))
-        manager.message_ids.has_ids(append.records)
+        manager.message_ids.has_ids(append)
 
         def done() -> None:
             manager.release(buffer)
-            receipts = receipts_of((*append.records, *append.left_out))
+            receipts = receipts_of([*append, *buffer.left_out])
             self._session.answer(asked, encode_values(receipts))
 
         self._session.order(asked, plan, done, collected.sync, partial(self._give_up, buffer))
@@ -166,7 +163,7 @@ class Writes:
             return
         buffer, append = self._transaction(collected, PRE_MESSAGE, messages)
         plan = partial(self._parts.manager.plan_prepare, (buffer, append))
-        message_ids.has_ids(append.records)
+        message_ids.has_ids(append)
 
         def done() -> None:
             self._parts.manager.release(buffer)

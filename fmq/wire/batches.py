@@ -10,8 +10,8 @@ from typing import Any
 
 from fmq.basics.message import Message, Origin
 from fmq.store.bytes.columns import Columns
-from fmq.store.bytes.content import Content, encode_bodies, encode_messages
-from fmq.store.bytes.kinds import MESSAGE, Run
+from fmq.store.bytes.content import encode_bodies, encode_messages
+from fmq.store.bytes.kinds import MESSAGE
 from fmq.store.bytes.pieces import BadColumns
 from fmq.store.reading.batch import Batch, messages_of
 from fmq.wire.frames import BadFrame
@@ -80,16 +80,16 @@ def encode_batch(batch: Batch, shown: list[Message] | None = None) -> bytes:
         assert origin is not None
         origins.append([len(list(alike)), *origin[2:]])
     if any(each[1:4] != NOTHING or each[6:] != NOTHING for each in messages):
-        content: Content = encode_messages(messages, None)
+        run = encode_messages(messages, None)
     else:
-        content = encode_bodies(batch.bodies, None)
+        run = encode_bodies(batch.bodies, None)
     front: list[object] = [batch.offset, origins]
     topic = batch.topic
     if shown is not None:
         front.append([topic, [[each.offset, *(each.origin or ())] for each in shown]])
         topic = shown[0].topic or ""
-    run = Run(MESSAGE, topic, batch.queue, 0, content.count, 0, content=content)
-    return encode_front(front, encode_runs((run,)))
+    run.topic, run.queue = topic, batch.queue
+    return encode_front(front, b"".join(encode_runs((run,))))
 
 
 def decode_batch(data: bytes, at: int = 0) -> Batch:
@@ -97,10 +97,8 @@ def decode_batch(data: bytes, at: int = 0) -> Batch:
     try:
         (offset, found, *replayed), at = decode_front(data, at)
         (run,) = decode_runs(data, at, MESSAGE, "", 1 << 32)
-        content: Any = run.content
         origins = [Origin(run.topic, run.queue, *where) for _, *where in found]
-        stored = content.columns, content.bodies, content.raw_bytes, content.extension
-        columns = Columns(content.count, content.flags, *stored)
+        columns = Columns.of(run)
         counts = [count for count, *_ in found]
         runs = ReceivedRuns(columns, offset, origins, counts)
         bodies = columns.bodies()

@@ -23,7 +23,7 @@ from zlib import crc32
 from fmq.arguments.names import check_name
 from fmq.errors import BadName, TooLarge
 from fmq.store.bytes.columns import CARRIED, COMPRESSED, LENGTHS, Columns
-from fmq.store.bytes.content import RECORD_MESSAGES_MAX, Content
+from fmq.store.bytes.content import RECORD_MESSAGES_MAX, columns_crc
 from fmq.store.bytes.extras import check_message_columns
 from fmq.store.bytes.kinds import Kind, Run
 from fmq.store.bytes.pieces import BadColumns
@@ -33,25 +33,20 @@ from fmq.wire.frames import BadFrame
 RUN = Struct("<BBHIIIII")
 
 
-def encode_run(topic: str, queue: int, content: Content) -> tuple[bytes, ...]:
-    """Return, in parts, the bytes of a run that has no place in its queue yet."""
-    name, columns, bodies = utf8(topic), content.columns, content.bodies
-    sizes = len(columns), len(bodies), content.raw_bytes
-    extension = content.extension
-    flags = content.flags | EXTENDED if extension else content.flags
-    head = RUN.pack(len(name), flags, queue, content.count, *sizes, content.bodies_crc)
-    if extension:
-        return head, U32.pack(len(extension)), name, columns, extension, bodies
-    return head, name, columns, bodies
-
-
-def encode_runs(runs: Iterable[Run]) -> bytes:
-    """Return the bytes of runs that have no place in their queues yet."""
+def encode_runs(runs: Iterable[Run]) -> list[bytes]:
+    """Return, in parts, the bytes of runs that have no place in their queues yet."""
     parts: list[bytes] = []
     for run in runs:
-        assert run.content is not None
-        parts += encode_run(run.topic, run.queue, run.content)
-    return b"".join(parts)
+        name, columns, bodies, extension = utf8(run.topic), run.columns, run.bodies, run.extension
+        assert bodies is not None
+        flags = run.flags | EXTENDED if extension else run.flags
+        sizes = len(columns), len(bodies), run.raw_bytes
+        parts.append(RUN.pack(len(name), flags, run.queue, run.count, *sizes, run.bodies_crc))
+        if extension:
+            parts += U32.pack(len(extension)), name, columns, extension, bodies
+        else:
+            parts += name, columns, bodies
+    return parts
 
 
 def decode_runs(
@@ -76,12 +71,12 @@ def decode_runs(
                 raise BadFrame("a run is cut short")
             topic = check_name("topic", data[at : at + names].decode())
             at += names
-            stored = data[at : at + columns], data[end - bodies : end]
-            extension = data[at + columns : end - bodies]
-            content = Content(count, flags, *stored, crc, raw_bytes, extension)
-            _check(content, message_bytes_max)
-            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content)
-            run.columns_crc = content.columns_crc()
+            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer)
+            run.flags, run.bodies_crc, run.raw_bytes = flags, crc, raw_bytes
+            run.columns, run.bodies = data[at : at + columns], data[end - bodies : end]
+            run.extension = data[at + columns : end - bodies]
+            _check(run, message_bytes_max)
+            run.columns_crc = columns_crc(run)
             runs.append(run)
             at = end
     except (StructError, UnicodeDecodeError, BadName, BadColumns) as error:
@@ -89,20 +84,19 @@ def decode_runs(
     return runs
 
 
-def _check(content: Content, message_bytes_max: int) -> None:
-    count, flags, bodies = content.count, content.flags, content.bodies
-    if crc32(bodies) != content.bodies_crc:
+def _check(run: Run, message_bytes_max: int) -> None:
+    count, flags, bodies = run.count, run.flags, run.bodies or b""
+    if crc32(bodies) != run.bodies_crc:
         raise BadFrame("the bodies of a run do not have their checksum")
     if not 0 < count <= RECORD_MESSAGES_MAX or flags & ~(CARRIED | COMPRESSED | LENGTHS):
         raise BadFrame(f"a run of {count} messages with the flags {flags}")
-    if content.columns and not flags & (CARRIED | LENGTHS):
+    if run.columns and not flags & (CARRIED | LENGTHS):
         raise BadFrame("a run with columns that no flag names")
     size = len(bodies)
-    if content.extension:
-        check_message_columns(content.extension)
-    if flags or content.extension:
-        stored = content.columns, bodies, content.raw_bytes, content.extension
-        columns = Columns(count, flags, *stored)
+    if run.extension:
+        check_message_columns(run.extension)
+    if flags or run.extension:
+        columns = Columns.of(run)
         columns.check()
         size = sum(sizes := [*map(len, columns.bodies())])
         size_max = max(sizes)
@@ -110,7 +104,7 @@ def _check(content: Content, message_bytes_max: int) -> None:
         size_max, rest = divmod(size, count)
         if rest:
             raise BadFrame(f"{size} bytes of bodies are not {count} of equal length")
-    if size != content.raw_bytes:
-        raise BadFrame(f"{size} bytes of bodies, and the run says {content.raw_bytes}")
+    if size != run.raw_bytes:
+        raise BadFrame(f"{size} bytes of bodies, and the run says {run.raw_bytes}")
     if size_max > message_bytes_max:
         raise TooLarge("a message in bytes", size_max, message_bytes_max, "message_bytes_max")

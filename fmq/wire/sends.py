@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
 from fmq.arguments.names import check_producer
 from fmq.basics.message import DelayedReceipt, Receipt
+from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.record import utf8
 from fmq.store.bytes.timing import Timing
 from fmq.wire.claims import SYNCS
+from fmq.wire.runs import encode_runs
 
 # The client's sequence, how many requests wait, sync, and the size of the producer's name.
 SEND = Struct("<QHBB")
@@ -32,11 +34,11 @@ class SendAsked(NamedTuple):
 
 
 def encode_send(
-    sequence: int, waiting: int, sync: bool | None, producer: str, messages: Iterable[bytes]
+    sequence: int, waiting: int, sync: bool | None, runs: Sequence[Run]
 ) -> tuple[bytes, ...]:
-    """Return, in parts, the payload of a SEND of runs."""
-    name = utf8(producer) if producer else b""
-    return SEND.pack(sequence, waiting, SYNCS.index(sync), len(name)), name, *messages
+    """Return, in parts, the payload of a SEND of runs of one producer."""
+    name = utf8(runs[0].producer)
+    return SEND.pack(sequence, waiting, SYNCS.index(sync), len(name)), name, *encode_runs(runs)
 
 
 def decode_send(payload: bytes) -> tuple[SendAsked, int]:

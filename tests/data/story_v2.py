@@ -16,7 +16,6 @@ from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.kinds import MESSAGE, TIMER, AckRange, Acks, Run
 from fmq.store.bytes.timing import Timing, with_timing
-from fmq.store.journal.journal import Append
 from fmq.testing import FakeClock
 from fmq.testing.inside import inside
 from fmq.tx.ledger.timers import Bounds
@@ -224,7 +223,7 @@ def be_a_client(engine: fmq.Engine, clock: FakeClock, time: int) -> None:
     taken = Acks([AckRange(f"taker-{time}", "audit", 0, end - 2, end)], 0)
     taken.extension = extension_of(Request(CLIENT, first + 6, 6))
     for record in (two, one, later, taken):
-        parts.commit_queue.run(parts.writer.send, Append([record]), True)
+        parts.commit_queue.run(parts.writer.send, [record], True)
     tx = engine.transaction(tx_id=f"of-a-client-{time}", producer="client")
     tx._buffer.request = Request(CLIENT, first + 4, 4)
     tx.send("orders", b"in a transaction", queue=1)
@@ -234,9 +233,8 @@ def be_a_client(engine: fmq.Engine, clock: FakeClock, time: int) -> None:
 
 
 def _run_of(kind: int, topic: str, sent: list[fmq.Message]) -> Run:
-    content = encode_messages(sent, None)
-    run = Run(kind, topic, 0, 0, content.count, 0)
-    run.content, run.extension = content, content.extension
+    run = encode_messages(sent, None)
+    run.kind, run.topic = kind, topic
     return run
 
 

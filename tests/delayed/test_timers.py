@@ -23,8 +23,8 @@ SMALL = Bounds(near=24, noted=6, runs=3, gone=12)
 
 def timer(position: int, due_us: int, number: int = 0) -> Run:
     """Return a TIMER at `position`."""
-    run = Run(TIMER, "t", 0, 0, 1, 0)
-    run.content = encode_one(b"body", None)
+    run = encode_one(b"body", None)
+    run.kind, run.topic = TIMER, "t"
     run.extension = with_timing(b"", Timing(due_us, number))
     run.position, run.size = position, 128
     return run

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fmq import Engine
 from fmq.store.bytes.content import encode_one
 from fmq.store.bytes.encoding import size_of
-from fmq.store.bytes.kinds import Kind, Record, Run
+from fmq.store.bytes.kinds import Kind, Record
 from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.journal.scan import Scan
 from fmq.store.journal.segment import HEADER_BYTES, base_of, decode_header
 from tests.small import CrashDisk, content, opened, overwrite, segments
-from tests.store.samples import encoded
+from tests.store.samples import encoded, run_at
 
 
 @dataclass
@@ -37,12 +37,11 @@ class Tail:
 
     def message(self, offset: int) -> bytes:
         """A sound MESSAGE, as an append of its own, for the end of the journal."""
-        content = encode_one(b"planted", None)
-        return self.record(Run(Kind.MESSAGE, "t", 0, offset, 1, 1, content=content))
+        return self.record(run_at(encode_one(b"planted", None), Kind.MESSAGE, "t", 0, offset, 1))
 
     def record(self, record: Record) -> bytes:
         """`record` as an append of its own for the end of the journal."""
-        record.position, record.flags = self.base + self.end, FIRST | LAST
+        record.position, record.flags = self.base + self.end, record.flags | FIRST | LAST
         record.size = size_of(record)
         return encoded(record, 0, self.seed)
 

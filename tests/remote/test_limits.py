@@ -8,11 +8,9 @@ from fmq.errors import NotAllowed, NotServed
 from fmq.server.frame_timer import FRAME_SECONDS, HELLO_SECONDS
 from fmq.server.load import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX, Load
 from fmq.store.bytes.content import encode_bodies
-from fmq.store.bytes.kinds import MESSAGE, Run
 from fmq.testing.transport import MemoryServer
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import FAILED, VERSION, Op, frame
-from fmq.wire.runs import encode_runs
 from fmq.wire.sends import encode_send
 from fmq.wire.values import encode_values
 from tests.remote.hostile import Hostile, served
@@ -89,9 +87,9 @@ def test_a_client_that_the_server_does_not_read_is_not_late() -> None:
 
 
 def send_frame(number: int, size: int = 1) -> bytes:
-    content = encode_bodies([bytes(size)], None)
-    run = Run(MESSAGE, "t", 0, 0, 1, 0, content=content)
-    return frame(Op.SEND, number, *encode_send(number, 0, None, "", [encode_runs([run])]))
+    run = encode_bodies([bytes(size)], None)
+    run.topic = "t"
+    return frame(Op.SEND, number, *encode_send(number, 0, None, [run]))
 
 
 @pytest.mark.parametrize(

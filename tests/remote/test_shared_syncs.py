@@ -9,7 +9,7 @@ import pytest
 
 from fmq.errors import AlreadyDecided
 from fmq.store.bytes.content import encode_bodies
-from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind, Run
+from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.wire.frames import FAILED, Frame, Op, frame
 from fmq.wire.runs import encode_runs
 from fmq.wire.transaction_frames import Collected, encode_collected
@@ -22,10 +22,10 @@ COUNT = 8
 
 def transaction(op: Op, kind: Kind, number: int) -> bytes:
     """Return the frame that commits or prepares a transaction with one message."""
-    content = encode_bodies([b"%d" % number], None)
-    run = Run(kind, "shared", 0, 0, 1, 0, 0, "", "", content=content)
+    run = encode_bodies([b"%d" % number], None)
+    run.topic = "shared"
     collected = Collected(number + 1, 0, None, f"T{number}", False, "p", None, False, [], [])
-    return frame(op, number, encode_collected(collected, encode_runs([run])))
+    return frame(op, number, encode_collected(collected, b"".join(encode_runs([run]))))
 
 
 def call(name: str, number: int, *args: object) -> bytes:

@@ -13,7 +13,6 @@ from fmq import Engine, GroupInfo
 from fmq.cli.walk import Walk
 from fmq.recovery.checkpoint import decode, encode
 from fmq.store.bytes.kinds import Carryover
-from fmq.store.journal.journal import Append
 from fmq.testing.inside import inside
 from tests.retention.sending import KEEP, UNREAD_GOES, acks, first_of, send
 from tests.small import (
@@ -208,7 +207,7 @@ def append_stale_state(engine: Engine) -> None:
         carried = writer.ledger.carried()
         stale(carried)
         state.json = json.dumps(carried).encode()
-        writer.send(Append([state]))
+        writer.send([state])
 
     writer.commit_queue.run(plan, Carryover(b"", 0), True)
 

@@ -6,10 +6,12 @@ import zlib
 from collections.abc import Callable
 
 from fmq.machine.disk import Directory, Disk
+from fmq.store.bytes.content import OF_PLACE
+from fmq.store.bytes.encoding import encode_all, measured
 from fmq.store.bytes.kinds import Carryover, Record
-from fmq.store.bytes.record import aligned
+from fmq.store.bytes.record import FIRST, LAST, aligned
 from fmq.store.journal.files import Files
-from fmq.store.journal.journal import Append, Journal, create_first_segment
+from fmq.store.journal.journal import Journal, create_first_segment
 from fmq.store.journal.scan import Finding, Scan, ScanEnd
 from fmq.store.journal.segment import HEADER_BYTES, Segment, decode_header, is_segment
 from fmq.store.journal.spares import Spares
@@ -40,15 +42,18 @@ def note(text: str | bytes, size: int = 0) -> Carryover:
 
 def append_notes(journal: Journal, records: list[Record]) -> None:
     """Append measured records, for which there is room."""
-    append = Append(records)
     for record in records:
-        record.flags = 0
-    journal.append(append, journal.encode(append, 1))
+        record.flags &= ~OF_PLACE
+    measured(records)
+    records[0].flags |= FIRST
+    records[-1].flags |= LAST
+    where = journal.position, 1, journal.durable_to, journal.seed, journal.current.chain
+    journal.append(*encode_all(records, *where))
 
 
 def plan(journal: Journal, records: list[Record]) -> list[Record]:
     """Do what a writer does under the lock: measure, roll if necessary, place, append."""
-    if not journal.fits(Append(records).size):
+    if not journal.fits(measured(records)):
         journal.roll(0, ordinary=True)
     append_notes(journal, records)
     return records

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fmq.basics.message import Message
-from fmq.store.bytes.content import Content, encode_messages
+from fmq.store.bytes.content import OF_PLACE, copy_of, encode_messages
 from fmq.store.bytes.encoding import encode_all, size_of
 from fmq.store.bytes.extension import decode_extension, encode_extension
 from fmq.store.bytes.kinds import (
@@ -35,7 +35,8 @@ from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.bytes.timing import Timing, with_timing
 from fmq.store.index.id_table import TakenId, table_of
 
-APART = {"content", "id_keys", "tail"}  # made for writing, or when they are asked for
+APART = {"bodies", "columns", "id_keys", "ids", "tail"}
+"""The fields that only writing needs, or that are made when they are asked for."""
 STORE = bytes(range(16))
 SEED = zlib.crc32(STORE)
 POSITION = 4096
@@ -56,22 +57,20 @@ EXTRA_MESSAGES = (
 
 def examples() -> dict[str, Record]:
     """One record of every kind, none of its fields left at its default."""
-    content = encode_messages(MESSAGES, None)
+    sent = encode_messages(MESSAGES, None)
     packed = encode_messages([Message(b"again and " * 20, key="k")] * 3, 1)
     acks = (AckRange("gruppe ä", "orders", 3, 5, 9), AckRange("g", "t", 0, 0, 1))
     seal = bytes(range(100, 116))
     records: dict[str, Record] = {
-        kind.name: Run(kind, "orders", 7, 41, 3, 1_700_000_000_000_000, content=content)
-        for kind in RUNS
+        kind.name: run_at(sent, kind, "orders", 7, 41, 1_700_000_000_000_000) for kind in RUNS
     }
     for name in ("PRE_MESSAGE", "TX_MESSAGE"):
         run = records[name]
         assert isinstance(run, Run)
         run.tx, run.tx_id, run.producer = 64, "order-42", "checkout ö"
-    records["compressed"] = Run(Kind.MESSAGE, "orders", 7, 41, 3, 1_700, content=packed)
-    records["one body"] = Run(
-        Kind.MESSAGE, "t", 0, 0, 1, 1_700, content=encode_messages([Message(b"x")], None)
-    )
+    records["compressed"] = run_at(packed, Kind.MESSAGE, "orders", 7, 41, 1_700)
+    one = encode_messages([Message(b"x")], None)
+    records["one body"] = run_at(one, Kind.MESSAGE, "t", 0, 0, 1_700)
     records["REF_MESSAGE"] = Run(
         Kind.REF_MESSAGE, "orders", 7, 41, 3, 1_700, 64, "order-42", "checkout ö", 1 << 40
     )
@@ -85,16 +84,15 @@ def examples() -> dict[str, Record]:
             kind, 64, "order-42", "checkout", 1_700, 1_600, 2, 6, 600, seal,
             "ada", "ticket 4711 — ü", 4000,
         )  # fmt: skip
-    records["extended"] = extended = Run(
-        Kind.MESSAGE, "orders", 7, 41, 3, 1_700_000_000_000_000, content=content
-    )
+    extended = run_at(sent, Kind.MESSAGE, "orders", 7, 41, 1_700_000_000_000_000)
+    records["extended"] = extended
     extended.extension = encode_extension({1: b"\x01" * 26, 9: b""})
     extras = encode_messages(EXTRA_MESSAGES, None)
     for name, kind in (("extras", Kind.MESSAGE), ("prepared extras", Kind.PRE_MESSAGE)):
-        records[name] = Run(kind, "orders", 7, 41, 3, 1_700, content=extras)
-        records[name].extension = extras.extension
-    records["TIMER"] = timer = Run(Kind.TIMER, "orders", 7, 0, 3, 1_700, 64, "order-42", "ö")
-    timer.content, timer.extension = extras, with_timing(extras.extension, Timing(1 << 50, 4096))
+        records[name] = run_at(extras, kind, "orders", 7, 41, 1_700)
+    records["TIMER"] = timer = run_at(extras, Kind.TIMER, "orders", 7, 0, 1_700)
+    timer.tx, timer.tx_id, timer.producer = 64, "order-42", "ö"
+    timer.extension = with_timing(extras.extension, Timing(1 << 50, 4096))
     records["ACK"] = Acks(acks, 1_700, 64)
     records["taken"] = taken = Acks(acks[:1], 1_700)
     taken.extension = encode_extension({1: b"\x01" * 26})
@@ -111,11 +109,20 @@ def examples() -> dict[str, Record]:
     return records
 
 
+def run_at(
+    run: Run, kind: Kind, topic: str, queue: int = 0, offset: int = 0, time_us: int = 0
+) -> Run:
+    """A copy of `run`, as it was made of messages, as a record at this place."""
+    new = copy_of(run, kind)
+    new.topic, new.queue, new.offset, new.time_us = topic, queue, offset, time_us
+    return new
+
+
 def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -> Record:
     """Do what the journal does to a record before it encodes it."""
-    record.size = size_of(record)
     record.position = position
-    record.flags = flags
+    record.flags = record.flags & ~OF_PLACE | flags
+    record.size = size_of(record)
     return record
 
 
@@ -129,10 +136,6 @@ def fields(record: Record) -> dict[str, Any]:
     """Return the fields of a record, to be compared with those of another."""
     said = {name: getattr(record, name) for name in type(record).__slots__ if name not in APART}
     return said | {"kind": record.kind}
-
-
-def columns_flags(content: Content | None) -> int:
-    return content.flags if content else 0
 
 
 # --- any record at all ---------------------------------------------------------------------------
@@ -164,22 +167,22 @@ messages = st.builds(
     *(bodies, optional_texts, optional_texts, headers, nothing, nothing),
     *(message_ids, st.none() | st.integers(0, 9), expiries),
 )
-contents = st.builds(
+encoded_messages = st.builds(
     encode_messages, st.lists(messages, min_size=1, max_size=12), st.none() | st.integers(0, 100)
 )
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    content = draw(contents)
     kind = draw(st.sampled_from((*RUNS, Kind.TIMER)))
-    run = Run(kind, draw(texts()), draw(u16), draw(u64), content.count, draw(times))
-    run.content, run.producer = content, draw(texts())
+    sent = draw(encoded_messages)
+    run = run_at(sent, kind, draw(texts()), draw(u16), draw(u64), draw(times))
+    run.producer, run.extension = draw(texts()), b""
     if kind != Kind.MESSAGE:
         run.tx, run.tx_id = draw(u64), draw(tx_ids)
     if kind == Kind.TIMER:
         timing = Timing(draw(st.integers(0, (1 << 63) - 1)), draw(u64))
-        run.extension = with_timing(content.extension, timing)
+        run.extension = with_timing(sent.extension, timing)
     return run
 
 

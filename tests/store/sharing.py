@@ -11,10 +11,10 @@ from typing import Any
 
 from fmq.basics.clock import SystemClock
 from fmq.machine.disk import Buffer, Directory, Disk, File
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import Record
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.committer import Committer
-from fmq.store.journal.journal import Append
 from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, Loss
 from tests.store.journals import Found, append_notes, make_journal, note, text_of
@@ -180,7 +180,7 @@ class Shared:
 
         def plan(text: str) -> str:
             records: list[Record] = [note(text, size)]
-            if not journal.fits(Append(records).size):
+            if not journal.fits(measured(records)):
                 journal.roll(0, ordinary=True)
             position = journal.position
             append_notes(journal, records)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.store.bytes.decoding import columns_of, content_of, decode
+from fmq.store.bytes.decoding import columns_of, decode, with_bodies
 from fmq.store.bytes.extension import decode_extension, encode_extension, extension_before
 from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.record import BadRecord, Newer
@@ -34,10 +34,9 @@ def test_messages_are_read_from_a_record_with_an_extension() -> None:
     assert found.extension == run.extension
     messages = columns_of(data, 0, found)
     assert messages.bodies(0, 3) == [message.body for message in MESSAGES]
-    content = content_of(data, 0, found)
+    whole = with_bodies(data, 0, found)
     assert isinstance(run, Run)
-    assert run.content is not None
-    assert (content.columns, content.flags) == (run.content.columns, run.content.flags)
+    assert (whole.columns, whole.bodies) == (run.columns, run.bodies)
 
 
 @pytest.mark.parametrize("size", [0, 3, 44, 1 << 20, (1 << 32) - 1])

@@ -12,7 +12,7 @@ import pytest
 
 from fmq.basics.message import Message
 from fmq.errors import Damaged, NewerFormat
-from fmq.store.bytes.content import Content, encode_bodies, encode_messages
+from fmq.store.bytes.content import encode_bodies, encode_messages
 from fmq.store.bytes.kinds import Kind, Record, Run
 from fmq.store.index.index import SegmentIndex
 from fmq.store.journal.files import Files
@@ -21,7 +21,7 @@ from fmq.store.reading.batch import Batch
 from fmq.store.reading.reader import RECORD_READ_BYTES, Reader, entries_of
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import directory_of, make_journal, plan
-from tests.store.samples import SEED
+from tests.store.samples import SEED, run_at
 
 CAPACITY = 1 << 18
 KEY = ("orders", 0)
@@ -43,19 +43,20 @@ class Stored:
 
     def publish(self, messages: list[Message], *, compress: int | None = None) -> Run:
         """Append the messages as one MESSAGE."""
-        run = self._run(Kind.MESSAGE, messages, encode_messages(messages, compress))
+        run = self._run(Kind.MESSAGE, encode_messages(messages, compress))
         self._append(run)
         self._visible(run, messages)
         return run
 
     def other(self, size: int) -> None:
         """Append something that is of another queue."""
-        run = Run(Kind.MESSAGE, "other", 0, 0, 1, 1, content=encode_bodies([b"-" * size], None))
+        run = encode_bodies([b"-" * size], None)
+        run.topic = "other"
         self._append(run)
 
     def prepare(self, messages: list[Message], *, compress: int | None = None) -> None:
         """Append the messages as a PRE_MESSAGE, to be published by a reference later."""
-        run = self._run(Kind.PRE_MESSAGE, messages, encode_messages(messages, compress))
+        run = self._run(Kind.PRE_MESSAGE, encode_messages(messages, compress))
         run.tx, run.tx_id, run.producer = 64, "order-42", "checkout"
         self._append(run)
         self.prepared.append((run, messages))
@@ -63,15 +64,15 @@ class Stored:
     def refer(self, number: int = 0) -> None:
         """Publish a prepared run by a reference."""
         held, messages = self.prepared.pop(number)
-        run = self._run(Kind.REF_MESSAGE, messages, None)
+        run = self._run(Kind.REF_MESSAGE, Run(Kind.MESSAGE, "", 0, 0, len(messages), 0))
         run.tx, run.tx_id, run.producer = held.tx, held.tx_id, held.producer
         run.body_position = held.position
         self._append(run)
         self._visible(run, messages)
 
-    def _run(self, kind: Kind, messages: list[Message], content: Content | None) -> Run:
+    def _run(self, kind: Kind, run: Run) -> Run:
         offset = self.first + len(self.sent)
-        return Run(kind, *KEY, offset, len(messages), 1_000 + offset, content=content)
+        return run_at(run, kind, *KEY, offset, 1_000 + offset)
 
     def _append(self, run: Run) -> None:
         records: list[Record] = [run]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fmq.basics.message import Message
 from fmq.store.bytes.columns import COMPRESSED
-from fmq.store.bytes.content import encode_messages
-from fmq.store.bytes.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
+from fmq.store.bytes.content import OF_PLACE, encode_messages
+from fmq.store.bytes.decoding import DECODERS, columns_of, decode, durable_to_of, with_bodies
 from fmq.store.bytes.encoding import size_of
 from fmq.store.bytes.extension import without_request
 from fmq.store.bytes.kinds import Kind, Prepare, Record, Run
@@ -18,13 +18,13 @@ from tests.store.samples import (
     MESSAGES,
     POSITION,
     SEED,
-    columns_flags,
     encoded,
     examples,
     fields,
     place,
     positions,
     records,
+    run_at,
 )
 
 
@@ -39,17 +39,16 @@ def test_every_record_decodes_to_what_was_encoded(
     if isinstance(record, Prepare) and record.bound:
         said["flags"] |= BOUND
     if isinstance(record, Run):
-        content = record.content
-        said["flags"] |= columns_flags(content)
         for known_by_reading in ("bodies_crc", "columns_crc", "raw_bytes"):
             said[known_by_reading] = getattr(again, known_by_reading)
-        if content is not None:
+        if record.bodies is not None:
             assert isinstance(again, Run)
-            assert (again.bodies_crc, again.raw_bytes) == (content.bodies_crc, content.raw_bytes)
-            copied = content_of(data, 0, again)
+            assert (again.bodies_crc, again.raw_bytes) == (record.bodies_crc, record.raw_bytes)
+            copied = with_bodies(data, 0, again)
             assert copied.extension == without_request(record.extension)
-            for name in ("columns", "bodies", "bodies_crc", "count", "flags", "raw_bytes"):
-                assert getattr(copied, name) == getattr(content, name), name
+            assert copied.flags == record.flags & ~OF_PLACE
+            for name in ("columns", "bodies", "bodies_crc", "count", "raw_bytes"):
+                assert getattr(copied, name) == getattr(record, name), name
     assert fields(again) == said
 
 
@@ -91,8 +90,7 @@ def test_messages_of_a_record_decode_to_what_was_encoded(name: str) -> None:
 
 
 def test_a_compressed_record_states_its_uncompressed_size() -> None:
-    content = encode_messages([Message(b"x" * 1000)] * 5, 1)
-    run = Run(Kind.MESSAGE, "t", 0, 0, 5, 1, content=content)
+    run = encode_messages([Message(b"x" * 1000)] * 5, 1)
     data = encoded(place(run))
     again = decode(data, 0, POSITION, SEED)
     assert isinstance(again, Run)
@@ -125,8 +123,8 @@ def test_columns_crc_differs_if_a_key_differs() -> None:
     """The seal of a transaction covers columns_crc."""
     crcs = set()
     for key in "ab":
-        content = encode_messages([Message(b"x", key=key)], None)
-        run = Run(Kind.PRE_MESSAGE, "t", 0, 0, 1, 1, 64, "id", content=content)
+        run = run_at(encode_messages([Message(b"x", key=key)], None), Kind.PRE_MESSAGE, "t")
+        run.tx, run.tx_id = 64, "id"
         again = decode(encoded(place(run)), 0, POSITION, SEED)
         assert isinstance(again, Run)
         crcs.add(again.columns_crc)

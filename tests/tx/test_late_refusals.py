@@ -17,6 +17,7 @@ from fmq.store.bytes.extension import Request, encode_extension, extension_of
 from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
+    Append,
     Carryover,
     Changed,
     ChangeKind,
@@ -34,7 +35,6 @@ from fmq.store.bytes.kinds import (
     TriedRange,
 )
 from fmq.store.index.index import OutOfLine
-from fmq.store.journal.journal import Append
 from fmq.testing.inside import inside
 from fmq.tx.ledger.seal import seal_of
 from tests.small import CrashDisk, bodies, check, opened
@@ -45,9 +45,8 @@ BEYOND = [QueuePlace(0, FAR)]
 
 
 def run(kind: Kind, topic: str = "a", queue: int = 0, *, extension: bytes = b"") -> Run:
-    made = Run(kind, topic, queue, 0, 1, 0)
-    made.content, made.extension = encode_one(b"x", None), extension
-    made.raw_bytes = 1
+    made = encode_one(b"x", None)
+    made.kind, made.topic, made.queue, made.extension = kind, topic, queue, extension
     return made
 
 
@@ -207,7 +206,7 @@ def test_a_bad_record_is_refused_before_it_is_written(make: Callable[[], Record]
         before, groups = engine.stats().position, engine.groups()
         queue, plan = inside(engine).commit_queue, inside(engine).writer.send
         with pytest.raises(FmqError) as met:
-            queue.run(plan, Append([make()]))
+            queue.run(plan, [make()])
         assert not isinstance(met.value, EngineFailed)
         assert "othing was changed" in str(met.value)
         assert engine.stats().position == before
@@ -226,7 +225,7 @@ def test_a_bad_record_after_a_good_one_ends_the_engine_before_the_write() -> Non
     engine = opened(disk)
     engine.send("a", b"1")
     before = engine.stats().position
-    append = Append([run(Kind.MESSAGE), TopicMade("a", 1, 0)])
+    append = [run(Kind.MESSAGE), TopicMade("a", 1, 0)]
     with pytest.raises(Exception, match="made a second time"):
         inside(engine).commit_queue.run(inside(engine).writer.send, append)
     assert engine.stats().position == before
@@ -246,9 +245,9 @@ def test_a_wrong_offset_of_a_plan_is_refused_before_it_is_written() -> None:
         find_queues = writer._find_queues
 
         def misplace(append: Append) -> int:
-            before = find_queues(append)
-            append.records[0].offset = 99
-            return before
+            size = find_queues(append)
+            append[0].offset = 99
+            return size
 
         writer._find_queues = misplace  # type: ignore[method-assign]
         with pytest.raises(IllegalRecord, match="continues at offset 99, not 1"):

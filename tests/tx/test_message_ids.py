@@ -10,8 +10,7 @@ import fmq
 from fmq import DelayedReceipt, Message
 from fmq.basics.message import Decision
 from fmq.errors import BadOption, MessageIdUndecided
-from fmq.store.bytes.kinds import Kind
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.kinds import Append, Kind
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from tests.small import bodies, opened, segments
@@ -276,8 +275,8 @@ def test_a_repeat_waits_until_the_first_is_durable() -> None:
     """Method: all that a power cut may leave when the repeat returns has the first message."""
     disk = CrashDisk()
     with opened(disk) as engine:
-        run = planned(engine, "t", b"1", "x").records[-1]
-        (first,) = planned(engine, "t", b"2", "x").left_out
+        run = planned(engine, "t", b"1", "x")[-1]
+        (first,) = planned(engine, "t", b"2", "x")
         assert not inside(engine).ledger.topics["t"].queues[0].next, "not durable yet"
         receipt = engine.send("t", b"3", message_id="x")
         assert receipt == first

@@ -13,7 +13,6 @@ from fmq.store.bytes.content import encode_bodies
 from fmq.store.bytes.extension import WAITING_MAX, Request, extension_of, request_in
 from fmq.store.bytes.kinds import MESSAGE, Run
 from fmq.store.bytes.record import BadRecord
-from fmq.store.journal.journal import Append
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.tx.commands.transaction import Transaction
@@ -32,11 +31,11 @@ A, B = b"a" * 16, b"b" * 16
 
 def send(engine: Engine, request: Request, count: int = 1) -> Run:
     """Write a record as the server does for a frame that has `count` bodies."""
-    run = Run(MESSAGE, "t", 0, 0, count, 0)
-    run.content = encode_bodies([b"x"] * count, None)
+    run = encode_bodies([b"x"] * count, None)
+    run.topic = "t"
     run.extension = extension_of(request)
     parts = inside(engine)
-    parts.commit_queue.run(parts.writer.send, Append([run]))
+    parts.commit_queue.run(parts.writer.send, [run])
     return run
 
 

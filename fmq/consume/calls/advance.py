@@ -14,8 +14,7 @@ from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery
 from fmq.consume.claims.handed import held_by, lost, range_of, settle
 from fmq.errors import LeaseLost
-from fmq.store.bytes.kinds import Acks
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.kinds import Acks, Append
 
 if TYPE_CHECKING:
     from fmq.consume.calls.member import GroupMember
@@ -79,14 +78,13 @@ class Advance:
         done, first, end = handled
         self.is_acked = done.holds.is_held_by(first, end, done)
         left = member.tries.still_held(self._next, self._ranges)
-        records: list[object] = []
+        append: Append = []
         if self.is_acked:
-            records.append(Acks((member.range_of(*handled),), 0))
+            append.append(Acks((member.range_of(*handled),), 0))
         if left:
-            records.append(member.tries.attempt(self._next, left))
-        if not records:
+            append.append(member.tries.attempt(self._next, left))
+        if not append:
             return
-        append = Append(records)
         member.writer.send(append)
         self._next.holds.count_tries(left)
         self.left = left

@@ -16,8 +16,7 @@ from fmq.consume.claims.membership import Member
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.tries import Tries
 from fmq.errors import Closed, OffsetGone
-from fmq.store.bytes.kinds import AckRange, Acks
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.kinds import AckRange, Acks, Append
 from fmq.tx.commands.writer import Writer
 from fmq.tx.looks.messages import Messages
 
@@ -77,7 +76,7 @@ class Settler(InHand):
         self.check()
         if (twice := found_twice(held)) is not None:
             self._refuse(*twice)
-        return held, Append([Acks([self.range_of(*each) for each in held], 0)])
+        return held, [Acks([self.range_of(*each) for each in held], 0)]
 
     def plan_ack_all(self, what: tuple[list[Held[Claim]], Append]) -> None:
         """Plan the ack of several ranges. The caller holds the engine's lock."""
@@ -122,7 +121,7 @@ class Settler(InHand):
         queue = claim.queue
         acks = Acks((AckRange(self.group, queue.topic, queue.number, first, end),), 0)
         acks.extension = extension
-        return Acking(claim, first, end, Append([acks]))
+        return Acking(claim, first, end, [acks])
 
     def plan_ack(self, acking: Acking) -> None:
         """Plan an ack. The caller holds the engine's lock."""

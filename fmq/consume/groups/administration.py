@@ -30,7 +30,6 @@ from fmq.errors import (
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import topics_of
 from fmq.tx.ledger.ledger import Queue, Topic
@@ -339,7 +338,7 @@ class GroupChanges:
             changes = plan()
             if changes:
                 changes[0].extension = self._extension
-                writer.send(Append(changes))
+                writer.send(changes)
                 asked = {each.asked for each in changes if isinstance(each, Changed)}
                 writer.moves += not asked.isdisjoint(MOVES)
 

@@ -18,11 +18,11 @@ from fmq.consume.groups.dead_pages import LETTERS_AT_ONCE, PAGE_BYTES, DeadLette
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
 from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.dead_column import ORIGINS, Failure, encode_failures, short_reason
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.extension import decode_extension, encode_extension
 from fmq.store.bytes.extras import with_ids_taken
 from fmq.store.bytes.internal import dead_topic, is_internal, replay_topic
-from fmq.store.bytes.kinds import MESSAGE, AckRange, Acks, Changed, ChangeKind, QueuePlace, Run
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.kinds import AckRange, Acks, Append, Changed, ChangeKind, QueuePlace, Run
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import CARRIED, PURGED, REPLAYED, DeadLetterState
@@ -80,10 +80,11 @@ class Burying:
             run = self._run_of(dead_topic(group), messages, failures)
             acked = Acks((AckRange(group, queue.topic, queue.number, at, stop),), 0)
             acked.extension = extension
-            records: list[object] = [acked, run]
+            append: Append = [acked, run]
             if group not in self._ledger.dead:
-                records.append(Changed(ChangeKind.BEGIN_DEAD, group, ""))
-            yield at, stop, self._fitting(records, queue, at)
+                append.append(Changed(ChangeKind.BEGIN_DEAD, group, ""))
+            self._check_size(append, queue, at)
+            yield at, stop, append
             at = stop
 
     def _failures(self, queue: Queue, first: int, end: int) -> Iterable[Failure | None]:
@@ -92,21 +93,19 @@ class Burying:
         return repeat(None, end - first)
 
     def _run_of(self, topic: str, messages: list[Message], failures: list[Failure]) -> Run:
-        content = encode_messages(messages, self._writer.options.compress_bytes_min)
-        run = Run(MESSAGE, topic, 0, 0, content.count, 0, content=content)
-        said = decode_extension(content.extension) if content.extension else {}
+        run = encode_messages(messages, self._writer.options.compress_bytes_min)
+        run.topic, run.ids = topic, None  # which were taken before
+        said = decode_extension(run.extension) if run.extension else {}
         extension = encode_extension({**said, ORIGINS: encode_failures(failures)})
         run.extension = with_ids_taken(extension)
         return run
 
-    def _fitting(self, records: list[object], queue: Queue, offset: int) -> Append:
-        """Return an append of `records`. Raises TooLarge if no segment can hold it."""
-        append = Append(records)
-        most = self._writer.journal.append_bytes_max
-        if append.size > most:
+    def _check_size(self, append: Append, queue: Queue, offset: int) -> None:
+        """Raise TooLarge if no segment can hold `append`."""
+        size, most = measured(append), self._writer.journal.append_bytes_max
+        if size > most:
             what = f"the dead letter of {queue.topic}/{queue.number} offset {offset} in bytes"
-            raise TooLarge(what, append.size, most, "segment_bytes")
-        return append
+            raise TooLarge(what, size, most, "segment_bytes")
 
     # --- what was replayed ----------------------------------------------------------------------
 
@@ -227,7 +226,7 @@ class Burying:
                 acks = self._replayed(group)[:RANGES_AT_ONCE]
             if not acks:
                 return done
-            append = Append([Acks(tuple(acks), 0)])
+            append = [Acks(tuple(acks), 0)]
 
             def plan(append: Append, acks: list[AckRange] = acks) -> bool:
                 if self._replayed(group)[: len(acks)] != acks:
@@ -307,7 +306,7 @@ class Burying:
         """
         writer = self._writer
         places = [QueuePlace(0, offset) for first, end in ranges for offset in (first, end, 0)]
-        append = Append([*copies, Changed(ChangeKind.END_DEAD, group, topic, places, why)])
+        append = [*copies, Changed(ChangeKind.END_DEAD, group, topic, places, why)]
 
         def plan(append: Append) -> bool:
             dead, queue = self._pages.state_of(group)
@@ -317,7 +316,7 @@ class Burying:
                 return False
             if why == CARRIED:
                 append = self._renumbered(append)
-                writer.make_room(append.size, ordinary=True, makes_room=True)
+                writer.make_room(measured(append), ordinary=True, makes_room=True)
             writer.send(append)
             return True
 
@@ -327,7 +326,7 @@ class Burying:
         """Put the offsets of the copies into the END_DEAD of `append`, and return it. The caller
         holds the engine's lock.
         """
-        *copies, change = append.records
+        *copies, change = append
         topic = self._writer.ledger.topics.get(copies[0].topic)
         at = 0 if topic is None else topic.queues[0].end
         offsets = [place.offset for place in change.places]
@@ -336,7 +335,7 @@ class Burying:
             places += [QueuePlace(0, offset) for offset in (first, end, at)]
             at += end - first
         numbered = Changed(ChangeKind.END_DEAD, change.group, change.topic, places, change.value)
-        return Append([*copies, numbered])
+        return [*copies, numbered]
 
     # --- over a retention -----------------------------------------------------------------------
 

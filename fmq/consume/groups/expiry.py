@@ -14,7 +14,7 @@ from fmq.consume.claims.ranges import Ranges
 from fmq.consume.groups.burial import Burying
 from fmq.errors import Damaged, NewerFormat, OffsetGone, TooLarge
 from fmq.store.bytes.extension import EXPIRED_ACKS
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.kinds import Append
 from fmq.tx.commands.writer import Writer
 
 logger = logging.getLogger("fmq.consumers")

@@ -312,7 +312,7 @@ class Groups:
             holds.end_acked(ack.first, ack.end)
             if holds.order is not None:
                 ledger = self._ledger
-                ledger.shows.append((ledger.end, None, self._hand_on, (holds, ack)))
+                ledger.shows.append((ledger.end, self._hand_on, (holds, ack)))
 
     def _hand_on(self, what: tuple[QueueHolds, AckRange]) -> None:
         holds, ack = what

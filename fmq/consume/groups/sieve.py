@@ -33,8 +33,7 @@ from fmq.filters import Filter, stored
 from fmq.store.bytes.extension import EXPIRED_ACKS
 from fmq.store.bytes.extras import NEVER
 from fmq.store.bytes.internal import is_internal
-from fmq.store.bytes.kinds import AckRange, Acks
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.kinds import AckRange, Acks, Append
 from fmq.store.reading.reader import Carried
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
@@ -296,13 +295,12 @@ class Sieve:
         at once: after a crash they would be sifted again.
         """
         queue = claim.queue
-        records = []
+        append: Append = []
         for ranges, extension in ((passed, b""), (expired, EXPIRED_ACKS)):
             if ranges:
                 acks = [AckRange(self._group, queue.topic, queue.number, *each) for each in ranges]
-                records.append(Acks(acks, 0))
-                records[-1].extension = extension
-        append = Append(records)
+                append.append(Acks(acks, 0))
+                append[-1].extension = extension
         gone = [*passed, *expired]
 
         def plan(append: Append) -> None:

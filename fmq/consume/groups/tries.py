@@ -14,7 +14,6 @@ from fmq.basics.clock import Clock
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member
 from fmq.store.bytes.kinds import Tried, TriedRange
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
 
@@ -57,7 +56,7 @@ class Tries:
         """Plan the record of an attempt of `ranges`, all of which `claim` holds. The caller holds
         the engine's lock.
         """
-        self._writer.send(Append([self.attempt(claim, ranges)]))
+        self._writer.send([self.attempt(claim, ranges)])
         claim.holds.count_tries(ranges)
 
     def uncount_claim(self, claim: Claim, ranges: list[Range]) -> None:
@@ -72,7 +71,7 @@ class Tries:
         left, now_us = self.still_held(claim, ranges), self._clock.time_us()
         if left:
             tried = [self._range(claim, *each, claim.count, now_us) for each in left]
-            self._writer.send(Append([Tried(tried)]))
+            self._writer.send([Tried(tried)])
         claim.holds.count_tries(left, -1)
         for first, end in reversed(left):
             claim.holds.give_back(first, end)
@@ -115,7 +114,7 @@ class Tries:
             # A client may repeat this after a lost answer. A power cut may have lost the attempt.
             count = min(count, uncounted - 1)
         due_us = clock.time_us() + round(delay * 1_000_000)
-        self._writer.send(Append([Tried([self._range(claim, first, end, count, due_us)])]))
+        self._writer.send([Tried([self._range(claim, first, end, count, due_us)])])
         holds.give_back(first, end, clock.monotonic() + delay, count)
         self._wake(claim.queue)
         return True
@@ -139,7 +138,7 @@ class Tries:
                 )
                 for queue, _, hold in part
             ]
-            self._writer.send(Append([Tried(ranges)]))
+            self._writer.send([Tried(ranges)])
             for _, holds, hold in reversed(part):
                 holds.give_back(hold.first, hold.end, count=hold.count - 1)
 

@@ -11,7 +11,7 @@ then, in one piece and outside the columns, the bodies. So a reader finds any co
 touching the others, and Arrow can wrap each as it lies there.
 
 content.py makes them. extras.py knows the columns that lie in the extension of the record. This
-module knows nothing of records, positions or files.
+module knows nothing of positions or files.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from fmq.store.bytes.compression import BadBodies, decompress
 from fmq.store.bytes.extras import NO_EXTRAS, Extras, has_extras
+from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.pieces import (
     BadColumns,
     EqualPieces,
@@ -109,6 +110,13 @@ class Columns:
         self._opened: Opened | None = None
         self._extras: Extras | None = None
         self._bodies: Pieces | EqualPieces | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> Columns:
+        """Return the columns of a run whose bodies are in memory."""
+        assert run.bodies is not None
+        stored = run.columns, run.bodies, run.raw_bytes, run.extension
+        return cls(run.count, run.flags, *stored)
 
     def pieces(self) -> Pieces | EqualPieces:
         """Return the bodies as pieces. Raises BadColumns."""

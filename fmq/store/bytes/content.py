@@ -1,4 +1,4 @@
-"""Encoding what is sent as columns and bodies of a record, before the record has a place.
+"""Encoding what is sent as a run: its columns and bodies, before it has a place.
 
 columns.py describes the columns and reads them.
 """
@@ -17,8 +17,11 @@ from fmq.errors import BadName, BadOption, TooLarge
 from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.bytes.compression import RAW_BYTES_MAX, compress
 from fmq.store.bytes.extras import encode_extras
+from fmq.store.bytes.kinds import MESSAGE, Run
 from fmq.store.bytes.pieces import NONE, U32
+from fmq.store.bytes.record import EXTENDED, FIRST, LAST
 
+OF_PLACE = FIRST | LAST | EXTENDED  # the flags that a run gets when it is placed
 TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
 RECORD_MESSAGES_MAX = 1 << 16
@@ -35,81 +38,39 @@ POINTERS = frozenset("OzZP&")
 FIELD_NAME = re.compile(":[^:]*:")
 
 
-class Content:
-    """The encoded messages of one record that has no place yet."""
-
-    __slots__ = (
-        "bodies",
-        "bodies_crc",
-        "columns",
-        "count",
-        "extension",
-        "flags",
-        "ids",
-        "raw_bytes",
-    )
-
-    def __init__(
-        self,
-        count: int,
-        flags: int,
-        columns: bytes,
-        bodies: bytes,
-        bodies_crc: int,
-        raw_bytes: int,
-        extension: bytes = b"",
-    ) -> None:
-        """`extension` is what the record's extension says of the messages."""
-        self.count = count
-        self.flags = flags
-        self.columns = columns
-        self.bodies = bodies
-        self.bodies_crc = bodies_crc
-        self.raw_bytes = raw_bytes
-        self.extension = extension
-        # The ids of the messages; None: see the extension.
-        self.ids: Sequence[str | None] | None = None
-
-    def columns_crc(self) -> int:
-        """Return the checksum that the seal of a transaction covers."""
-        crc = crc32(self.columns) if self.columns else 0
-        return crc32(self.extension, crc) if self.extension else crc
-
-
-def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Content:
-    """Return the content of one body without key, tag and headers. This is the shortest way."""
+def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Run:
+    """Return a run of one body without key, tag and headers. This is the shortest way."""
     if type(body) is not bytes:
         body = as_bytes(body)
-    size = len(body)
-    if compress_bytes_min is not None and size >= compress_bytes_min:
-        return _content(1, 0, b"", body, compress_bytes_min)
-    return Content(1, 0, b"", body, crc32(body), size)
+    return _run_of(1, 0, b"", body, compress_bytes_min)
 
 
-def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
-    """Return the content of bodies without keys, tags and headers."""
+def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Run:
+    """Return a run of bodies without keys, tags and headers."""
     if len(bodies) == 1:
         return encode_one(bodies[0], compress_bytes_min)
+    return _run_of(len(bodies), *_joined(bodies), compress_bytes_min)
+
+
+def _joined(bodies: Sequence[bytes]) -> tuple[int, bytes, bytes]:
+    """Return the flags and the column that tell the lengths of `bodies`, and these in one piece."""
     sizes = [*map(len, bodies)]
     joined = b"".join(bodies)
     count, size, raw_bytes = len(sizes), sizes[0], len(joined)
     assert count <= COUNT_MAX
-    flags, columns = 0, b""
-    if size * count != raw_bytes or sizes.count(size) != count:
-        flags, columns = LENGTHS, array("I", sizes).tobytes()
-        if sum(sizes) != raw_bytes:
-            # It holds a view of wider items, or a bytearray that another thread is filling.
-            return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
-    if compress_bytes_min is None:
-        return Content(count, flags, columns, joined, crc32(joined), raw_bytes)
-    return _content(count, flags, columns, joined, compress_bytes_min)
+    if size * count == raw_bytes and sizes.count(size) == count:
+        return 0, b"", joined
+    if sum(sizes) != raw_bytes:
+        # It holds a view of wider items, or a bytearray that another thread is filling.
+        return _joined([as_bytes(body) for body in bodies])
+    return LENGTHS, array("I", sizes).tobytes(), joined
 
 
-def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:
-    """Return the content of messages, with all that they carry."""
+def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Run:
+    """Return a run of messages, with all that they carry."""
     given, keys, tags, with_headers, _, _, *extras = zip(*messages, strict=True)
-    bodies = encode_bodies([*map(as_bytes, given)], None)
-    flags, parts = bodies.flags, [bodies.columns]
+    flags, lengths, joined = _joined([*map(as_bytes, given)])
+    parts = [lengths]
     try:
         keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
     except (
@@ -127,22 +88,21 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     if any(headers):
         flags |= HEADERS
         parts.append(_encode_headers(headers))
-    columns = b"".join(parts)
-    content = _content(len(messages), flags, columns, bodies.bodies, compress_bytes_min)
-    content.extension, content.ids = encode_extras(*extras), extras[0]
-    return content
+    run = _run_of(len(messages), flags, b"".join(parts), joined, compress_bytes_min)
+    run.extension, run.ids = encode_extras(*extras), extras[0]
+    return run
 
 
 def add_extras(
-    content: Content, message_id: str | None, priority: int | None, expires_at: datetime | None
+    run: Run, message_id: str | None, priority: int | None, expires_at: datetime | None
 ) -> None:
-    """Give the one message of `content` its id, priority and expiry."""
-    content.extension = encode_extras((message_id,), (priority,), (expires_at,))
-    content.ids = (message_id,)
+    """Give the one message of `run` its id, priority and expiry."""
+    run.extension = encode_extras((message_id,), (priority,), (expires_at,))
+    run.ids = (message_id,)
 
 
-def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:
-    """Return the content of bodies and Messages, mixed."""
+def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Run:
+    """Return a run of bodies and Messages, mixed."""
     if set(map(type, items)) != PLAIN:
         messages = [item if isinstance(item, Message) else Message(item) for item in items]
         return encode_messages(messages, compress_bytes_min)
@@ -222,15 +182,36 @@ def _not_several(items: object) -> TypeError:
     )
 
 
-def _content(
+def _run_of(
     count: int, flags: int, columns: bytes, bodies: bytes, compress_bytes_min: int | None
-) -> Content:
-    raw_bytes = len(bodies)
-    if compress_bytes_min is not None and compress_bytes_min <= raw_bytes <= RAW_BYTES_MAX:
+) -> Run:
+    run = Run(MESSAGE, "", 0, 0, count, 0)
+    run.raw_bytes = size = len(bodies)
+    if compress_bytes_min is not None and compress_bytes_min <= size <= RAW_BYTES_MAX:
         packed = compress(bodies)
-        if len(packed) < raw_bytes:
+        if len(packed) < size:
             bodies, flags = packed, flags | COMPRESSED
-    return Content(count, flags, columns, bodies, crc32(bodies), raw_bytes)
+    run.flags, run.columns = flags, columns
+    run.bodies, run.bodies_crc = bodies, crc32(bodies)
+    return run
+
+
+def copy_of(run: Run, kind: int) -> Run:
+    """Return a run of `kind` with the messages of `run`, of the same transaction. It has no place,
+    and no size.
+    """
+    names = run.tx, run.tx_id, run.producer
+    new = Run(kind, run.topic, run.queue, 0, run.count, 0, *names)
+    new.flags = run.flags & ~OF_PLACE
+    new.columns, new.columns_crc, new.extension = run.columns, run.columns_crc, run.extension
+    new.bodies, new.bodies_crc, new.raw_bytes = run.bodies, run.bodies_crc, run.raw_bytes
+    return new
+
+
+def columns_crc(run: Run) -> int:
+    """Return the checksum of the columns of `run` that the seal of a transaction covers."""
+    crc = crc32(run.columns) if run.columns else 0
+    return crc32(run.extension, crc) if run.extension else crc
 
 
 def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = False) -> bytes:

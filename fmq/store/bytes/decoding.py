@@ -7,7 +7,7 @@ from collections.abc import Callable
 from struct import error as StructError
 
 from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, Columns
-from fmq.store.bytes.content import Content
+from fmq.store.bytes.content import copy_of
 from fmq.store.bytes.extension import extension_before, without_request
 from fmq.store.bytes.forms import ACK, FORMS, text_of, values_in
 from fmq.store.bytes.kinds import (
@@ -27,11 +27,9 @@ from fmq.store.bytes.record import (
     COMMON,
     DECISION_HEAD,
     EXTENDED,
-    FIRST,
     FORMAT,
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
-    LAST,
     MAGIC_1,
     MAGICS,
     NAME,
@@ -262,9 +260,11 @@ def columns_of(data: bytes, at: int, run: Run) -> Columns:
     return Columns(run.count, run.flags, columns, bodies, run.raw_bytes, run.extension)
 
 
-def content_of(data: bytes, at: int, run: Run) -> Content:
-    """Return the content of `run`, to be written again as it is."""
-    columns, bodies = _parts(data, at, run)
-    flags = run.flags & ~(FIRST | LAST | EXTENDED)
-    extension = without_request(run.extension) if run.extension else b""
-    return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes, extension)
+def with_bodies(data: bytes, at: int, run: Run) -> Run:
+    """Return a copy of `run`, which is sound and at `data[at]`, with all that it holds: to be
+    written again.
+    """
+    new = copy_of(run, run.kind)
+    new.columns, new.bodies = _parts(data, at, run)
+    new.extension = without_request(run.extension) if run.extension else b""
+    return new

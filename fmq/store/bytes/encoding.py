@@ -4,7 +4,7 @@ encoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -30,19 +30,19 @@ from fmq.store.bytes.record import (
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     MAGIC,
-    MESSAGE_HEAD,
+    MESSAGE_FRONT,
     PADDING,
-    PLACE,
+    PREFIX_BYTES,
     PREPARE_FRONT,
     PREPARE_HEAD,
-    TX_HEAD,
+    TX_FRONT,
     U32,
     U64,
     utf8,
 )
 
-MESSAGE_BYTES = HEAD_BYTES_MIN + PLACE.size
-TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the number of its transaction comes in between
+MESSAGE_BYTES = PREFIX_BYTES + MESSAGE_FRONT.size
+TX_BYTES = PREFIX_BYTES + TX_FRONT.size
 PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
 DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
 PREPARE = Kind.PREPARE  # a plain name is looked up faster, see kinds.py
@@ -51,45 +51,50 @@ assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
 
 def size_of(record: Record) -> int:
-    """Return how many bytes `record` takes, head and bodies together, without padding."""
-    return SIZES[record.kind](record) + len(record.extension)
+    """Return how many bytes `record` takes, head and bodies together, without padding. Build its
+    tail here: what nothing may change any more.
+    """
+    return SIZES[record.kind](record)
+
+
+def measured(records: Iterable[Record]) -> int:
+    """Return how many bytes `records` take in the journal. Set the size of each that has none."""
+    total = 0
+    for record in records:
+        if not record.size:
+            record.size = SIZES[record.kind](record)
+        total += (record.size + 7) & ~7
+    return total
 
 
 def _run_size(run: Run) -> int:
-    """Return the size of a run. Put its names and columns together here, before the lock is
-    taken.
-    """
-    content, size = run.content, MESSAGE_BYTES if run.kind == MESSAGE else TX_RUN_BYTES
-    tail = names_of(run.topic, run.producer)[2]
-    if run.tx_id:
-        tail += run.tx_id.encode()
-    if content is None:
-        tail += U64.pack(run.body_position)
-    else:
-        size += len(content.bodies)
-        if content.flags:
-            if content.flags & COMPRESSED:
-                tail += U32.pack(content.raw_bytes)
-            tail += content.columns
-    run.tail = tail
-    return size + len(tail)
+    bodies, tx_id, tail = run.bodies, run.tx_id, run.columns
+    if bodies is None:
+        bodies, tail = b"", U64.pack(run.body_position)  # it refers to them
+    elif run.flags & COMPRESSED:
+        tail = U32.pack(run.raw_bytes) + tail
+    if tx_id:
+        tail = tx_id.encode() + tail
+    run.tail = tail = names_of(run.topic, run.producer, len(tx_id)) + tail + run.extension
+    return (MESSAGE_BYTES if run.kind == MESSAGE else TX_BYTES) + len(tail) + len(bodies)
 
 
 @lru_cache(maxsize=4096)
-def names_of(topic: str, producer: str) -> tuple[int, int, bytes]:
-    """Return how many bytes each name takes, and both names as they are in a record."""
+def names_of(topic: str, producer: str, tx_id_bytes: int) -> bytes:
+    """Return the names of a run, except for its tx_id, with the lengths of all three."""
     names = topic.encode(), producer.encode()
-    return len(names[0]), len(names[1]), b"".join(names)
+    return b"".join((bytes((*map(len, names), tx_id_bytes)), *names))
 
 
 def _prepare_size(prepare: Prepare) -> int:
-    size = PREPARE_BYTES + len(utf8(prepare.producer)) + len(prepare.tx_id)
+    names = len(utf8(prepare.producer)) + len(prepare.tx_id)
+    size = PREPARE_BYTES + names + len(prepare.extension)
     return size + sum(map(_ack_size, prepare.acks)) if prepare.acks else size
 
 
 def _decided_size(decided: Decided) -> int:
     names = len(utf8(decided.producer)) + len(decided.tx_id) + len(utf8(decided.decided_by))
-    return DECISION_BYTES + names + len(decided.reason.encode())
+    return DECISION_BYTES + names + len(decided.reason.encode()) + len(decided.extension)
 
 
 def _ack_size(ack: AckRange) -> int:
@@ -111,78 +116,41 @@ SIZES: dict[int, Callable[..., int]] = {
 
 def encode_all(
     records: Sequence[Any], at: int, now: int, durable_to: int, seed: int, chain: int
-) -> tuple[list[bytes], int]:
+) -> tuple[list[bytes], int, int]:
     """Place measured `records` one after another from the position `at` on, with the time `now`.
 
-    Return them as buffers to write one after another, and the chain after them. The buffers of a
-    record are: magic, checksum, the rest of the head, the bodies, the padding.
+    Return them as buffers to write one after another, the chain after them, and the position. The
+    buffers of a record are: magic, checksum, the rest of the head, the bodies, the padding.
     """
     buffers: list[bytes] = []
     for record in records:
         record.position, record.time_us = at, now
         lag, size = at - durable_to, record.size
-        encode = _encode_extended if record.extension else ENCODERS[record.kind]
-        head, bodies = encode(record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
+        if record.extension:
+            record.flags |= EXTENDED
+        head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
         crc = U32_pack(crc32(head, seed))
         chain = crc32(crc, chain)
         buffers += MAGIC, crc, head, bodies, PADDING[size & 7]
         at += (size + 7) & ~7
-    return buffers, chain
-
-
-def _encode_extended(record: Record, lag: int) -> tuple[bytes, bytes]:
-    record.flags |= EXTENDED
-    head, bodies = ENCODERS[record.kind](record, lag)
-    return head + record.extension, bodies
+    return buffers, chain, at
 
 
 def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
-    content: Any = run.content
-    bodies, size = content.bodies, run.size
-    topic_bytes, producer_bytes, _ = names_of(run.topic, run.producer)
-    head = MESSAGE_HEAD.pack(
-        size,
-        size - len(bodies),
-        run.position,
-        lag,
-        content.bodies_crc,
-        MESSAGE,
-        run.flags | content.flags,
-        run.queue,
-        run.offset,
-        run.time_us,
-        run.count,
-        topic_bytes,
-        producer_bytes,
-        len(run.tx_id),
-    )
+    size, bodies = run.size, run.bodies or b""
+    head = MESSAGE_FRONT.pack(
+        size, size - len(bodies), run.position, lag, run.bodies_crc, MESSAGE, run.flags, run.queue,
+        run.offset, run.time_us, run.count,
+    )  # fmt: skip
     return head + run.tail, bodies
 
 
 def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
-    content = run.content
-    if content is None:
-        flags, crc, bodies = run.flags, 0, b""
-    else:
-        flags, crc, bodies = run.flags | content.flags, content.bodies_crc, content.bodies
-    topic_bytes, producer_bytes, _ = names_of(run.topic, run.producer)
-    head = TX_HEAD.pack(
-        run.size,
-        run.size - len(bodies),
-        run.position,
-        lag,
-        crc,
-        run.kind,
-        flags,
-        run.queue,
-        run.tx,
-        run.offset,
-        run.time_us,
-        run.count,
-        topic_bytes,
-        producer_bytes,
-        len(run.tx_id),
-    )
+    size, bodies = run.size, run.bodies or b""
+    head = TX_FRONT.pack(
+        size, size - len(bodies), run.position, lag, run.bodies_crc, run.kind, run.flags, run.queue,
+        run.tx, run.offset, run.time_us, run.count,
+    )  # fmt: skip
     return head + run.tail, bodies
 
 
@@ -211,7 +179,7 @@ def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
         len(tx_id),
     )
     acks = b"".join(map(encode_ack, prepare.acks)) if prepare.acks else b""
-    return head + producer + tx_id + acks, b""
+    return b"".join((head, producer, tx_id, acks, prepare.extension)), b""
 
 
 def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
@@ -240,7 +208,7 @@ def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
         len(by),
         len(reason),
     )
-    return b"".join((head, producer, tx_id, by, reason)), b""
+    return b"".join((head, producer, tx_id, by, reason, decided.extension)), b""
 
 
 ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {

@@ -113,7 +113,7 @@ class Form:
                     part = part.encode()
                     written.append(part)
                 counts.append(len(part))
-            record.tail = tail = self._pack_counts(*counts) + b"".join(written)
+            record.tail = tail = b"".join((self._pack_counts(*counts), *written, record.extension))
         except (StructError, ValueError) as error:
             raise IllegalRecord(self.kind, str(error)) from error
         if self.bodies:

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from fmq.store.bytes.content import Content
-
 
 class Kind(IntEnum):
     """The kind of a record. The numbers are on disk: never change or reuse one."""
@@ -37,24 +35,29 @@ class Kind(IntEnum):
 MESSAGE, PRE_MESSAGE, REF_MESSAGE, TX_MESSAGE = (
     Kind.MESSAGE, Kind.PRE_MESSAGE, Kind.REF_MESSAGE, Kind.TX_MESSAGE
 )  # fmt: skip
-COMMIT, TIMER = Kind.COMMIT, Kind.TIMER
+PREPARE, COMMIT, ACK, TIMER = Kind.PREPARE, Kind.COMMIT, Kind.ACK, Kind.TIMER
 
 
 class Run:
     """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: consecutive messages of one queue.
 
     Or TIMER: messages that wait for their time, and get their offsets when they are published.
+
+    content.py makes it of what is sent, and whoever sends it says where it goes. decoding.py makes
+    it of bytes: then its columns and bodies are not in memory.
     """
 
     __slots__ = (
+        "bodies",
         "bodies_crc",
         "body_position",
+        "columns",
         "columns_crc",
-        "content",
         "count",
         "extension",
         "flags",
         "id_keys",
+        "ids",
         "kind",
         "offset",
         "position",
@@ -82,7 +85,6 @@ class Run:
         tx_id: str = "",
         producer: str = "",
         body_position: int = 0,
-        content: Content | None = None,
     ) -> None:
         self.kind = kind
         self.topic = topic
@@ -95,23 +97,15 @@ class Run:
         self.producer = producer
         # Of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0.
         self.body_position = body_position
-        self.content = content
-        if content is None:
-            self.raw_bytes = self.bodies_crc = 0
-            self.extension = b""
-        else:
-            self.raw_bytes, self.bodies_crc = content.raw_bytes, content.bodies_crc
-            self.extension = content.extension
-        self.columns_crc = 0
-        # Names and columns as they are written. Set when the record is measured.
-        self.tail = b""
-        self.position = 0
-        self.size = 0
-        self.flags = 0
+        self.bodies: bytes | None = None  # as they are stored; None: not in memory
+        self.columns = self.extension = b""
+        self.raw_bytes = self.bodies_crc = self.columns_crc = 0
+        self.ids: Sequence[str | None] | None = None  # None: see the extension
+        self.position = self.size = self.flags = 0
         self.target: Any = None  # the Queue of the ledger that the plan has found
-        # `id_keys` are set when they are asked for first: see id_table.py.
 
-    id_keys: Any
+    tail: bytes  # what ends the head; set when it is measured: see encoding.py
+    id_keys: Any  # set when they are asked for first: see id_table.py
 
 
 class AckRange:
@@ -443,3 +437,6 @@ class TopicMade:
 
 
 Record = Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade
+Append = list[Any]
+"""Records that are applied and written as one piece. The running engine makes appends, and a replay
+decodes them. Both apply them by tx/ledger/apply.py."""

@@ -89,7 +89,9 @@ def id_keys_of(run: Run) -> IdKeys:
     except AttributeError:
         pass
     found = NO_KEYS
-    if has_extras(run.extension) and _takes_ids(run):
+    if run.ids is not None:
+        found, run.ids = keys_of(run.topic, run.ids), None
+    elif has_extras(run.extension) and _takes_ids(run):
         try:
             found = keys_of(run.topic, Extras(run.extension, run.count).ids(0, run.count) or ())
         except BadColumns as error:

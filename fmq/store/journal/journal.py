@@ -15,13 +15,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import NoReturn
 from zlib import crc32
 
 from fmq.errors import TooLarge
 from fmq.machine.disk import Buffer, Directory, File, is_full
-from fmq.store.bytes.encoding import SIZES, encode_all
-from fmq.store.bytes.record import ALIGNMENT, FIRST, LAST
+from fmq.store.bytes.record import ALIGNMENT
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, no_page
 from fmq.store.journal.files import Files
 from fmq.store.journal.journal_write import JournalWrite, Roll
@@ -33,37 +32,6 @@ JOIN_BYTES_MAX = 64 * 1024
 JOIN_BUFFERS_MIN = 512
 AHEAD_BYTES_MAX = 256 * 1024
 assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
-
-
-class Append:
-    """Records that are applied and written as one piece.
-
-    The running engine makes appends, and a replay decodes them. Both apply them by
-    tx/ledger/apply.py.
-    """
-
-    __slots__ = ("left_out", "position", "records", "size")
-    position: int  # set when the append is placed
-
-    def __init__(self, records: list[Any]) -> None:
-        """Set the size of each of `records` that has none. This needs no lock."""
-        self.records = records
-        total = 0
-        for record in records:
-            size = record.size
-            if not size:
-                record.size = size = SIZES[record.kind](record) + len(record.extension)
-            total += (size + 7) & ~7
-        self.size = total  # bytes of all records, padding included
-        self.left_out: Sequence[Any] = ()  # messages that were sent before with the same ids
-
-    def replace(self, records: list[Any], left_out: Sequence[Any]) -> None:
-        """Replace the records of this append. `left_out` are messages that were sent before."""
-        self.records, self.size, self.left_out = records, Append(records).size, left_out
-
-
-# The bytes of an append, and the checksum of the segment's records after it.
-Encoded = tuple[list[bytes], int]
 
 
 class Journal:
@@ -153,23 +121,15 @@ class Journal:
         self.position = pending.start = pending.ahead_to = new.end
         return new
 
-    def encode(self, append: Append, now: int) -> Encoded:
-        """Place `append` at the end, with the time `now`, and return its bytes. This changes
-        nothing else.
+    def append(self, buffers: list[bytes], chain: int, end: int) -> None:
+        """Make an append pending that was encoded for the end of the journal: its bytes, the chain
+        after them, and where it ends.
         """
-        records, append.position = append.records, self.position
-        records[0].flags |= FIRST
-        records[-1].flags |= LAST
-        chain = self.segments[-1].chain
-        return encode_all(records, self.position, now, self.durable_to, self.seed, chain)
-
-    def append(self, append: Append, encoded: Encoded) -> None:
-        """Make `append` pending. `encoded` are its bytes."""
         segment = self.segments[-1]
-        buffers, segment.chain = encoded
         self.pending.buffers += buffers
-        self.position = segment.end = append.position + append.size
-        assert self.position <= segment.limit
+        segment.chain = chain
+        self.position = segment.end = end
+        assert end <= segment.limit
 
     def take_pending(self) -> JournalWrite:
         """Return the write with everything that is pending, and begin a new one."""

@@ -42,24 +42,24 @@ class Roll:
 
 
 class JournalWrite:
-    """The bytes of one write: rolls, and then bytes of one segment from `start` to `end`.
-    Attributes are defaults of the class until they differ, because each write makes one such
-    object.
-    """
+    """The bytes of one write: rolls, and then bytes of one segment from `start` to `end`."""
 
-    end = 0  # known once the write is taken
-    rolls: tuple[Roll, ...] = ()
-    # How many of its buffers were already written, without a sync. They end at `ahead_to`.
-    ahead = 0
-    # True for a write without a sync. Its bytes stay pending.
-    ahead_of_sync = False
-    # True if a call wants a sync in a mode without syncs.
-    is_forced = False
-    is_noted = False  # True once `CommitQueue.on_pending` was called for it
-    is_hurried = False  # True if it began because posted appends were wanted
+    __slots__ = (
+        *("ahead", "ahead_of_sync", "ahead_to", "buffers", "end", "is_forced", "is_hurried"),
+        *("is_noted", "rolls", "segment", "start", "waiters"),
+    )
 
     def __init__(self, segment: Segment, start: int) -> None:
         self.segment = segment
-        self.start = self.ahead_to = start
+        self.start = start
+        self.end = 0  # known once the write is taken
+        self.rolls: tuple[Roll, ...] = ()
         self.buffers: list[Buffer] = []
+        # How many of its buffers were already written, without a sync. They end at `ahead_to`.
+        self.ahead, self.ahead_to = 0, start
+        # True for a write without a sync. Its bytes stay pending.
+        self.ahead_of_sync = False
+        self.is_forced = False  # True if a call wants a sync in a mode without syncs
+        self.is_noted = False  # True once `CommitQueue.on_pending` was called for it
+        self.is_hurried = False  # True if it began because posted appends were wanted
         self.waiters: deque[Waiter | Callback] = deque()

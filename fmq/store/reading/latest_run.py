@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fmq.basics.message import Message, Origin, make_messages
 from fmq.store.bytes.columns import Columns
-from fmq.store.bytes.content import Content
+from fmq.store.bytes.kinds import Run
 from fmq.store.reading.batch import Batch, messages_of
 
 LATEST_RUN_BYTES_MAX = 64 << 10
@@ -22,11 +22,10 @@ class LatestRun:
     __slots__ = ("_columns", "_origin", "counts", "offset")
     places = (0,)
 
-    def __init__(self, offset: int, content: Content, origin: Origin) -> None:
-        self.offset = offset
-        self.counts = (content.count,)
-        stored = content.columns, content.bodies, content.raw_bytes, content.extension
-        self._columns = Columns(content.count, content.flags, *stored)
+    def __init__(self, run: Run, origin: Origin) -> None:
+        self.offset = run.offset
+        self.counts = (run.count,)
+        self._columns = Columns.of(run)
         self._origin = origin
 
     def batch(self, limit: int) -> Batch:

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmq.store.bytes.content import Content, encode_bodies, encode_items, in_records
+from fmq.store.bytes.content import columns_crc, copy_of, encode_bodies, encode_items, in_records
 from fmq.store.bytes.extension import extension_of
 from fmq.store.bytes.extras import ids_only
 from fmq.store.bytes.kinds import (
     COMMIT,
+    REF_MESSAGE,
     TIMER,
     TX_MESSAGE,
     Acks,
+    Append,
     Decided,
     Kind,
     Marks,
     Prepare,
-    Record,
     Run,
 )
+from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.bytes.timing import timing_in, with_timing
-from fmq.store.index.id_table import id_keys_of, keys_of
+from fmq.store.index.id_table import id_keys_of
 from fmq.store.journal.segment import Segment
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.outcomes import Outcomes
@@ -38,25 +40,24 @@ def runs_of(
 ) -> list[Run]:
     """Return the messages of `transaction` as runs of `kind`, one run for each record."""
     tx_id, producer = transaction.tx_id, transaction.producer
-    encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
+    encode: Callable[..., Run] = encode_bodies if transaction.plain else encode_items
     runs = []
     for (topic, number, timing), items in transaction.runs.items():
-        written = TIMER if timing is not None and kind == TX_MESSAGE else kind
         for part in in_records(items):
-            content = encode(part, compress_bytes_min)
+            run = encode(part, compress_bytes_min)
+            run.kind, run.topic, run.queue = kind, topic, number
+            run.tx_id, run.producer = tx_id, producer
             if timing is not None:
-                content.extension = with_timing(content.extension, timing)
-            count = content.count
-            run = Run(written, topic, number, 0, count, 0, 0, tx_id, producer, 0, content)
-            if content.columns or content.extension:
-                run.columns_crc = content.columns_crc()
-            if content.ids is not None:
-                run.id_keys = keys_of(topic, content.ids)
+                run.extension = with_timing(run.extension, timing)
+                if kind == TX_MESSAGE:
+                    run.kind = TIMER
+            if run.columns or run.extension:
+                run.columns_crc = columns_crc(run)
             runs.append(run)
     return runs
 
 
-def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
+def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> Append:
     """Return TX_MESSAGEs, ACK and MARK if needed, and the COMMIT that states and seals them."""
     tx_id, producer = transaction.tx_id, transaction.producer
     commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), *totals_of(runs))
@@ -67,7 +68,7 @@ def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
     return [*runs, *acks, *marks, commit]
 
 
-def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
+def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> Append:
     """Return PREPARE, the PRE_MESSAGEs `runs` that it states and seals, and MARK if the transaction
     sets marks.
     """
@@ -131,7 +132,7 @@ class Ending:
         self._reference_bytes_min = reference_bytes_min
         self.decided = decided
         self.runs: list[Run] = []
-        self._contents: dict[int, Content] = {}
+        self._read: dict[int, Run] = {}  # by position
 
     def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
         """Read the bodies among `runs` that the commit will have to copy, outside the lock: those
@@ -141,10 +142,10 @@ class Ending:
             return
         for run in runs:
             apart = run.position < segment.base or run.raw_bytes < self._reference_bytes_min
-            if run.content is None and apart:
-                self._contents[run.position] = self._outcomes.content(run.position)
+            if run.bodies is None and apart:
+                self._read[run.position] = self._outcomes.whole(run.position)
 
-    def records(self, segment: Segment) -> list[Record]:
+    def records(self, segment: Segment) -> Append:
         """Return the append's records, provided that it is written into `segment`."""
         if self.decided.kind == Kind.ROLLBACK:
             return [self.decided]
@@ -155,28 +156,33 @@ class Ending:
         return [*self.runs, *acks, *marks, self.decided]
 
     def _published(self, pre: Run, base: int) -> Run:
-        content = pre.content or self._contents.get(pre.position)
-        small = content is not None and len(content.bodies) < self._reference_bytes_min
+        whole = self._read.get(pre.position) if pre.bodies is None else pre
+        small = whole is not None and len(whole.bodies or b"") < self._reference_bytes_min
         waits = pre.extension and timing_in(pre.extension) is not None
-        refer = pre.position >= base and not small and not waits
-        if not refer and content is None:
-            # This happens only if the journal rolled after `read_ahead`. That is rare enough to
-            # read under the lock.
-            content = self._outcomes.content(pre.position)
-        kind = TIMER if waits else TX_MESSAGE
-        run = Run(
-            kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer, 0, content
-        )
-        run.raw_bytes = pre.raw_bytes
-        if refer:
-            run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
-            # With the ids repeated here, the index of a segment finds them without the PRE_MESSAGE.
-            run.extension = ids_only(pre.extension) if pre.extension else b""
+        if pre.position >= base and not small and not waits:
+            run = _reference_to(pre)
         else:
-            run.extension = pre.extension
+            if whole is None:
+                # This happens only if the journal rolled after `read_ahead`. That is rare enough to
+                # read under the lock.
+                whole = self._outcomes.whole(pre.position)
+            run = copy_of(whole, TIMER if waits else TX_MESSAGE)
             # The copy has the names and columns of the original, so its encoded end can be reused.
-            if pre.tail:
-                run.tail, run.size = pre.tail, pre.size
+            if whole is pre:
+                run.tail, run.size, run.flags = pre.tail, pre.size, pre.flags & ~(FIRST | LAST)
         if pre.extension:
             run.id_keys = id_keys_of(pre)
         return run
+
+
+def _reference_to(pre: Run) -> Run:
+    """Return the REF_MESSAGE that publishes `pre`."""
+    run = Run(
+        *(REF_MESSAGE, pre.topic, pre.queue, 0, pre.count, 0),
+        *(pre.tx, pre.tx_id, pre.producer, pre.position),
+    )
+    run.raw_bytes = pre.raw_bytes
+    if pre.extension:
+        # With the ids repeated here, the index of a segment finds them without the PRE_MESSAGE.
+        run.extension = ids_only(pre.extension)
+    return run

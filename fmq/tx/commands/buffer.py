@@ -21,7 +21,6 @@ from fmq.store.bytes.timing import TIMING_BYTES, Timing
 from fmq.tx.commands.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.commands.marks import MarkBuffer
 from fmq.tx.commands.router import Router
-from fmq.tx.commands.sender import LeftOut
 
 NO_EXTRAS = (None, None, None)
 NO_MARKS = MarkBuffer()
@@ -116,8 +115,8 @@ class TransactionBuffer:
         self.request: Request | None = None
         # True if a database has a marker for it once it has committed (see fmq.bind).
         self.bound = False
-        # The messages that a prepare left out, because they had been sent before.
-        self.left_out: Sequence[LeftOut] = ()
+        # The messages that its step left out, because they had been sent before.
+        self.left_out: Sequence[Any] = ()
         self.number = 0  # the position of its first record, once that is written
         self.phase = OPEN
         self.messages = 0
@@ -160,18 +159,45 @@ class TransactionBuffer:
         timing: Timing | None = None,
     ) -> None:
         """Add a message. Raises TooLarge or TooMany, and then nothing was added."""
+        if self.phase is not OPEN:
+            self.refuse("send")
         if type(body) is not bytes:
             body = as_bytes(body)
-        if (
+        item: Message | bytes = body
+        columns_bytes, extra_bytes = COLUMNS_BYTES, self._extra_bytes
+        if not (
             (key is None and tag is None)
             and (headers is None or (type(headers) is dict and not headers))
             and (message_id is None and priority is None and expires_at is None)
         ):
-            self._add(topic, None, queue, body, len(body), COLUMNS_BYTES, timing)
-        else:
             extras = message_id, priority, expires_at
-            message = Message(body, key, tag, headers, None, None, *extras)
-            self._add_message(topic, message, queue, timing)
+            copied = None if headers is None else copied_headers(headers)
+            item = Message(body, key, tag, copied, None, None, *extras)
+            columns_bytes = self._limits.size_of(item) - len(body)
+            # Set it even if the message is refused below. Then only the faster way is not taken.
+            self.plain = False
+            if extras != NO_EXTRAS and not extra_bytes:
+                extra_bytes = EXTRA_BYTES
+                columns_bytes += self.messages * EXTRA_BYTES
+        limits, runs = self._limits, self.runs
+        topic, number = self._router.target(topic, key, queue)
+        place = topic, number, timing
+        size = len(body)
+        if size > limits.message_bytes_max:
+            limits.refuse_message(size)
+        size += columns_bytes + self._bytes + extra_bytes
+        run = runs.get(place)
+        if run is None:
+            size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
+            size += 0 if timing is None else TIMING_BYTES
+        count = self.messages + 1
+        if size > self._bytes_max or count > limits.messages_max:
+            limits.refuse(self.tx_id, size, self._bytes_max, count)
+        if run is None:
+            runs[place] = [item]
+        else:
+            run.append(item)
+        self._bytes, self._extra_bytes, self.messages = size, extra_bytes, count
 
     def send_many(
         self,
@@ -181,76 +207,19 @@ class TransactionBuffer:
         timing: Timing | None = None,
     ) -> None:
         """Add several messages: all of them, or none if one is refused."""
-        items, _ = split_bodies(bodies)
+        items: Sequence[Body | Message] = split_bodies(bodies)[0]
         if not items:
             self.require(OPEN, "send")
             self._router.check_target(topic, queue)
         back = self._mark()
         try:
             for item in items:
-                if isinstance(item, Message):
-                    self._add_message(topic, item, queue, timing)
-                else:
-                    body = as_bytes(item)
-                    self._add(topic, None, queue, body, len(body), COLUMNS_BYTES, timing)
+                said = item if isinstance(item, Message) else Message(item)
+                carried = said.key, said.tag, said.headers, queue, *said[6:]
+                self.send(topic, said.body, *carried, timing)
         except BaseException:
             back()
             raise
-
-    def _add_message(
-        self, topic: str, message: Message, queue: int | None, timing: Timing | None
-    ) -> None:
-        # Copy the body and the headers: the caller may reuse the same buffer and the same dict.
-        headers = None if message.headers is None else copied_headers(message.headers)
-        body, extras = as_bytes(message.body), message[6:]
-        message = Message(body, message.key, message.tag, headers, None, None, *extras)
-        # Set it even if the message is refused below. Then only the faster way is not taken.
-        self.plain = False
-        size = self._limits.size_of(message) - len(body)
-        if extras != NO_EXTRAS and not self._extra_bytes:
-            size += self.messages * EXTRA_BYTES
-        back = self._extra_bytes
-        if extras != NO_EXTRAS:
-            self._extra_bytes = EXTRA_BYTES
-        try:
-            self._add(topic, message.key, queue, message, len(body), size, timing)
-        except BaseException:
-            self._extra_bytes = back
-            raise
-
-    def _add(
-        self,
-        topic: str,
-        key: str | None,
-        queue: int | None,
-        item: Message | bytes,
-        body_bytes: int,
-        size: int,
-        timing: Timing | None,
-    ) -> None:
-        """Add `item`: a body of `body_bytes`, or a message with such a body. Its columns take
-        `size` bytes.
-        """
-        if self.phase is not OPEN:
-            self.refuse("send")
-        limits, runs = self._limits, self.runs
-        topic, number = self._router.target(topic, key, queue)
-        place = topic, number, timing
-        if body_bytes > limits.message_bytes_max:
-            limits.refuse_message(body_bytes)
-        run = runs.get(place)
-        if run is None:
-            size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
-            size += 0 if timing is None else TIMING_BYTES
-        size += body_bytes + self._bytes + self._extra_bytes
-        count = self.messages + 1
-        if size > self._bytes_max or count > limits.messages_max:
-            limits.refuse(self.tx_id, size, self._bytes_max, count)
-        if run is None:
-            runs[place] = [item]
-        else:
-            run.append(item)
-        self._bytes, self.messages = size, count
 
     def _mark(self) -> Callable[[], None]:
         """Return a function that drops all messages that are added from now on."""

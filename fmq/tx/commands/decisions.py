@@ -16,14 +16,14 @@ from fmq.basics.message import Decision, Message
 from fmq.basics.results import Outcome
 from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
 from fmq.store.bytes.content import text_bytes
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import COMMIT, Decided, Kind
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.appends import Ending, decision_on
 from fmq.tx.commands.ids import IdsInUse
 from fmq.tx.commands.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
 from fmq.tx.commands.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.commands.prepared_bytes import PreparedBytes
-from fmq.tx.commands.reserve import Reserve, size_of_all
+from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.sender import LeftOut, receipts_of, with_left_out
 from fmq.tx.commands.transaction import Receipts
 from fmq.tx.commands.writer import Writer
@@ -221,14 +221,14 @@ class Decisions:
         def plan(ending: Ending) -> bool:
             if entry.prepare is not prepare or self.is_deciding(entry):
                 return False
-            append = Append(ending.records(journal.current))
-            if not journal.fits(append.size):
+            append = ending.records(journal.current)
+            if not journal.fits(measured(append)):
                 # The append will be in the next segment, and the prepared bodies are not: copy
                 # them.
                 at_most = DECISION_BYTES_MAX + decided.size
                 if decided.kind == COMMIT:
-                    at_most += size_of_all([entry.prepare, *entry.runs])
-                append = Append(ending.records(journal.roll(at_most, ordinary=False)))
+                    at_most += measured([entry.prepare, *entry.runs])
+                append = ending.records(journal.roll(at_most, ordinary=False))
             writer.send(append, ordinary=False, stated=decided)
             self._reserve.give_back(entry.prepare.reserved)
             self._kept.drop(entry.prepare)

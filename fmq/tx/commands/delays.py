@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from fmq.basics.message import DelayedReceipt
 from fmq.errors import Damaged, FmqError, StorageFull
-from fmq.store.bytes.content import Content
-from fmq.store.bytes.decoding import content_of, decode
+from fmq.store.bytes.content import copy_of
+from fmq.store.bytes.decoding import decode, with_bodies
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.extras import with_ids_taken
-from fmq.store.bytes.kinds import MESSAGE, TIMER, Changed, ChangeKind, QueuePlace, Run
+from fmq.store.bytes.kinds import MESSAGE, TIMER, Changed, ChangeKind, QueuePlace, Record, Run
 from fmq.store.bytes.timing import Timing, timing_in, with_timing
 from fmq.store.index.due_runs import KEY, Due, due_of, position_in
 from fmq.store.journal.files import Files
-from fmq.store.journal.journal import Append
 from fmq.store.journal.segment import segment_name
 from fmq.store.reading.window import UNREADABLE
 from fmq.tx.commands.due import delayed_receipt
@@ -46,7 +46,6 @@ class FoundTimer(NamedTuple):
 
     due: Due
     run: Run
-    content: Content
 
 
 class Delays:
@@ -68,12 +67,11 @@ class Delays:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def check(self, append: Append) -> Append:
-        """Return `append`. Raises TooLarge for a timer that no append can publish."""
-        for record in append.records:
-            if record.kind == TIMER and record.size + END_BYTES > self._journal.append_bytes_max:
-                self._journal.refuse(record.size + END_BYTES)
-        return append
+    def check(self, runs: list[Run]) -> None:
+        """Raise TooLarge for a timer that no append can publish."""
+        for run in runs:
+            if run.kind == TIMER and measured([run]) + END_BYTES > self._journal.append_bytes_max:
+                self._journal.refuse(run.size + END_BYTES)
 
     # --- publishing ---------------------------------------------------------------------------
 
@@ -135,15 +133,15 @@ class Delays:
         """
         ended = []
         records: list[Run | Changed] = []
-        for due, run, content in found:
+        for due, run in found:
             if not self._timers.is_taken(due.number):
                 continue
             ended.append(due.number)
             if not self._writer.ledger.is_deleted(run.topic, due.number):
-                records.append(_message(due, run, content))
+                records.append(_message(due, run))
         if ended:
             places = [QueuePlace(0, number) for number in ended]
-            self._writer.send(Append([*records, Changed(ChangeKind.FIRE, "", "", places)]))
+            self._writer.send([*records, Changed(ChangeKind.FIRE, "", "", places)])
 
     # --- recalling ----------------------------------------------------------------------------
 
@@ -159,7 +157,7 @@ class Delays:
             return False
         recall = _recall(timing)
         recall.extension = extension
-        self._writer.send(Append([recall]))
+        self._writer.send([recall])
         return True
 
     # --- looking ------------------------------------------------------------------------------
@@ -179,7 +177,7 @@ class Delays:
             # Their TIMER records are read below.
             self._writer.catch_up(max(due.position for due in dues))
             key = dues[-1].packed()[KEY]
-            for due, run, _ in self._read_sound(dues):
+            for due, run in self._read_sound(dues):
                 with self._queue.lock:
                     is_gone = self._writer.ledger.is_deleted(run.topic, due.number)
                 if topic in (None, run.topic) and not is_gone:
@@ -237,29 +235,29 @@ class Delays:
         ended = self._timers.ended
         assert ended is not None
         records: list[Run | Changed] = []
-        for due, run, content in found:
+        for due, run in found:
             if due.number in ended:
                 continue
             if self._writer.ledger.is_deleted(run.topic, due.number):
                 records.append(_recall(Timing(due.due_us, due.number)))
             else:
-                records.append(_carried(due, run, content))
+                records.append(_carried(due, run))
         for part in self._appends(records):
             self._writer.send(part)
 
-    def _appends(self, records: Sequence[Run | Changed]) -> Iterator[Append]:
+    def _appends(self, records: Sequence[Run | Changed]) -> Iterator[list[Record]]:
         """Yield appends of `records`, each of which fits a segment."""
-        part: list[Run | Changed] = []
+        part: list[Record] = []
         size = 0
         for record in records:
-            alone = Append([record]).size
+            alone = measured([record])
             if part and size + alone > self._bytes_max:
-                yield Append(part)
+                yield part
                 part, size = [], 0
             part.append(record)
             size += alone
         if part:
-            yield Append(part)
+            yield part
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -336,7 +334,7 @@ class Delays:
             raise Damaged(name, due.position, "no TIMER, where the files of timers name one")
         if (timing.due_us, timing.number or due.position) != due[:2]:
             raise Damaged(name, due.position, "another TIMER than the files of timers name")
-        return FoundTimer(due, run, content_of(data, at, run))
+        return FoundTimer(due, with_bodies(data, at, run))
 
 
 def _close_together(dues: list[Due]) -> Iterator[list[Due]]:
@@ -362,21 +360,18 @@ def _recall(timing: Timing) -> Changed:
     return Changed(ChangeKind.RECALL, "", "", [place], value=timing.due_us)
 
 
-def _message(due: Due, run: Run, content: Content) -> Run:
+def _message(due: Due, run: Run) -> Run:
     """Return the MESSAGE that publishes the timer `due`. It names the timer."""
+    message = copy_of(run, MESSAGE)
+    message.tx = 0
     timing = Timing(due.due_us, due.number)
-    content.extension = with_ids_taken(with_timing(content.extension, timing))
-    return _again(MESSAGE, run, content)
+    message.extension = with_ids_taken(with_timing(run.extension, timing))
+    return message
 
 
-def _carried(due: Due, run: Run, content: Content) -> Run:
+def _carried(due: Due, run: Run) -> Run:
     """Return the TIMER that replaces `run` when its segment is dropped."""
-    timer = _again(TIMER, run, content)
-    timer.extension = with_timing(content.extension, Timing(due.due_us, due.number))
+    timer = copy_of(run, TIMER)
+    timer.tx = 0
+    timer.extension = with_timing(run.extension, Timing(due.due_us, due.number))
     return timer
-
-
-def _again(kind: int, run: Run, content: Content) -> Run:
-    """Return a record of `kind` with the messages of `run`, and `content`."""
-    names = run.tx_id, run.producer
-    return Run(kind, run.topic, run.queue, 0, run.count, 0, 0, *names, 0, content)

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from fmq.arguments.names import check_name, check_seconds, check_tx_id
 from fmq.errors import BadOption, FmqError, TxIdInUse
-from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind, Record, Run
+from fmq.store.bytes.encoding import measured
+from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Append, Kind, Run
 from fmq.store.index.catalog import Catalog
-from fmq.store.journal.journal import Append
 from fmq.tx.commands.appends import one_phase, runs_of, two_phases
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.command import Command
@@ -26,7 +26,7 @@ from fmq.tx.commands.message_ids import MessageIds, in_prepared
 from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.commands.prepared_bytes import PreparedBytes
 from fmq.tx.commands.relocation import relocate_oldest
-from fmq.tx.commands.reserve import Reserve, size_of_all
+from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.router import Router
 from fmq.tx.commands.sender import receipts_of
 from fmq.tx.commands.transaction import Receipts, Transaction
@@ -92,7 +92,7 @@ class TransactionManager:
         self.waits, self.makes_durable = self._commit_queue.waits, writer.makes_durable
         self.release = self.in_use.release
         for entry in self._ledger.undecided.values():
-            entry.prepare.reserved = Reserve.needed_for(size_of_all([entry.prepare, *entry.runs]))
+            entry.prepare.reserved = Reserve.needed_for(measured([entry.prepare, *entry.runs]))
             self._reserve.remember(entry.prepare.reserved)
         self._reserve.make_up()
 
@@ -172,25 +172,25 @@ class TransactionManager:
         """Return the command that commits an open transaction."""
         append = self._append_of(transaction, TX_MESSAGE, one_phase)
         done = partial(self._committed, transaction, append)
-        return Command(self.plan_commit, (transaction, append), done, append.size)
+        return Command(self.plan_commit, (transaction, append), done, measured(append))
 
     def _append_of(
         self,
         transaction: TransactionBuffer,
         kind: Kind,
-        make: Callable[[TransactionBuffer, list[Run]], list[Record]],
+        make: Callable[[TransactionBuffer, list[Run]], Append],
     ) -> Append:
         """Return the append of an open transaction: the records that `make` makes of its runs of
         `kind`.
         """
         runs = runs_of(kind, transaction, self._compress_bytes_min)
         self.message_ids.has_ids(runs)
-        return Append(make(transaction, runs))
+        return make(transaction, runs)
 
     def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:
         if transaction.named:
             self.in_use.release(transaction)
-        return partial(receipts_of, [*append.records, *append.left_out])
+        return partial(receipts_of, [*append, *transaction.left_out])
 
     def plan_commit(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that commits a transaction at once. The caller holds the engine's
@@ -202,7 +202,9 @@ class TransactionManager:
         if transaction.marks:
             check_marks(self._ledger, transaction.marks)
         self.message_ids.leave_out(append, one_phase, transaction)
-        transaction.number = self.writer.send(append, stated=append.records[-1])
+        commit = append[-1]
+        self.writer.send(append, stated=commit)
+        transaction.number = commit.tx
         transaction.planned()
 
     # --- two phases -----------------------------------------------------------------------------
@@ -217,7 +219,7 @@ class TransactionManager:
         """Return the command that prepares an open transaction."""
         append = self._append_of(transaction, PRE_MESSAGE, two_phases)
         done = partial(self.in_use.release, transaction)
-        return Command(self.plan_prepare, (transaction, append), done, append.size)
+        return Command(self.plan_prepare, (transaction, append), done, measured(append))
 
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that prepares a transaction. The caller holds the engine's lock."""
@@ -227,20 +229,22 @@ class TransactionManager:
         if transaction.marks:
             check_marks(self._ledger, transaction.marks)
         self.message_ids.leave_out(append, two_phases, transaction)
-        prepare, *rest = append.records
+        prepare, *rest = append
         self.limits.check_open(self._ledger, prepare)
-        prepare.reserved = Reserve.needed_for(append.size)
+        size = measured(append)
+        prepare.reserved = Reserve.needed_for(size)
         self._reserve.take(prepare.reserved)
         try:
-            transaction.number = self.writer.send(append, stated=prepare)
+            self.writer.send(append, stated=prepare)
         except FmqError:
             self._reserve.give_back(prepare.reserved)
             raise
+        transaction.number = prepare.tx
         transaction.planned()
         runs = [record for record in rest if type(record) is Run]
-        if append.left_out:
-            transaction.left_out = in_prepared(append.left_out, runs)
-        self._kept.keep(prepare, runs, append.size)
+        if transaction.left_out:
+            transaction.left_out = in_prepared(transaction.left_out, runs)
+        self._kept.keep(prepare, runs, size)
 
     def relocate_oldest(self) -> bool:
         """Relocate the oldest undecided transaction if it lies too far back. Return whether

@@ -17,14 +17,13 @@ from typing import NamedTuple
 from fmq.basics.message import DelayedReceipt, Origin, Receipt
 from fmq.errors import MessageIdUndecided
 from fmq.store.bytes.columns import Columns
-from fmq.store.bytes.content import Content, encode_messages
+from fmq.store.bytes.content import columns_crc, encode_messages
 from fmq.store.bytes.extension import extension_of, request_in
 from fmq.store.bytes.extras import Extras
-from fmq.store.bytes.kinds import Record, Run
+from fmq.store.bytes.kinds import Append, Record, Run
 from fmq.store.bytes.timing import timing_in, with_timing
 from fmq.store.index.catalog import Catalog
-from fmq.store.index.id_table import WAITS, IdTable, Key, TakenId, id_keys_of, keys_of
-from fmq.store.journal.journal import Append
+from fmq.store.index.id_table import WAITS, IdTable, Key, TakenId, id_keys_of
 from fmq.store.reading.batch import messages_of
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.sender import FirstSent, LeftOut
@@ -50,9 +49,9 @@ class MessageIds:
 
     # --- sending --------------------------------------------------------------------------------
 
-    def planner(self, append: Append) -> Callable[[Append], object]:
-        """Return the function that plans an append of MESSAGEs. It looks up their ids, if any."""
-        if self.has_ids(append.records):
+    def planner(self, runs: list[Run]) -> Callable[[Append], object]:
+        """Return the function that plans an append of `runs`. It looks up their ids, if any."""
+        if self.has_ids(runs):
             return self._send
         return self._writer.send
 
@@ -65,30 +64,33 @@ class MessageIds:
             return True
         return False
 
-    def _send(self, append: Append) -> None:
-        """Plan an append that belongs to no transaction. The caller holds the engine's lock."""
-        runs, left_out = self.admit(append.records)
+    def _send(self, sent: Append) -> None:
+        """Plan an append that belongs to no transaction. Messages that were sent before are put at
+        the end of `sent`, by their first place. The caller holds the engine's lock.
+        """
+        runs, left_out = self.admit(sent)
         if left_out:
-            append.replace(runs, left_out)
+            sent[:] = [*runs, *left_out]
         if runs:
-            self._writer.send(append)
+            self._writer.send(runs)
 
     def leave_out(
         self,
         append: Append,
-        make: Callable[[TransactionBuffer, list[Run]], list[Record]],
+        make: Callable[[TransactionBuffer, list[Run]], Append],
         transaction: TransactionBuffer,
     ) -> None:
         """Leave the messages out of a transaction that were sent before, and let `make` make its
         records of the remaining runs. Under the lock, before the append is placed.
         """
-        if self._ledger.id_window is None or not _have_ids(append.records):
+        transaction.left_out = ()
+        if self._ledger.id_window is None or not _have_ids(append):
             # No window is loaded, so no message here has an id.
             return
-        runs = [each for each in append.records if type(each) is Run]
-        left, left_out = self.admit(runs)
-        if left_out:
-            append.replace(make(transaction, left), left_out)
+        runs = [each for each in append if type(each) is Run]
+        left, transaction.left_out = self.admit(runs)
+        if transaction.left_out:
+            append[:] = make(transaction, left)
 
     def admit(self, runs: Sequence[Run]) -> Admitted:
         """Return `runs` without the messages whose ids are taken. Under the lock, before a plan.
@@ -167,25 +169,19 @@ class MessageIds:
 
     def _without(self, run: Run, out: set[int]) -> Run:
         """Return `run` without the messages whose numbers are in `out`."""
-        assert run.content is not None
-        content = run.content
         if len(out) == run.count:
-            content = Content(0, 0, b"", b"", 0, 0)
-        else:
-            stored = content.columns, content.bodies, content.raw_bytes, content.extension
-            columns = Columns(content.count, content.flags, *stored)
-            messages = messages_of(columns, columns.bodies(), NOWHERE, 0, 0)
-            left = [each for number, each in enumerate(messages) if number not in out]
-            content = encode_messages(left, self._writer.options.compress_bytes_min)
+            return Run(run.kind, run.topic, run.queue, 0, 0, 0)
+        columns = Columns.of(run)
+        messages = messages_of(columns, columns.bodies(), NOWHERE, 0, 0)
+        left = [each for number, each in enumerate(messages) if number not in out]
+        new = encode_messages(left, self._writer.options.compress_bytes_min)
+        new.kind, new.topic, new.queue = run.kind, run.topic, run.queue
+        new.tx, new.tx_id, new.producer = run.tx, run.tx_id, run.producer
         if (timing := timing_in(run.extension)) is not None:
-            content.extension = with_timing(content.extension, timing)
-        names = run.tx_id, run.producer
-        new = Run(run.kind, run.topic, run.queue, 0, content.count, 0, run.tx, *names, 0, content)
-        if content.ids is not None:
-            new.id_keys = keys_of(run.topic, content.ids)
-        new.columns_crc = content.columns_crc()
+            new.extension = with_timing(new.extension, timing)
+        new.columns_crc = columns_crc(new)
         if (request := request_in(run.extension)) is not None:
-            new.extension = extension_of(request, content.extension)
+            new.extension = extension_of(request, new.extension)
         return new
 
     def sent_before(self, runs: Iterable[Run], positions: set[int]) -> list[Receipt]:

@@ -16,8 +16,7 @@ from fmq.basics.clock import Clock, as_datetime
 from fmq.basics.message import Message, Origin, Receipt
 from fmq.basics.results import Outcome, UndecidedTransaction
 from fmq.errors import Damaged, UnknownTransaction
-from fmq.store.bytes.content import Content
-from fmq.store.bytes.decoding import columns_of, content_of
+from fmq.store.bytes.decoding import columns_of, with_bodies
 from fmq.store.bytes.kinds import Decided, Kind, Record, Run
 from fmq.store.bytes.record import aligned
 from fmq.store.index.catalog import Catalog
@@ -165,11 +164,11 @@ class Outcomes:
             [receipt_of(run) for run in found],
         )
 
-    def content(self, position: int) -> Content:
-        """Return the content of the run at `position`, as it is on disk."""
+    def whole(self, position: int) -> Run:
+        """Return the run at `position` with all that it holds, to be written again."""
         base, place = self._locate(position)
         run, data, at = self._reader.run_with_bytes(base, place)
-        return content_of(data, at, run)
+        return with_bodies(data, at, run)
 
     def messages_of(self, pre: Run) -> list[Message]:
         """Return the messages of a prepared run. They have no offsets yet."""

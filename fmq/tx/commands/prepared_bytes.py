@@ -26,7 +26,7 @@ class PreparedBytes:
             prepare.kept_bytes = size
             return
         for run in runs:
-            run.content, run.tail = None, b""
+            run.bodies, run.columns, run.tail = None, b"", b""
 
     def drop(self, prepare: Prepare) -> None:
         """Subtract what was kept for `prepare`, because its transaction is decided."""

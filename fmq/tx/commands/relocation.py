@@ -7,9 +7,8 @@ old PREPARE counts.
 
 from __future__ import annotations
 
-from fmq.store.bytes.content import Content
-from fmq.store.bytes.kinds import Kind, Marks, Prepare, Run
-from fmq.store.journal.journal import Append
+from fmq.store.bytes.content import copy_of
+from fmq.store.bytes.kinds import PRE_MESSAGE, Marks, Prepare
 from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry
@@ -35,18 +34,18 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
     if not far or prepare.position >= journal.current.base:
         return False
     writer.catch_up(prepare.position)
-    contents = [outcomes.content(run.position) for run in runs]
+    read = [outcomes.whole(run.position) for run in runs]
 
     def plan(entry: Entry) -> bool:
         if entry.prepare is not prepare or ledger.undecided.get(entry.tx) is not entry:
             return False
         again = _again(prepare)
-        copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
+        copies = [copy_of(run, PRE_MESSAGE) for run in read]
         marks = [Marks(again.marks, 0, again.tx)] if again.marks else []
-        append = Append([again, *copies, *marks])
-        writer.send(append, ordinary=False)
+        writer.send([again, *copies, *marks], ordinary=False)
         for run, old in zip(copies, runs, strict=True):
-            run.content = old.content  # in memory only if the content of the original is
+            if old.bodies is None:  # in memory only if the bodies of the original are
+                run.bodies, run.columns, run.tail = None, b"", b""
         return True
 
     return writer.commit_queue.run(plan, entry, True)
@@ -69,24 +68,4 @@ def _again(old: Prepare) -> Prepare:
     )
     new.reserved, new.kept_bytes = old.reserved, old.kept_bytes
     new.bound, new.marks = old.bound, old.marks
-    return new
-
-
-def _copy(run: Run, content: Content) -> Run:
-    """Return a copy of a PRE_MESSAGE that is written a second time."""
-    new = Run(
-        Kind.PRE_MESSAGE,
-        run.topic,
-        run.queue,
-        0,
-        run.count,
-        0,
-        run.tx,
-        run.tx_id,
-        run.producer,
-        0,
-        content,
-    )
-    new.columns_crc = run.columns_crc
-    new.extension = run.extension
     return new

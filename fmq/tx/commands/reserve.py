@@ -8,20 +8,11 @@ take.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 
 from fmq.errors import StorageError
-from fmq.store.bytes.encoding import size_of
-from fmq.store.bytes.kinds import Record
-from fmq.store.bytes.record import aligned
 from fmq.store.journal.segment import HEADER_BYTES
 from fmq.store.journal.spares import Spares
 from fmq.tx.commands.limits import FRAME_BYTES, REASON_BYTES_MAX
-
-
-def size_of_all(records: Iterable[Record]) -> int:
-    """Return how many bytes `records` take in the journal."""
-    return sum(aligned(record.size or size_of(record)) for record in records)
 
 
 class Reserve:

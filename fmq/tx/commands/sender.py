@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Generic, NoReturn, TypeVar
+from typing import NoReturn
 
 from fmq.arguments.names import check_producer
 from fmq.arguments.options import Options
 from fmq.basics.message import Body, DelayedReceipt, Message, Receipt
 from fmq.errors import TooLarge
 from fmq.store.bytes.content import (
-    Content,
     add_extras,
     as_bytes,
     encode_bodies,
@@ -20,26 +19,17 @@ from fmq.store.bytes.content import (
     in_records,
     split_bodies,
 )
-from fmq.store.bytes.kinds import MESSAGE, TIMER, Record, Run
+from fmq.store.bytes.kinds import TIMER, Record, Run
 from fmq.store.bytes.timing import Timing, timing_in, with_timing
-from fmq.store.index.id_table import Key, id_keys_of, keys_of
-from fmq.store.journal.journal import Append
+from fmq.store.index.id_table import Key, id_keys_of
 from fmq.tx.commands.router import Router
 
-T = TypeVar("T")
-Contents = Iterable[tuple[int, Content]]
-"""Encoded messages, each with the number of the queue where they go."""
 
+class Sender:
+    """Encodes the bodies and Messages of one call, as the runs that it appends."""
 
-class Sender(Generic[T]):
-    """Encodes the bodies and Messages of one call, one content for each queue."""
-
-    def __init__(
-        self, router: Router, options: Options, make: Callable[[str, str, Contents], T]
-    ) -> None:
-        """`make` makes the result of each call from the topic, the producer and the contents."""
+    def __init__(self, router: Router, options: Options) -> None:
         self._router = router
-        self._make = make
         self._compress_bytes_min = options.compress_bytes_min
         self._message_bytes_max = options.message_bytes_max
 
@@ -56,25 +46,26 @@ class Sender(Generic[T]):
         priority: int | None = None,
         expires_at: datetime | None = None,
         timing: Timing | None = None,
-    ) -> T:
-        """Encode one message, and return what `make` makes of it."""
+    ) -> list[Run]:
+        """Return one message as a run: a MESSAGE, or a TIMER if it has a `timing`."""
         topic, number = self._router.target(topic, key, queue)
         producer = "" if producer is None else check_producer(producer)
         if (key is None and tag is None) and (
             headers is None or (type(headers) is dict and not headers)
         ):
-            content = encode_one(body, self._compress_bytes_min)
+            run = encode_one(body, self._compress_bytes_min)
             if message_id is not None or priority is not None or expires_at is not None:
-                add_extras(content, message_id, priority, expires_at)
+                add_extras(run, message_id, priority, expires_at)
         else:
             extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
-            content = encode_messages((message,), self._compress_bytes_min)
-        if content.raw_bytes > self._message_bytes_max:
-            self._refuse_size(content.raw_bytes)
+            run = encode_messages((message,), self._compress_bytes_min)
+        if run.raw_bytes > self._message_bytes_max:
+            self._refuse_size(run.raw_bytes)
         if timing is not None:
-            content.extension = with_timing(content.extension, timing)
-        return self._make(topic, producer, ((number, content),))
+            wait_until(run, timing)
+        run.topic, run.queue, run.producer = topic, number, producer
+        return [run]
 
     def target(
         self, topic: str, key: str | None, queue: int | None, producer: str | None
@@ -88,10 +79,11 @@ class Sender(Generic[T]):
         if size > self._message_bytes_max:
             self._refuse_size(size)
 
-    def joined(self, topic: str, number: int, producer: str, bodies: list[bytes]) -> T:
-        """Encode the bodies of several calls as one content, and return what `make` makes of it."""
-        content = encode_bodies(bodies, self._compress_bytes_min)
-        return self._make(topic, producer, ((number, content),))
+    def joined(self, topic: str, number: int, producer: str, bodies: list[bytes]) -> list[Run]:
+        """Return the bodies of several calls as one run."""
+        run = encode_bodies(bodies, self._compress_bytes_min)
+        run.topic, run.queue, run.producer = topic, number, producer
+        return [run]
 
     def many(
         self,
@@ -100,37 +92,34 @@ class Sender(Generic[T]):
         queue: int | None,
         producer: str | None,
         timing: Timing | None = None,
-    ) -> T | None:
-        """Encode many messages, in order within each queue, and return what `make` makes of them.
-        Return None if there are none.
-        """
+    ) -> list[Run]:
+        """Return many messages as runs, in order within each queue."""
         topic = self._router.name_of(topic)
         producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
         if not items:
             self._router.check_target(topic, queue)
-            return None
-        contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
-        if timing is not None:
-            for _, content in contents:
-                content.extension = with_timing(content.extension, timing)
-        return self._make(topic, producer, contents)
+            return []
+        runs = (self._of_bodies if plain else self._of_items)(topic, items, queue)
+        for run in runs:
+            run.topic, run.producer = topic, producer
+            if timing is not None:
+                wait_until(run, timing)
+        return runs
 
-    def _of_bodies(
-        self, topic: str, bodies: list[bytes], queue: int | None
-    ) -> list[tuple[int, Content]]:
-        contents = [encode_bodies(part, self._compress_bytes_min) for part in in_records(bodies)]
+    def _of_bodies(self, topic: str, bodies: list[bytes], queue: int | None) -> list[Run]:
+        runs = [encode_bodies(part, self._compress_bytes_min) for part in in_records(bodies)]
         # One bound for all bodies of a record. Look at single bodies only if it is exceeded.
-        if any(content.raw_bytes > self._message_bytes_max for content in contents):
+        if any(run.raw_bytes > self._message_bytes_max for run in runs):
             size = max(len(as_bytes(body)) for body in bodies)
             if size > self._message_bytes_max:
                 self._refuse_size(size)
         number = self._router.choose_queue(topic, None, queue)
-        return [(number, content) for content in contents]
+        for run in runs:
+            run.queue = number
+        return runs
 
-    def _of_items(
-        self, topic: str, items: Iterable[object], queue: int | None
-    ) -> list[tuple[int, Content]]:
+    def _of_items(self, topic: str, items: Iterable[object], queue: int | None) -> list[Run]:
         lanes: dict[int, list[Message]] = {}
         for item in items:
             message = item if isinstance(item, Message) else Message(as_bytes(item))
@@ -139,30 +128,21 @@ class Sender(Generic[T]):
                 self._refuse_size(size)
             number = self._router.choose_queue(topic, message.key, queue)
             lanes.setdefault(number, []).append(message)
-        return [
-            (number, encode_messages(part, self._compress_bytes_min))
-            for number, messages in lanes.items()
-            for part in in_records(messages)
-        ]
+        runs = []
+        for number, messages in lanes.items():
+            for part in in_records(messages):
+                run = encode_messages(part, self._compress_bytes_min)
+                run.queue = number
+                runs.append(run)
+        return runs
 
     def _refuse_size(self, size: int) -> NoReturn:
         raise TooLarge("a message in bytes", size, self._message_bytes_max, "message_bytes_max")
 
 
-def append_of(topic: str, producer: str, contents: Contents) -> Append:
-    """Return an append with a record for each of `contents`: MESSAGE, or TIMER if it has a
-    delay.
-    """
-    runs = []
-    for number, content in contents:
-        kind = MESSAGE
-        if content.extension and timing_in(content.extension) is not None:
-            kind = TIMER
-        run = Run(kind, topic, number, 0, content.count, 0, 0, "", producer, 0, content)
-        if content.ids is not None:
-            run.id_keys = keys_of(topic, content.ids)
-        runs.append(run)
-    return Append(runs)
+def wait_until(run: Run, timing: Timing) -> None:
+    """Let the messages of `run` wait for their time."""
+    run.kind, run.extension = TIMER, with_timing(run.extension, timing)
 
 
 class FirstSent:
@@ -212,34 +192,23 @@ def one_of(receipt: Receipt, number: int) -> Receipt:
     return Receipt(receipt.topic, receipt.queue, receipt.offset + number, receipt.position)
 
 
-def receipts_of(published: Iterable[Record | Receipt | FirstSent]) -> list[Receipt]:
-    """Return a Receipt for each of `published`. Those read from the journal are Receipts
-    already.
-    """
-    receipts = []
-    for each in published:
-        if isinstance(each, Run):
-            receipts.append(receipt_of(each))
-        elif isinstance(each, Receipt):
-            receipts.append(each)
-        elif isinstance(each, FirstSent):
-            receipts.append(each.receipt())
-    return receipts
+Sent = Run | FirstSent | Receipt
+"""What a call has sent: a run, or the first message under an id that was taken before."""
 
 
-def first_receipt_of(sent: Append) -> Receipt:
-    """Return the receipt of an append of one message. If the message was left out, return that of
-    the first one with its id.
-    """
-    return receipt_of(sent.records[-1]) if sent.records else receipts_of(sent.left_out)[0]
+def receipts_of(sent: Iterable[Record | Sent]) -> list[Receipt]:
+    """Return the receipts of what was sent; an append has other records too."""
+    return [receipt_of(each) for each in sent if isinstance(each, Sent)]
 
 
-def receipt_of(run: Run) -> Receipt:
-    """Return the receipt of a run that has its place."""
-    if run.kind == TIMER and (timing := timing_in(run.extension)) is not None:
-        place = run.topic, run.queue, None, run.position
-        return DelayedReceipt(*place, run.count, timing.due_us)
-    return new_tuple(Receipt, (run.topic, run.queue, run.offset, run.position, run.count))
+def receipt_of(sent: Sent) -> Receipt:
+    """Return the receipt of what was sent, and has its place."""
+    if not isinstance(sent, Run):
+        return sent.receipt() if isinstance(sent, FirstSent) else sent
+    if sent.kind == TIMER and (timing := timing_in(sent.extension)) is not None:
+        place = sent.topic, sent.queue, None, sent.position
+        return DelayedReceipt(*place, sent.count, timing.due_us)
+    return new_tuple(Receipt, (sent.topic, sent.queue, sent.offset, sent.position, sent.count))
 
 
 # The generated `Receipt.__new__` is a Python function; the tuple's own is faster.

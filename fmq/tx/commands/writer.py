@@ -16,9 +16,20 @@ from fmq.arguments.names import no_queue
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.errors import IllegalRecord
-from fmq.store.bytes.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Decided, Prepare, Run, TopicMade
+from fmq.store.bytes.encoding import SIZES, encode_all, measured
+from fmq.store.bytes.kinds import (
+    MESSAGE,
+    REF_MESSAGE,
+    TX_MESSAGE,
+    Append,
+    Decided,
+    Prepare,
+    Run,
+    TopicMade,
+)
+from fmq.store.bytes.record import FIRST, LAST, aligned
 from fmq.store.journal.commit_queue import CommitQueue
-from fmq.store.journal.journal import Append, Journal
+from fmq.store.journal.journal import Journal
 from fmq.tx.ledger.apply import apply
 from fmq.tx.ledger.ledger import Ledger, Queue, Topic
 from fmq.tx.ledger.state import IllegalStep
@@ -26,6 +37,21 @@ from fmq.tx.ledger.state import IllegalStep
 T = TypeVar("T")
 A = TypeVar("A")
 PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
+
+
+def _number(append: Append, stated: Prepare | Decided, start: int, now: int) -> None:
+    """Say of a transaction where its append begins, and its number, unless it was prepared before:
+    the position of its first record.
+    """
+    if type(stated) is Decided:
+        stated.append_start = start
+    if not stated.tx:
+        stated.prepared_us, first = now, start
+        for record in append:
+            if type(record) is TopicMade:
+                first += aligned(record.size)
+            else:
+                record.tx = first
 
 
 class Writer:
@@ -93,59 +119,73 @@ class Writer:
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
     def send(
-        self, append: Append, *, ordinary: bool = True, stated: Prepare | Decided | None = None
-    ) -> int:
-        """Plan `append`: give it its position at the end of the journal, its time and its offsets,
-        apply it, and make it pending. Return the position of its first record, not counting the
-        TOPIC records that are put before it for new topics.
+        self,
+        append: Append,
+        *,
+        ordinary: bool = True,
+        stated: Prepare | Decided | None = None,
+    ) -> None:
+        """Plan `append`: give its records their position at the end of the journal, their time and
+        their offsets, apply them, and make them pending. `stated` is the record in it that states a
+        transaction. If it begins one, the position of the first record is its number.
 
-        `stated` is the record in it that states a transaction: PREPARE or COMMIT. If it begins a
-        transaction, the position that is returned becomes the number of that transaction.
-
-        Raises TooLarge, StorageFull or IllegalRecord, and then nothing was changed. If only a later
-        record of the append could not be replayed, that is a defect: the engine fails before the
-        write.
+        Records for new topics are put before its own. Raises TooLarge, StorageFull or
+        IllegalRecord, and then nothing was changed. If only a later record of the append could not
+        be replayed, that is a defect: the engine fails before the write.
         """
-        journal, records, now = self.journal, append.records, self.now_us()
-        before = self._find_queues(append)
-        if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
-            self.make_room(append.size, ordinary=ordinary)
-        first = journal.position + before
+        journal, ledger, changing, now = self.journal, self.ledger, self._changing, self.now_us()
+        size = self._find_queues(append)
+        if self._spares.needed or journal.position + size > journal.segments[-1].limit:
+            self.make_room(size, ordinary=ordinary)
+        position, segment = journal.position, journal.segments[-1]
         if stated is not None:
-            if type(stated) is Decided:
-                stated.append_start = journal.position
-            if not stated.tx:
-                stated.prepared_us = now
-                for record in records:
-                    record.tx = first
-        self._append(append, now)
-        return first
+            _number(append, stated, position, now)
+        append[0].flags |= FIRST
+        append[-1].flags |= LAST
+        if segment.base != ledger.index.base:
+            ledger.enter_segment(segment.base)
+            ledger.shows.append((ledger.end, self.on_sealed, None))
+        try:
+            encoded = encode_all(
+                append, position, now, journal.durable_to, journal.seed, segment.chain
+            )
+            changing.changed = True  # from here on an exception ends the engine
+            apply(ledger, append)
+        except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
+            if isinstance(error, IllegalStep) and error.is_first:
+                changing.changed = False
+            if changing.changed:
+                raise
+            raise IllegalRecord(append[0].kind, str(error)) from error
+        journal.append(*encoded)
 
     def _find_queues(self, append: Append) -> int:
         """Find the queue of each run of `append`, and give an offset to each run that is published.
-
         A TOPIC record is put before them for each topic that does not exist yet. Return the size of
-        the TOPIC records.
+        all.
         """
         topics = self.ledger.topics
         new: dict[str, Topic] = {}
         # The next offset of each queue, after the runs that were already looked at.
         ends: dict[Queue, int] = {}
-        for run in append.records:
-            if type(run) is Run:
+        size = 0
+        for record in append:
+            if type(record) is Run:
                 try:
-                    queue = run.target = topics[run.topic].queues[run.queue]
+                    queue = record.target = topics[record.topic].queues[record.queue]
                 except LookupError:
-                    queue = self._new_queue(new, run)
-                if run.kind in PUBLISHING:
-                    run.offset = offset = ends.get(queue, queue.end)
-                    ends[queue] = offset + run.count
-        if not new:
-            return 0
-        made = Append([TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()])
-        append.size += made.size
-        append.records = [*made.records, *append.records]
-        return made.size
+                    queue = self._new_queue(new, record)
+                if record.kind in PUBLISHING:
+                    record.offset = offset = ends.get(queue, queue.end)
+                    ends[queue] = offset + record.count
+            if not record.size:
+                record.size = SIZES[record.kind](record)
+            size += (record.size + 7) & ~7
+        if new:
+            made = [TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()]
+            append[:0] = made
+            size += measured(made)
+        return size
 
     def _new_queue(self, new: dict[str, Topic], run: Run) -> Queue:
         """Return the queue of `run`, whose topic does not exist yet. Note the topic in `new`.
@@ -162,25 +202,6 @@ class Writer:
         # The caller may have chosen the queue when a deleted topic of this name had more of them.
         self.ledger.grow(new[name], number + 1)
         return new[name].queues[number]
-
-    def _append(self, append: Append, now: int) -> None:
-        """Encode `append` with the time `now`, apply it, and make it pending."""
-        journal, ledger, changing = self.journal, self.ledger, self._changing
-        base = journal.segments[-1].base
-        if base != ledger.index.base:
-            ledger.enter_segment(base)
-            ledger.shows.append((ledger.end, None, self.on_sealed, None))
-        try:
-            encoded = journal.encode(append, now)
-            changing.changed = True  # from here on an exception ends the engine
-            apply(ledger, append.records)
-        except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
-            if isinstance(error, IllegalStep) and error.is_first:
-                changing.changed = False
-            if changing.changed:
-                raise
-            raise IllegalRecord(append.records[0].kind, str(error)) from error
-        journal.append(append, encoded)
 
     def catch_up(self, position: int) -> None:
         """Wait until the append at `position` is durable and shown. The caller does not hold the

@@ -12,26 +12,26 @@ would refuse. What is applied becomes visible by `show` (transitions.py), once i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from fmq.store.bytes.extension import request_in
 from fmq.store.bytes.kinds import (
+    ACK,
     COMMIT,
     PRE_MESSAGE,
+    PREPARE,
     TIMER,
     AckRange,
-    Acks,
     Decided,
     Kind,
     MarkChange,
-    Marks,
     Prepare,
-    Record,
     Run,
 )
 from fmq.store.bytes.record import BadRecord
 from fmq.tx.ledger.done_requests import STEP_US_MAX, check_request
-from fmq.tx.ledger.ledger import Entry, Ledger
+from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
 from fmq.tx.ledger.state import NEXT, IllegalStep, after
 from fmq.tx.ledger.state import State as TxState
@@ -50,12 +50,13 @@ from fmq.tx.ledger.transitions import (
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
-def apply(ledger: Ledger, append: Sequence[Record]) -> None:
+def apply(ledger: Ledger, append: Sequence[Any]) -> None:
     """Change `ledger` as `append` says. Note in `ledger.shows` what readers will see of it.
 
     Raises IllegalStep if the append must not follow those before it.
     """
-    step = carried_out = None
+    carried_out = None
+    of_transaction: list[Any] = []
     changed = False  # True once a record has changed the ledger
     try:
         for record in append:
@@ -63,12 +64,15 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
                 check_request(request, record)
                 carried_out = [*(carried_out or ()), (request, record)]
             change = OUTSIDE.get(record.kind)
-            if change is not None:
+            if change is None and not record.tx:
+                change = EITHER.get(record.kind)
+            if change is None:
+                of_transaction.append(record)
+            else:
                 change(ledger, record)
                 changed = True
-            elif step is None:
-                step = Step(ledger, append)
-        if step is not None:
+        if of_transaction:
+            step = Step(ledger, of_transaction)
             changed = True
             step.change(ledger, append[0].position)
     except (IllegalStep, BadRecord) as error:
@@ -85,80 +89,79 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
 
 
 class Step:
-    """The change that one append makes to its transaction.
+    """The change that the records of one append make to their transaction.
 
     Making a Step raises IllegalStep if the state of the transaction does not allow the change. It
     changes nothing; `change` does.
     """
 
-    __slots__ = ("acks", "decided", "entry", "marks", "messages", "prepare", "runs", "state", "tx")
+    __slots__ = ("acks", "decided", "entry", "marks", "messages", "prepare", "runs", "state")
 
-    def __init__(self, ledger: Ledger, append: Sequence[Record]) -> None:
-        self.tx = 0
-        self.entry: Entry | None = None
-        self.state = ABSENT
+    def __init__(self, ledger: Ledger, records: Sequence[Any]) -> None:
+        tx = records[0].tx
+        self.entry = ledger.undecided.get(tx)
         self.prepare: Prepare | None = None
         self.runs: list[Run] = []
-        self.messages = 0
         self.acks: list[AckRange] = []
         self.marks: tuple[MarkChange, ...] = ()
         self.decided: Decided | None = None
-        run_kind = 0
-        for record in append:
+        state = self._state_before(ledger, records[0])
+        messages = run_kind = 0
+        for record in records:
+            if record.tx != tx:
+                raise IllegalStep(f"an append about two transactions, {tx} and {record.tx}")
             kind = record.kind
-            if kind == run_kind and record.tx == self.tx:  # type: ignore[union-attr]
-                self.runs.append(record)  # type: ignore[arg-type]
-                self.messages += record.count  # type: ignore[union-attr]
-            elif kind not in OUTSIDE or (kind in EITHER and record.tx):  # type: ignore[union-attr]
-                self._advance(ledger, record)  # type: ignore[arg-type]
-                TAKE[type(record)](self, ledger, record)
-                # A second run of this kind in a row needs no step: the state would stay as it is.
+            if kind != run_kind:  # a second run of a kind in a row leaves it as it is
+                state = NEXT.get((state, kind)) or after(state, kind)
                 run_kind = kind if type(record) is Run else 0
-        if self.prepare is not None and self.state is UNDECIDED:
-            self._check_sealed(self.prepare)
-            self.prepare.marks = self.marks
-        elif self.marks and self.decided is None:
+            if run_kind:
+                self.runs.append(record)
+                messages += record.count
+            elif type(record) is Decided:
+                self.decided = record
+            elif kind == PREPARE:
+                self.prepare = record
+            elif kind == ACK:
+                check_acks(ledger, record.ranges)
+                self.acks += record.ranges
+            elif self.marks:
+                raise IllegalStep("a second MARK of one transaction")
+            else:
+                self.marks = record.changes
+        self.state, self.messages = state, messages
+        self._check(ledger)
+
+    def _state_before(self, ledger: Ledger, first: Any) -> TxState:
+        """Return the state of the transaction before its record `first`."""
+        if self.entry is not None:
+            return self.entry.state
+        if 0 < first.tx < ledger.known_from:
+            return UNDECIDED  # retention has dropped the segment with its PREPARE
+        if first.tx and first.tx != first.position and first.kind != PREPARE:
+            raise IllegalStep(
+                f"{Kind(first.kind).name} cannot follow absent: {first.tx} was never prepared, and "
+                "begins in one phase only with the record at that position"
+            )
+        return ABSENT
+
+    def _check(self, ledger: Ledger) -> None:
+        """Check that the records fit each other, and what was prepared before."""
+        prepare, decided = self.prepare, self.decided
+        if prepare is not None:
+            self._check_prepare(ledger, prepare)
+            if decided is not None or self.state is UNDECIDED:
+                self._check_sealed(prepare)
+                if decided is None:
+                    prepare.marks = self.marks
+        elif self.runs and self.runs[0].kind == PRE_MESSAGE:
+            raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
+        if decided is not None:
+            self._check_decided(ledger, decided)
+        elif self.marks and (prepare is None or self.state is not UNDECIDED):
             raise IllegalStep("marks without a PREPARE or COMMIT")
 
-    def _advance(self, ledger: Ledger, record: Prepare | Run | Decided | Acks | Marks) -> None:
-        tx, kind = record.tx, record.kind
-        if tx != self.tx:
-            if self.tx:
-                raise IllegalStep(f"an append about two transactions, {self.tx} and {tx}")
-            self.tx = tx
-            self.entry = ledger.undecided.get(tx)
-            if self.entry is not None:
-                self.state = self.entry.state
-            elif tx < ledger.known_from:
-                # Retention has dropped the segment with its PREPARE.
-                self.state = UNDECIDED
-            elif tx != record.position and kind != Kind.PREPARE:
-                raise IllegalStep(
-                    f"{Kind(kind).name} cannot follow absent: {tx} was never prepared, and begins "
-                    "in one phase only with the record at that position"
-                )
-        self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
-
-    def take_run(self, ledger: Ledger, run: Run) -> None:
-        """Hold a run until the end of the append."""
-        if run.kind == PRE_MESSAGE and self.prepare is None:
-            raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
-        self.runs.append(run)
-        self.messages += run.count
-
-    def take_acks(self, ledger: Ledger, acks: Acks) -> None:
-        """Hold acks until the end of the append."""
-        check_acks(ledger, acks.ranges)
-        self.acks += acks.ranges
-
-    def take_marks(self, ledger: Ledger, marks: Marks) -> None:
-        """Hold marks until the end of the append."""
-        if self.marks:
-            raise IllegalStep("a second MARK of one transaction")
-        self.marks = marks.changes
-
-    def take_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
-        """Check what a PREPARE says about its transaction. Its messages follow in the append."""
+    def _check_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
+        """Check what a PREPARE says about its transaction."""
         if prepare.replaces:
             if self.entry is not None and self.entry.prepare.position != prepare.replaces:
                 raise IllegalStep(
@@ -170,7 +173,6 @@ class Step:
             raise IllegalStep(f"a PREPARE at {prepare.position} with the number {prepare.tx}")
         elif prepare.tx_id in ledger.by_tx_id:
             raise IllegalStep(f"a second PREPARE of the undecided {prepare.tx_id!r}")
-        self.prepare = prepare
 
     def _check_sealed(self, prepare: Prepare) -> None:
         """Check that all messages that a PREPARE states follow it, and that its seal fits them."""
@@ -181,25 +183,13 @@ class Step:
         if seal_of(self.runs) != prepare.seal:
             raise IllegalStep("the seal does not match what was prepared")
 
-    def take_decided(self, ledger: Ledger, decided: Decided) -> None:
+    def _check_decided(self, ledger: Ledger, decided: Decided) -> None:
         """Check that COMMIT or ROLLBACK fits what was prepared, and covers all of it."""
-        stated = self.entry.prepare if self.entry is not None else self.prepare
+        stated = self.prepare if self.entry is None else self.entry.prepare
         if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
             raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
-        if self.prepare is not None:
-            self._check_sealed(self.prepare)
-        if decided.kind == COMMIT:
-            self._check_complete(decided, stated)
-            if stated is None and decided.tx >= ledger.known_from:
-                # A transaction of one phase has no PREPARE: its COMMIT states and seals its runs.
-                if decided.tx_id in ledger.by_tx_id:
-                    raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
-                if seal_of(self.runs) != decided.seal:
-                    raise IllegalStep("the seal does not match what is committed")
-        self.decided = decided
-
-    def _check_complete(self, decided: Decided, stated: Prepare | None) -> None:
-        """Check that a COMMIT publishes and acks all that was prepared."""
+        if decided.kind != COMMIT:
+            return
         records, messages = len(self.runs), self.messages
         if records != decided.records or messages != decided.messages:
             raise IllegalStep("a COMMIT that does not publish what was prepared")
@@ -207,6 +197,12 @@ class Step:
             published = records, messages, tuple(self.acks), self.marks
             if published != (stated.records, stated.messages, stated.acks, stated.marks):
                 raise IllegalStep("a COMMIT of something else than what its PREPARE stated")
+        elif decided.tx >= ledger.known_from:
+            # A transaction of one phase has no PREPARE: its COMMIT states and seals its runs.
+            if decided.tx_id in ledger.by_tx_id:
+                raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
+            if seal_of(self.runs) != decided.seal:
+                raise IllegalStep("the seal does not match what is committed")
 
     def change(self, ledger: Ledger, start: int) -> None:
         """Apply the change to `ledger`. The append begins at `start`."""
@@ -216,7 +212,7 @@ class Step:
                 prepare_applied(ledger, self.prepare, self.runs, start)
             return
         if entry is not None:
-            ledger.shows.append((ledger.end, None, entry.ended, self.state))
+            ledger.shows.append((ledger.end, entry.ended, self.state))
             forget(ledger, entry)
         if decided.kind == COMMIT:
             said = {} if entry is None else {pre.position: pre.extension for pre in entry.runs}
@@ -231,14 +227,5 @@ class Step:
                 mark_applied(ledger, change)
         elif entry is not None and ledger.listener is not None:
             for ack in entry.prepare.acks:
-                ledger.shows.append((ledger.end, None, ledger.listener.freed, ack))
+                ledger.shows.append((ledger.end, ledger.listener.freed, ack))
         ledger.index.add_outcome(decided)
-
-
-TAKE: dict[type, Callable[..., None]] = {
-    Run: Step.take_run,
-    Prepare: Step.take_prepare,
-    Decided: Step.take_decided,
-    Acks: Step.take_acks,
-    Marks: Step.take_marks,
-}

@@ -6,10 +6,9 @@ checkpoints, is bounded by the number of messages that a group has in hand or wa
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from typing import NamedTuple
-
-from sortedcontainers import SortedDict
 
 ATTEMPTS_MAX = (1 << 32) - 1
 
@@ -25,30 +24,47 @@ class Attempts(NamedTuple):
 
 
 class AttemptMap:
-    """The attempts of one group in one queue: disjoint ranges, joined where they are alike."""
+    """The attempts of one group in one queue: disjoint ranges, joined where they are alike.
 
-    __slots__ = ("_ranges",)
+    Their order is kept in a list. Almost every range is added at its end and removed at its front,
+    and up to a hundred thousand ranges a list is faster than a tree written in Python.
+    """
+
+    __slots__ = ("_by_first", "_firsts")
 
     def __init__(self) -> None:
-        self._ranges: SortedDict[int, Attempts] = SortedDict()  # by the first offset of a range
+        self._by_first: dict[int, Attempts] = {}  # by the first offset of each range
+        self._firsts: list[int] = []  # the keys of `_by_first`, sorted
 
     def __bool__(self) -> bool:
-        return bool(self._ranges)
+        return bool(self._firsts)
 
     def put(self, first: int, end: int, count: int, due_us: int) -> None:
         """Set the attempts of a range, and replace those noted before."""
-        ranges = self._ranges
-        if ranges:
-            if ranges.peekitem(-1)[1].end > first:
+        ranges, firsts = self._by_first, self._firsts
+        if firsts:
+            if ranges[firsts[-1]].end > first:
                 self.drop(first, end)
-            i = ranges.bisect_left(first)
-            if i and ranges.peekitem(i - 1)[1] == (first, count, due_us):
-                first = ranges.peekitem(i - 1)[0]
+            i = bisect_left(firsts, first)
+            if i and ranges[firsts[i - 1]] == (first, count, due_us):
+                first = firsts[i - 1]
             following = ranges.get(end)
             if following is not None and following[1:] == (count, due_us):
-                del ranges[end]
+                self._remove(end)
                 end = following.end
-        ranges[first] = Attempts(end, count, due_us)
+        self._set(first, Attempts(end, count, due_us))
+
+    def _set(self, first: int, attempts: Attempts) -> None:
+        firsts = self._firsts
+        if not firsts or first > firsts[-1]:
+            firsts.append(first)
+        elif first not in self._by_first:
+            insort(firsts, first)
+        self._by_first[first] = attempts
+
+    def _remove(self, first: int) -> None:
+        del self._by_first[first]
+        del self._firsts[bisect_left(self._firsts, first)]
 
     def fill(self, first: int, end: int, count: int, due_us: int) -> None:
         """Set the attempts of those messages of a range that have none noted."""
@@ -62,28 +78,25 @@ class AttemptMap:
 
     def drop(self, first: int, end: int) -> None:
         """Forget the attempts of a range."""
-        ranges = self._ranges
-        if first >= end or not ranges:
-            return
-        exact = ranges.get(first)
+        exact = self._by_first.get(first)
         if exact is not None and exact.end == end:
-            del ranges[first]
+            self._remove(first)
             return
         for low, known in [*self._overlapping(first, end)]:
-            del ranges[low]
+            self._remove(low)
             if low < first:
-                ranges[low] = known._replace(end=first)
+                self._set(low, known._replace(end=first))
             if end < known.end:
-                ranges[end] = known
+                self._set(end, known)
 
     def drop_below(self, first: int) -> None:
         """Forget the attempts of the messages below the offset `first`."""
-        if self._ranges:
-            self.drop(0, first)
+        self.drop(0, first)
 
     def clear(self) -> None:
         """Forget all attempts."""
-        self._ranges.clear()
+        self._by_first.clear()
+        self._firsts.clear()
 
     def within(self, first: int, end: int) -> Iterator[tuple[int, Attempts]]:
         """Yield the ranges between `first` and `end` that have attempts, each with its first
@@ -93,27 +106,28 @@ class AttemptMap:
             yield max(low, first), known._replace(end=min(known.end, end))
 
     def _overlapping(self, first: int, end: int) -> Iterator[tuple[int, Attempts]]:
-        ranges = self._ranges
-        i = max(ranges.bisect_right(first) - 1, 0)
-        while i < len(ranges):
-            low, known = ranges.peekitem(i)
-            if low >= end:
-                return
+        firsts = self._firsts
+        i = max(bisect_right(firsts, first) - 1, 0)
+        for low in firsts[i : bisect_left(firsts, end)]:
+            known = self._by_first[low]
             if known.end > first:
                 yield low, known
-            i += 1
+
+    def _items(self) -> Iterator[tuple[int, Attempts]]:
+        return ((first, self._by_first[first]) for first in self._firsts)
 
     def all(self) -> list[list[int]]:
         """Return all ranges for JSON, each as first, end, count and due_us."""
-        return [[first, *known] for first, known in self._ranges.items()]
+        return [[first, *known] for first, known in self._items()]
 
     def beyond(self, first: int) -> list[list[int]]:
         """Return all ranges as `drop_below(first)` would leave them."""
-        found = [[max(low, first), *known] for low, known in self._ranges.items()]
+        found = [[max(low, first), *known] for low, known in self._items()]
         return [each for each in found if each[0] < each[1]]
 
     def _check(self) -> None:
+        assert self._firsts == sorted(self._by_first)
         last = -1
-        for first, known in self._ranges.items():
+        for first, known in self._items():
             assert last <= first < known.end, (last, first, known)
             last = known.end

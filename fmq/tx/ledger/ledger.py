@@ -164,9 +164,8 @@ class Ledger:
 
     def __init__(self, base: int) -> None:
         # What waits to be shown, in the order of the journal. Each entry has the position that
-        # `applied_upto` has to exceed. Then come a topic, its queue and a run, or else None, a
-        # function and its argument.
-        self.shows: deque[tuple[int, Any, Any, Any]] = deque()
+        # `applied_upto` has to exceed. Then come a queue and a run, or a function and its argument.
+        self.shows: deque[tuple[int, Any, Any]] = deque()
         self.end = base  # the end of the last append applied
         # The position of the last change of marks, of decisions, of groups and topics, and of acks.
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1

@@ -6,7 +6,7 @@ nor a late answer can commit a part of what was prepared, or another transaction
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from struct import Struct
 
@@ -19,16 +19,16 @@ SEALED = Struct("<HIII")
 
 def seal_of(runs: Iterable[Run]) -> bytes:
     """Return the seal over `runs`, in their order."""
-    return totals_of(runs)[2]
-
-
-def totals_of(runs: Iterable[Run]) -> tuple[int, int, bytes]:
-    """Return how many messages `runs` hold, how many bytes their bodies take, and the seal."""
-    messages = size = 0
     sealed, pack = b"", SEALED.pack
     for run in runs:
-        count = run.count
-        messages += count
+        sealed += pack(run.queue, run.count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
+    return blake2b(sealed, digest_size=SEAL_BYTES).digest()
+
+
+def totals_of(runs: Sequence[Run]) -> tuple[int, int, bytes]:
+    """Return how many messages `runs` hold, how many bytes their bodies take, and the seal."""
+    messages = size = 0
+    for run in runs:
+        messages += run.count
         size += run.raw_bytes
-        sealed += pack(run.queue, count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
-    return messages, size, blake2b(sealed, digest_size=SEAL_BYTES).digest()
+    return messages, size, seal_of(runs)

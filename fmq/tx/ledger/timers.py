@@ -109,15 +109,14 @@ class Timers:
         timing = timing_in(run.extension)
         if timing is None:
             raise IllegalStep("a TIMER that does not say when it is due")
-        raw = run.raw_bytes if run.content is None else run.content.raw_bytes
         number = timing.number or run.position
-        due = Due(timing.due_us, number, run.position, run.size, run.count, raw)
+        due = Due(timing.due_us, number, run.position, run.size, run.count, run.raw_bytes)
         if not timing.number or self.find(timing) is None:
             if timing.number >= self.known_from and timing.number:
                 raise IllegalStep(f"the timer {number}, which has ended, is carried forward")
             self.waiting += 1
             self.messages += run.count
-            self.bytes += raw
+            self.bytes += run.raw_bytes
         self.largest = max(self.largest, run.size)
         if number in self._taken:
             self._taken[number] = due.packed()

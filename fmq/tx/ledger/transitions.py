@@ -29,7 +29,7 @@ from fmq.store.index.id_table import id_keys_of
 from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.ledger.carryover import carried_by
 from fmq.tx.ledger.changes import apply_change
-from fmq.tx.ledger.ledger import Amount, Entry, Ledger, Queue, Topic
+from fmq.tx.ledger.ledger import Amount, Entry, Ledger, Queue
 from fmq.tx.ledger.state import IllegalStep
 
 OFFSET_MAX = 1 << 63
@@ -42,15 +42,13 @@ def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
     queue: Queue = run.target or _queue_met(ledger, run)
     said = prepared or run.extension
     extras = _extras_of(run, said) if said else NO_EXTRAS
-    offset, index = run.offset, ledger.index
+    offset = run.offset
     if offset != queue.end or not queue.settled:
         queue_begins(queue, offset)
-    queue.lane = index.add(run, queue.lane)
+    queue.lane = ledger.index.add(run, queue.lane)
     queue.end = offset + run.count
-    ledger.shows.append((run.position, queue.owner, queue, run))
-    if run.extension and ledger.id_window is not None:
-        ledger.id_window.note_run(index.ids, id_keys_of(run).keys)
-    if queue.spans is not None or extras is not NO_EXTRAS:
+    ledger.shows.append((run.position, queue, run))
+    if said or queue.spans is not None:
         _note_extras(ledger, queue, run, extras)
 
 
@@ -76,20 +74,22 @@ def show(ledger: Ledger, upto: int) -> None:
     """Show what was applied below `upto`, which is durable now: tell readers and listeners."""
     shows = ledger.shows
     while shows and shows[0][0] < upto:
-        _, topic, queue, what = shows.popleft()
-        if topic is None:
+        _, queue, what = shows.popleft()
+        if type(queue) is not Queue:
             queue(what)
             continue
         queue.next = what.offset + what.count
         if queue.idle:
             queue.end_idle()
-        if topic.waiting:
-            _arrived(ledger, topic, queue, what)
+        if queue.owner.waiting:
+            _arrived(ledger, queue, what)
     ledger.applied_upto = upto
 
 
 def _note_extras(ledger: Ledger, queue: Queue, run: Run, extras: Extras) -> None:
-    """Note which priorities the messages of `run` have, and when they expire."""
+    """Note the ids of the messages of `run`, their priorities, and when they expire."""
+    if run.extension and ledger.id_window is not None:
+        ledger.id_window.note_run(ledger.index.ids, id_keys_of(run).keys)
     if queue.spans is None and extras.priority_bytes is None and extras.expiries_us is None:
         return
     spans = ledger.spans_of(queue)
@@ -98,14 +98,13 @@ def _note_extras(ledger: Ledger, queue: Queue, run: Run, extras: Extras) -> None
         queue.owner.has_priorities = True
 
 
-def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
+def _arrived(ledger: Ledger, queue: Queue, run: Run) -> None:
     """Note that consumers wait for `run`. They will get it from memory."""
-    ledger.arrived.add(topic.name)
-    content = run.content
-    if content is not None and len(content.bodies) <= LATEST_RUN_BYTES_MAX:
-        place = topic.name, queue.number, run.position
+    ledger.arrived.add(queue.topic)
+    if run.bodies is not None and len(run.bodies) <= LATEST_RUN_BYTES_MAX:
+        place = queue.topic, queue.number, run.position
         origin = Origin(*place, run.time_us, run.tx_id or None, run.producer or None)
-        queue.latest = LatestRun(run.offset, content, origin)
+        queue.latest = LatestRun(run, origin)
 
 
 def queue_begins(queue: Queue, offset: int) -> None:
@@ -141,7 +140,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         if run.extension:
             ledger.held_ids.update(dict.fromkeys(id_keys_of(run).keys, prepare.tx))
     if is_new and ledger.listener is not None:
-        ledger.shows.append((ledger.end, None, ledger.listener.undecided, entry))
+        ledger.shows.append((ledger.end, ledger.listener.undecided, entry))
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
@@ -150,7 +149,7 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     del ledger.by_tx_id[entry.prepare.tx_id]
     ledger.decided_at = ledger.end
     if ledger.listener is not None:
-        ledger.shows.append((ledger.end, None, ledger.listener.decided, entry))
+        ledger.shows.append((ledger.end, ledger.listener.decided, entry))
     prepare = entry.prepare
     for change in prepare.marks:
         del ledger.held_marks[change.name]
@@ -212,19 +211,13 @@ def timer_waits(ledger: Ledger, run: Run) -> None:
 
 
 def _acks(ledger: Ledger, acks: Acks) -> None:
-    if not acks.tx:  # acks of a transaction wait for its COMMIT
-        check_acks(ledger, acks.ranges)
-        for ack in acks.ranges:
-            if acks.extension == EXPIRED_ACKS:
-                acked = ledger.acked_of(ack.group, ack.topic, ack.queue)
-                subscription = ledger.subscribe(ack.group, ack.topic)
-                subscription.expired += acked.count_gaps(ack.first, ack.end)
-            ack_applied(ledger, ack)
-
-
-def _timer(ledger: Ledger, run: Run) -> None:
-    if not run.tx:  # timers of a transaction wait for its COMMIT
-        timer_waits(ledger, run)
+    check_acks(ledger, acks.ranges)
+    for ack in acks.ranges:
+        if acks.extension == EXPIRED_ACKS:
+            acked = ledger.acked_of(ack.group, ack.topic, ack.queue)
+            subscription = ledger.subscribe(ack.group, ack.topic)
+            subscription.expired += acked.count_gaps(ack.first, ack.end)
+        ack_applied(ledger, ack)
 
 
 def _tried(ledger: Ledger, record: Tried) -> None:
@@ -279,15 +272,14 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
         queue.settled = True
 
 
-# Kinds that stand outside of transactions, each with its transition.
+# Kinds that belong to no transaction, each with its transition.
 OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
-    Kind.ACK: _acks,
     Kind.CHANGE: apply_change,
     Kind.TRIED: _tried,
     Kind.STATE: _state,
     Kind.IDS: _ids,
     Kind.TOPIC: topic_applied,
-    Kind.TIMER: _timer,
 }
-EITHER = frozenset((Kind.ACK, TIMER))  # these kinds also occur inside of transactions
+# Those that may belong to one, and take effect with its COMMIT then.
+EITHER: dict[int, Callable[..., None]] = {Kind.ACK: _acks, TIMER: timer_waits}
