@@ -20,7 +20,7 @@ from crash_tests.mutant import Mutant
 from crash_tests.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent
-SECONDS_MAX = 120
+SECONDS_MAX = 900  # of a machine that does other things, too
 
 
 def caught(mutant: Mutant) -> bool:

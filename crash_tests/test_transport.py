@@ -36,7 +36,7 @@ def test_blows_that_leave_the_same_end_alike(number: int) -> None:
 
 
 def test_stories_have_steps_of_all_kinds() -> None:
-    kinds = {step.kind for number in range(40) for step in draw(number)}
+    kinds = {step.kind for number in range(40) for step in draw(number).steps}
     assert kinds == {
         *("send", "many", "tx", "commit", "rollback"),
         *("ack", "ack in tx", "advance", "release", "take", "take for good", "reject", "replay"),
@@ -44,7 +44,7 @@ def test_stories_have_steps_of_all_kinds() -> None:
     }
     for number in range(20):
         assert Story(draw(number), Looks()).tell().died_at < 0
-    awaited = {step.kind for number in range(200) for step in draw(number) if step.awaits}
+    awaited = {step.kind for number in range(200) for step in draw(number).steps if step.awaits}
     assert awaited == kinds
 
 

@@ -25,7 +25,7 @@ from fmq.testing.inside import inside
 
 QUEUES = (("a", 0), ("b", 0), ("b", 1), ("h", 0))
 GROUPS = {"g0": ["a", "b"], "g1": ["a", "b"], "herd": ["h"]}
-WAIT_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 60.0  # and what the clock was set back by
 Content = dict[str, Any]
 Place = tuple[str, int, int]  # topic, queue and offset of a message; a transaction's share a body
 Promised = list[tuple[Receipt, list[bytes]]]
@@ -47,7 +47,9 @@ class Looks:
                 _check_receipt(engine, receipt, bodies)
         rejected = {
             # Which ones differs: what a lost answer has handed out comes behind others.
-            f"{group} has rejected": _check_rest(engine, clock, group, content[group])
+            f"{group} has rejected": _check_rest(
+                engine, clock, group, content[group], server.set_back
+            )
             for group in GROUPS
         }
         if known is not None:
@@ -81,7 +83,7 @@ def _check_receipt(engine: Engine, receipt: Receipt, bodies: list[bytes]) -> Non
         raise Violation("I1", f"{topic}/{queue} from {offset} has {found}, not {bodies}")
 
 
-def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int) -> int:
+def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int, set_back: float) -> int:
     """Return how much was rejected, replayed or not. Raises Violation unless all that is not acked
     comes at once.
     """
@@ -90,7 +92,7 @@ def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int) -> int
     with engine.consumer(topics, group=group, lease_seconds=LONG) as consumer:
         letters = engine.dead_letters(group).list()
         taken, rejected = 0, [(each.topic, each.queue, each.offset) for each in letters]
-        for found in _polls(engine, consumer, clock, group):
+        for found in _polls(engine, consumer, clock, group, WAIT_SECONDS_MAX + set_back):
             replayed = [each for each in found if is_internal(range_of(each)[0].queue.topic)]
             again = [(each.topic, each.queue, each.offset) for each in replayed]
             taken, rejected = taken + len(found) - len(again), rejected + again
@@ -102,7 +104,7 @@ def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int) -> int
 
 
 def _polls(
-    engine: Engine, consumer: Consumer, clock: FakeClock, group: str
+    engine: Engine, consumer: Consumer, clock: FakeClock, group: str, most: float
 ) -> Iterator[list[Delivery]]:
     """Yield all that comes at once, and then what waits, as its attempts have failed twice."""
     # An attempt that was given back does not count, and its message waits as if it did.
@@ -110,7 +112,7 @@ def _polls(
     for (name, *_), known in inside(engine).ledger.tried.items():
         for _, _, count, due_us in known.all() if name == group else ():
             waits += [DEFAULT.delay(count + 1), (due_us - clock.time_us()) / 1_000_000]
-    for seconds in (0.0, min(max(waits), WAIT_SECONDS_MAX)):
+    for seconds in (0.0, min(max(waits), most)):
         clock.advance(seconds)
         while found := consumer.poll(limit=99):
             yield found

@@ -30,6 +30,12 @@ BETWEEN_PROCESSES = (
         STORIES,
     ),
     Mutant(
+        "what a client has in hand is not noted for the next server",
+        "        self._note(claim.queue.topic, claim.queue.number, end)\n",
+        "",
+        "--tier transport --rounds 1 --seed 19",
+    ),
+    Mutant(
         "a request that is repeated is carried out again",
         "        if not asked.flags & AGAIN:\n            return []\n",
         "        return []\n",

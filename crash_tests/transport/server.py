@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -28,6 +29,9 @@ OPTIONS = Options(
     reclaim_seconds=0,
     member_timeout_seconds=LONG,
 )
+
+
+RECLAIM_SECONDS = 1000.0  # of a story whose clients share a group
 
 
 class ClientDied(BaseException):
@@ -112,7 +116,19 @@ class BreakingWire(RingingWire):
 class BreakingServer(MemoryServer):
     """A server that meets one blow. When it dies, the next one opens what the blow has left."""
 
-    def __init__(self, disk: CrashDisk, clock: FakeClock, blow: Blow | None) -> None:
+    def __init__(
+        self,
+        disk: CrashDisk,
+        clock: FakeClock,
+        blow: Blow | None,
+        *,
+        reclaim_seconds: float = 0.0,
+        jump_seconds: int = 0,
+    ) -> None:
+        """The clock on its wall jumps by `jump_seconds` when the blow falls."""
+        self._options = replace(OPTIONS, reclaim_seconds=reclaim_seconds)
+        self._jump_us = jump_seconds * 1_000_000
+        self.set_back = 0.0  # seconds by which the clock on the wall was
         self.disk = disk
         self.blow = blow
         self.survey: Survey = Unseen()
@@ -128,13 +144,21 @@ class BreakingServer(MemoryServer):
 
     def _opened(self, clock: FakeClock) -> Engine:
         self._times = clock
-        return fmq.open(PATH, OPTIONS, disk=self.disk, clock=clock, background=False)
+        return fmq.open(PATH, self._options, disk=self.disk, clock=clock, background=False)
+
+    def _fall(self) -> None:
+        """Note that the blow falls."""
+        if not self.has_fallen:
+            self._times.set_wall_clock(self._times.time_us() + self._jump_us)
+            self.set_back = max(0, -self._jump_us) / 1_000_000
+        self.has_fallen = True
 
     def begin_client(self, *, awaits: bool = False) -> RemoteEngine | AwaitedClient:
         """Return a client that may die. One that `awaits` uses fmq.aio."""
         client = Client()
         dial = partial(BreakingWire, self, client)
-        what = "memory", dial, self.draw, self._times, RETRY_FOR
+        times = FakeClock() if self._jump_us else self._times  # a client's own does not jump
+        what = "memory", dial, self.draw, times, RETRY_FOR
         engine = RemoteEngine(LinkDoor(*what, background=False))
         return AwaitedClient(self, client, engine) if awaits else engine
 
@@ -177,7 +201,7 @@ class BreakingServer(MemoryServer):
         blow = self.blow
         if blow is None or blow.at != at or not blow.how.startswith(kinds):
             return "", ""
-        self.has_fallen = True
+        self._fall()
         what, _, part = blow.how.partition(" ")
         return what, part
 
@@ -196,8 +220,9 @@ class BreakingServer(MemoryServer):
 
     def die(self) -> None:
         """Die, and let the next server open what is left."""
-        blow, self.has_fallen = self.blow, True
+        blow = self.blow
         assert blow is not None
+        self._fall()
         for wire in self.wires:
             wire.session.has_ended = True
             wire.session._consuming.forget()  # see `_forget_frames`

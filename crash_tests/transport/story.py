@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple
@@ -12,19 +13,30 @@ from crash_tests.oracle import Violation
 from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import Blow
 from crash_tests.transport.coroutines import HERD, cancelled_poll, cancelled_send, herd
-from crash_tests.transport.looks import Content, Looks
-from crash_tests.transport.server import LONG, OPTIONS, BreakingServer, ClientDied, Unseen
+from crash_tests.transport.looks import Content, Looks, Place
+from crash_tests.transport.server import (
+    LONG,
+    OPTIONS,
+    RECLAIM_SECONDS,
+    BreakingServer,
+    ClientDied,
+    Unseen,
+)
 from crash_tests.transport.survey import Blows
 from fmq.basics.message import Receipt
 from fmq.consume.calls.consumer import member_of
 from fmq.consume.claims.delivery import Delivery
+from fmq.errors import LeaseLost
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.testing import CrashDisk, FakeClock
 
 CLIENTS = 2
 STEPS = 7
 AWAITED_SHARE = 0.4  # of the steps of a client of asyncio, so many are of a kind of its own
+PER_STEP = 2  # messages that a step consumes, at most
 PAUSE = 4.0  # seconds after which nothing waits that was handed out once or twice
+# What is there depends on which messages a member gets, if several share a group.
+DEPENDS = "a/0", "g0", "g0 has rejected"
 KINDS = (
     "send",
     "send",
@@ -43,7 +55,16 @@ KINDS = (
     "hold",
     "settle",
 )
+JUMP_SECONDS = 7200
+# Blows after which others get at once what a client had in hand, though it may come back.
+GIVING_BACK = "ask", "answer", "power"
 AWAITED = ("herd", "cancelled send", "cancelled poll", "two cancellations", "cancelled poll twice")
+# Without those whose outcome depends on which messages a member gets.
+IF_SHARED = (
+    *("many", "ack", "ack in tx", "release", "take", "take for good", "reject", "advance"),
+    *("hold", "hold", "hold", "settle", "settle"),
+)
+AWAITED_IF_SHARED = ("herd", "cancelled send", "two cancellations")
 
 
 class Step(NamedTuple):
@@ -56,6 +77,16 @@ class Step(NamedTuple):
     """Whether its client uses fmq.aio."""
 
 
+class Plot(NamedTuple):
+    """What a story tells."""
+
+    steps: tuple[Step, ...]
+    is_shared: bool = False
+    """Whether the clients consume as members of one group, so that who gets what is open."""
+    jump_seconds: int = 0
+    """By so much the server's clock on the wall jumps when the blow falls."""
+
+
 class End(NamedTuple):
     """How a story has ended."""
 
@@ -64,20 +95,27 @@ class End(NamedTuple):
     died_at: int  # the step in which a client died; -1: none
 
 
-def draw(seed: int) -> tuple[Step, ...]:
+def draw(seed: int) -> Plot:
     """Return a story."""
     random = Random(seed)
-    kinds = ["many", *random.choices(KINDS, k=STEPS)]  # so that there is something to consume
+    is_shared = seed % 4 == 3
+    # It begins with something to consume.
+    kinds = ["many", *random.choices(IF_SHARED if is_shared else KINDS, k=STEPS)]
     clients = [random.randrange(CLIENTS) for _ in kinds]
     awaiting = CLIENTS - 1 if seed % 3 == 2 else -1
-    return tuple(
-        Step(name, client, _kind(random, kind, client == awaiting), client == awaiting)
+    own = AWAITED_IF_SHARED if is_shared else AWAITED
+    steps = tuple(
+        Step(name, client, _kind(random, kind, own, client == awaiting), client == awaiting)
         for name, (client, kind) in enumerate(zip(clients, kinds, strict=True))
     )
+    if is_shared:
+        # The clock is set back. Then what was given back waits, so a member gets other messages.
+        return Plot(steps, is_shared=True, jump_seconds=-JUMP_SECONDS)
+    return Plot(steps, jump_seconds=JUMP_SECONDS if seed % 4 == 1 else 0)
 
 
-def _kind(random: Random, kind: str, awaits: bool) -> str:
-    return random.choice(AWAITED) if awaits and random.random() < AWAITED_SHARE else kind
+def _kind(random: Random, kind: str, own: tuple[str, ...], awaits: bool) -> str:
+    return random.choice(own) if awaits and random.random() < AWAITED_SHARE else kind
 
 
 @cache
@@ -90,13 +128,19 @@ def _empty() -> CrashDisk:
 class Story:
     """One telling of a story, with one blow, or none."""
 
-    def __init__(self, steps: tuple[Step, ...], looks: Looks, blow: Blow | None = None) -> None:
-        self._steps = steps
+    def __init__(self, plot: Plot, looks: Looks, blow: Blow | None = None) -> None:
+        self._steps = steps = plot.steps
+        self._is_shared = plot.is_shared
         self._looks = looks
         self._clock = FakeClock()
+        self._blow = blow
         at = blow.at if blow is not None and blow.is_of_disk else None
         disk = _empty().after_kill(crash_at=at)
-        self.server = BreakingServer(disk, self._clock, blow)
+        self.server = BreakingServer(
+            *(disk, self._clock, blow),
+            reclaim_seconds=RECLAIM_SECONDS if plot.is_shared else 0,
+            jump_seconds=plot.jump_seconds,
+        )
         awaiting = {step.client for step in steps if step.awaits}
         self._clients: list[Any] = [
             self.server.begin_client(awaits=number in awaiting) for number in range(CLIENTS)
@@ -105,6 +149,7 @@ class Story:
         self._herd: list[Any] = []  # consumers
         self._held: list[list[Any]] = [[] for _ in range(CLIENTS)]
         self._taken: list[list[Any]] = [[] for _ in range(CLIENTS)]  # for good, by client
+        self._settled: set[Place] = set()  # what a shared group has acked or rejected
         self._receipts: list[tuple[Receipt, list[bytes]]] = []
 
     def tell(self, blows: Blows | None = None) -> End:
@@ -177,13 +222,37 @@ class Story:
         """Ack what the client holds since an earlier step."""
         held = self._held[number]
         for delivery in held[: 1 if kind == "settle one" else None]:
-            delivery.ack()
+            self._ack(delivery)
         held.clear()
+
+    def _ack(self, delivery: Any) -> None:
+        try:
+            delivery.ack()
+        except LeaseLost:
+            # A client may notice that its connection was cut after the other one has polled. After
+            # a kill, the next server holds back what clients had in hand.
+            blow = self._blow
+            if not self._is_shared or blow is None or not blow.how.startswith(GIVING_BACK):
+                raise
+        else:
+            self._note_settled([delivery])
+
+    def _note_settled(self, deliveries: Iterable[Any]) -> None:
+        """Note what is acked. Raises Violation if a message of a shared group was before."""
+        for each in deliveries if self._is_shared else ():
+            place = each.topic, each.queue, each.offset
+            if place in self._settled:
+                raise Violation("I7", f"{place} is acked a second time")
+            self._settled.add(place)
+
+    def _group(self, number: int) -> str:
+        return f"g{0 if self._is_shared else number}"
 
     def _consume(self, at: int, number: int, kind: str, client: Any) -> None:
         consumer = self._consumers.get(number)
         if consumer is None:
-            consumer = client.consumer(["a", "b"], group=f"g{number}", lease_seconds=LONG)
+            group = self._group(number)
+            consumer = client.consumer(["a", "b"], group=group, lease_seconds=LONG)
             self._consumers[number] = consumer
         if kind in ("take for good", "take one for good"):
             self._take(number, consumer, 1 if kind == "take one for good" else 2)
@@ -206,15 +275,17 @@ class Story:
             self._held[number] += taken
         elif kind in ("ack", "ack one"):
             for delivery in taken[: 1 if kind == "ack one" else None]:
-                delivery.ack()
+                self._ack(delivery)
         elif kind == "ack in tx":
             with client.transaction(tx_id=f"T{at}") as tx:
                 for delivery in taken:
                     tx.ack(delivery)
                 tx.send("a", b"%d after %d messages" % (at, len(taken)))
+            self._note_settled(taken)
         elif kind in ("reject", "reject one"):
             for delivery in taken[: 1 if kind == "reject one" else None]:
                 delivery.reject("no")
+                self._note_settled([delivery])
         elif kind == "release":
             for delivery in taken:
                 delivery.release()
@@ -234,12 +305,13 @@ class Story:
             following = None
             if done is not None and isinstance(consumer, RemoteConsumer):
                 following = member_of(consumer).advance(done)
+                self._note_settled([done])
             elif done is not None:  # of asyncio
-                done.ack()
+                self._ack(done)
             done = following or next(iter(self._poll(consumer, 1)), None)
             if done is None:
                 return
-        done.ack()
+        self._ack(done)
 
     @staticmethod
     def _replay(client: Any, group: str, *, of_one_topic: bool) -> None:
@@ -257,6 +329,7 @@ class Story:
         while wanted and (found := consumer.take(limit=wanted)):
             wanted -= len(found)
             self._taken[number] += [(each.topic, each.queue, each.offset) for each in found]
+            self._note_settled(found)
         if len(set(self._taken[number])) != len(self._taken[number]):
             raise Violation("I7", f"g{number} has taken {self._taken[number][before:]} twice")
 
@@ -275,5 +348,13 @@ class Story:
         for number, client in enumerate(self._clients):
             if number != dead:
                 client.close()
+        if self._is_shared:
+            self._clock.advance(RECLAIM_SECONDS)
+        content = self._looks.at_end(self.server, self._clock, self._receipts)
+        if self._is_shared:
+            most = len(self._settled) + (0 if dead < 0 else PER_STEP)
+            if not len(self._settled) <= content["g0"] <= most:
+                raise Violation("I7", f"acked {self._settled}, and there are {content['g0']}")
+            return {what: found for what, found in content.items() if what not in DEPENDS}
         taken = {f"g{n} has taken": len(self._taken[n]) for n in range(CLIENTS) if n != dead}
-        return {**self._looks.at_end(self.server, self._clock, self._receipts), **taken}
+        return {**content, **taken}

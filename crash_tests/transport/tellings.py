@@ -8,7 +8,7 @@ from crash_tests.oracle import Violation
 from crash_tests.transport.blow import Blow
 from crash_tests.transport.looks import Content, Looks
 from crash_tests.transport.server import BreakingServer
-from crash_tests.transport.story import End, Step, Story
+from crash_tests.transport.story import End, Plot, Step, Story
 from crash_tests.transport.survey import Blows
 
 # What a client may have done of a call in which it dies.
@@ -31,15 +31,16 @@ BEGUN = {
 class Tellings:
     """One story, told again and again: each time with another blow."""
 
-    def __init__(self, steps: tuple[Step, ...]) -> None:
-        self._steps = steps
+    def __init__(self, plot: Plot) -> None:
+        self._plot = plot
+        self._steps = plot.steps
         self._looks = Looks()
         self._known: dict[tuple[Step, ...], Content] = {}  # without a blow
 
     def blows(self) -> list[list[Blow]]:
         """Return all that may fall: together what ends alike."""
         blows = Blows()
-        self._known[self._steps] = Story(self._steps, self._looks).tell(blows).content
+        self._known[self._steps] = Story(self._plot, self._looks).tell(blows).content
         return [*blows.alike.values()]
 
     def tell(self, blow: Blow) -> BreakingServer:
@@ -54,7 +55,7 @@ class Tellings:
 
     def end_of(self, blow: Blow) -> End:
         """Return how it ends with a blow. Raises Violation for what may never be."""
-        end = Story(self._steps, self._looks, blow).tell()
+        end = Story(self._plot, self._looks, blow).tell()
         assert end.server.has_fallen, f"{blow} did not fall"
         return end
 
@@ -73,5 +74,6 @@ class Tellings:
 
     def _without_blow(self, steps: tuple[Step, ...]) -> Content:
         if steps not in self._known:
-            self._known[steps] = Story(steps, self._looks).tell().content
+            plot = self._plot._replace(steps=steps)
+            self._known[steps] = Story(plot, self._looks).tell().content
         return self._known[steps]
