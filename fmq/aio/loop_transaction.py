@@ -212,7 +212,7 @@ class AsyncTransaction:
         tx = self._tx
         self._step_alone.check()
         if self._takes_id:
-            # It has never claimed the id. Another transaction may have it.
+            # This transaction has not claimed the id, and another one may have it: do not free it.
             tx._buffer.named = False
         if tx.phase is OPEN:
             await self._side.quickly(tx.rollback)
@@ -292,7 +292,8 @@ class AsyncTransaction:
             await self._commit()
         except BaseException as error:
             if tx.phase is OPEN:
-                await self.rollback()  # refused, and its block is over: no code can try again
+                # The commit was refused after the block: no code can try again.
+                await self.rollback()
             # Such an error says itself what became of it.
             elif not isinstance(error, TransactionError):
                 tx._note_what_becomes_of_it(error)

@@ -19,7 +19,7 @@ from fmq.tx.commands.command import Command
 
 T = TypeVar("T")
 
-JOINED_BYTES_MAX = 256 << 10  # the bodies of one record that several sends share
+JOINED_BYTES_MAX = 256 << 10  # limit for the bodies of a record that several sends share
 PLAIN = (None,) * 5  # a message without id, priority, expiry and time of delivery
 Failure = Callable[[], BaseException]
 Undo = Callable[[BaseException | None], BaseException | None]
@@ -63,7 +63,7 @@ class AioOrder(Call):
         self.sync = sync
         self.size = size
         self.undo = undo
-        self.patience = 0.0  # seconds that its answer may take
+        self.patience = 0.0  # seconds that the answer to the request may take
         self.refusal: Exception | None = None
 
     def begin(self) -> bool:

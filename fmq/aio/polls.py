@@ -59,7 +59,7 @@ class Polls:
                 waits.wake_next()  # more messages may be there for another poll
             return done.value  # type: ignore[no-any-return]
         except BaseException:
-            waits.wake_next()  # this poll may have been the one that was woken
+            waits.wake_next()  # the message may have woken only this poll, which ends: wake another
             raise
         finally:
             answer = None  # an error that is kept here would refer to this frame

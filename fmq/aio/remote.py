@@ -231,7 +231,7 @@ class RemoteSide:
                 if call.is_settled:
                     if call.error is None:
                         unwanted(call.result)
-                else:  # its answer will come, and goes to `unwanted`
+                else:  # the answer to the request will come, and goes to `unwanted`
                     done = call.done
                     call.done = lambda answer: unwanted(done(answer))
             raise

@@ -17,7 +17,7 @@ OnUndecided = Literal["ask", "park", "rollback"]
 KIB = 1024
 MIB = 1024 * KIB
 
-SEGMENT_BYTES_MIN = 2 * 1024  # holds the largest decision, and a message beside it
+SEGMENT_BYTES_MIN = 2 * 1024  # room for the largest decision and a message
 SEGMENT_BYTES_MAX = 1024 << 20
 QUEUES_MAX = 4096
 SECONDS_MAX = 100 * 365 * 86400  # Python's locks refuse a wait of three times as long

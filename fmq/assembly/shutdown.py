@@ -17,7 +17,7 @@ from fmq.errors import Closed, FmqError, StorageError
 from fmq.posix import after_fork_in_child
 from fmq.store.journal.section import is_mine
 
-OWN_THREADS = "fmq "  # the names of an engine's threads begin with this
+OWN_THREADS = "fmq "  # the prefix of the names of an engine's threads
 
 
 class Remembered(Protocol):
@@ -69,7 +69,7 @@ class Closing:
         thread may wait for it.
         """
         if is_mine(self._lock):
-            return  # a step, or a signal handler inside of one, has made this call
+            return  # this thread is taking a step, which has made this call
         if current_thread().name.startswith(OWN_THREADS):
             if not self._lock.acquire(blocking=False):
                 return

@@ -42,7 +42,7 @@ class BoundTransaction(Transaction):
     _strict: bool
     _place: str
     _on_commit: Callable[[], None]
-    _ends = False  # True once the block is over and its end is running
+    _ends = False  # True once the end of the block has begun
 
     def bind(
         self,

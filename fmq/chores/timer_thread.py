@@ -14,7 +14,7 @@ from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.tx.commands.delays import Delays
 
-LOOK_SECONDS = 5.0  # a message may be late by this if the clock is set forward
+LOOK_SECONDS = 5.0  # if the clock is set forward, messages are late by at most this
 FULL_SECONDS = 1.0  # until the next try on a full disk
 
 

@@ -34,4 +34,4 @@ def notify(state: str) -> None:
         return
     name = "\0" + where[1:] if where.startswith("@") else where
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made, suppress(OSError):
-        made.sendto(state.encode(), name)  # if the supervisor is gone, this process goes on
+        made.sendto(state.encode(), name)  # the supervisor may be gone, and this process goes on

@@ -25,7 +25,7 @@ ATTEMPTS = 5
 
 
 class Walk:
-    """Iterates over the appends at or after `start`, and the one that reaches over it.
+    """Iterates over the appends from the one at position `start` on. `start` may lie inside of it.
 
     Once it is exhausted, `position` is where it stopped, `damage` what is wrong there, if
     anything is, and `unfinished` why the bytes there are no append, if there are any.

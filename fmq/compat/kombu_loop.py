@@ -31,7 +31,7 @@ class LoopWaits:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._waiting: set[Any] = set()
         self._found: deque[tuple[Any, list[Delivery] | Exception]] = deque()
-        self._lock = Lock()  # held while the bell is rung, so that another one is not rung as well
+        self._lock = Lock()  # held while the bell is rung, so that two threads do not both ring it
         self._hears, self._rings = os.pipe()
         for end in (self._hears, self._rings):
             os.set_blocking(end, False)

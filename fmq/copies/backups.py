@@ -220,7 +220,8 @@ class _BackupRun:
             return known[segment.base]
         name = segment_name(segment.base)
         with closing(self._source.open(name)) as source, closing(self._open(name)) as target:
-            target.allocate(segment.capacity)  # so that it can be read like any journal
+            # Full size, so that the backup can be read like any journal.
+            target.allocate(segment.capacity)
             copy(source, target, start - segment.base, end - segment.base, self._count)
             target.sync()
         proof = prove(self._target, name, self._journal.store, segment.base, end)

@@ -119,7 +119,7 @@ class _RestoreRun:
         self._limit = limit
         self._progress = progress or (lambda done, total: None)
         self._store = bytes.fromhex(held.store)
-        self._is_settled = held.pieces[0].base == 0  # whether the journal tells how it begins
+        self._is_settled = held.pieces[0].base == 0  # True once it is known how the journal begins
         self._is_over = False
         self._done = 0
 

@@ -52,7 +52,7 @@ from fmq.tx.looks.messages import Messages
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks at the directory
-GLANCE_SECONDS = 0.002  # how long it sleeps between two looks at the page
+GLANCE_SECONDS = 0.002  # seconds of sleep between two looks at the page
 
 
 PUBLIC_NAMES = {

@@ -1,4 +1,4 @@
-"""Calls that take several looks of a door. One thread makes all of them, even for a loop."""
+"""Calls that need several looks of a door. One thread makes all looks of a call, even on a loop."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class OpenQuestions:
         self._schedule = Schedule(options, seed, decisions.is_deciding)
         now = self._clock.monotonic()
         for entry in self._ledger.undecided.values():
-            self._schedule.add(entry, now)  # the process that prepared it has ended
+            self._schedule.add(entry, now)  # the process that prepared the transaction has ended
 
     # --- called when an append is applied, under the lock ---------------------------------------
 

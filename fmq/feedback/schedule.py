@@ -53,7 +53,7 @@ class OpenQuestion:
         # token.
         self.token = ""
         self.answers = 0  # number of answers "unknown" so far
-        self.tries = 0  # tries that ended without a decision, those of failed checkers included
+        self.tries = 0  # attempts to ask that brought no decision, errors of checkers included
         self.parked = False
         # True if a checker died with the question, and no checker has answered it since.
         self.was_given_back = False
@@ -103,7 +103,8 @@ class QuestionHeap:
     __slots__ = ("entries", "members")
 
     def __init__(self) -> None:
-        self.members: set[int] = set()  # the numbers of its transactions, parked ones included
+        # The numbers of the producer's transactions, parked ones included.
+        self.members: set[int] = set()
         self.entries: list[HeapEntry] = []
 
     def add(self, entry: HeapEntry) -> None:

@@ -101,7 +101,7 @@ class Feedback:
             return self._decide(question, decision, reason)
         if self._questions.count_unknown(question) and self._options.on_undecided == "rollback":
             why = f"{self._options.check_answers_max} answers were unknown"
-            with suppress(AlreadyDecided):  # another caller decided it just now
+            with suppress(AlreadyDecided):  # another caller decided the transaction just now
                 return self._decide(question, "rollback", why)
         return None
 

@@ -32,8 +32,9 @@ ATTEMPTS = 5
 
 
 class _Begun(NamedTuple):
-    """A replay after its first run: with the damage that ended it, and damage that it has passed
-    over.
+    """A replay that has run once.
+
+    `damage` is what ended it, if anything did. `lasting` is damage that it has passed over.
     """
 
     replay: Replay

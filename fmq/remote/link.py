@@ -183,7 +183,7 @@ class Link:
                     return line.wire.send_now(data), found
                 line.wire.send(data)
             except OSError:
-                self._break(line)  # they are sent over the next connection
+                self._break(line)  # the requests are sent again over the next connection
             return True, found
         finally:
             self._lock.release()
@@ -251,7 +251,7 @@ class Link:
                 self.check()
                 if self._line is None:
                     self._connect()
-            return  # the request that is waited for may have got an error
+            return  # let the caller look again: its request may have got an error
         try:
             data = line.wire.receive()
             self._take(line, data)
@@ -282,7 +282,7 @@ class Link:
         for answer in line.splitter.feed(data):
             asked = self._requests.waiting.get(answer.request)
             if asked is None or asked.op != answer.op:
-                continue  # its caller has stopped waiting
+                continue  # the caller has stopped waiting for this answer
             error = self._error_of(answer) if answer.flags & FAILED else None
             self._requests.end(asked, answer.payload, error)
 
@@ -375,7 +375,7 @@ class Link:
                 if self.loop is not None:
                     self.loop.met(line)
                 return line
-            except FmqError as error:  # connecting again would not change it
+            except FmqError as error:  # another attempt to connect would fail alike
                 raise self._give_up(OSError(str(error)), error) from error
             except PermissionError as error:
                 raise self._give_up(error, not_allowed(self._where, error)) from error

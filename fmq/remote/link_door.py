@@ -92,11 +92,11 @@ class LinkDoor(ProducingDoor):
     # --- calls by name --------------------------------------------------------------------------
 
     def look(self, name: str, *args: Any) -> Any:
-        """Carry out a call of LOOKS, and return its result."""
+        """Have the engine process carry out the call `name`, one of LOOKS. Return its result."""
         return self.link.call(name, *args)
 
     def change(self, name: str, *args: Any, **named: Any) -> Any:
-        """Carry out a change, and return its result."""
+        """Have the engine process carry out the change `name`. Return its result."""
         if name in GROUP_CHANGES:
             self.link.change(name, *args)
             if name in CHANGES_QUEUES:

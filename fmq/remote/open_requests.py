@@ -60,11 +60,11 @@ class Asked:
         self.frame = frame
         self.since_us = since_us  # by the clock on the wall, which goes on while the machine sleeps
         self.since = since  # by the clock that never goes back
-        self.patience = patience  # how long its answer may take, in seconds
+        self.patience = patience  # how long the answer may take, in seconds
         self.answer = b""
         self.error: Exception | None = None
         self.is_done = False
-        self.wake: Lock | None = None  # its thread sleeps on it while another thread reads
+        self.wake: Lock | None = None  # the caller's thread sleeps on it while another thread reads
 
 
 class OpenRequests:
@@ -104,7 +104,7 @@ class OpenRequests:
             sequence = self._next_sequence
             with self.lock:
                 waiting = sequence - next(iter(self._writing), sequence)
-        parts = encode(sequence, waiting, *what)  # raises if it cannot be encoded
+        parts = encode(sequence, waiting, *what)  # raises if `what` cannot be encoded
         data = frame(op, number, *parts, handle=handle)
         if len(data) > limit + HEAD.size:
             _refuse_size(len(data) - HEAD.size, limit)

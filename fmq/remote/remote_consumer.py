@@ -56,7 +56,7 @@ class RemoteClaim:
         self, number: int, queue: RemoteQueue, first: int, end: int, attempt: int, until: float
     ) -> None:
         self.attempt = attempt
-        self.until = until  # the end of its lease, by the clock of the client
+        self.until = until  # the end of the lease, by the clock of the client
         self.number = number
         self.queue = queue
         self.first = first

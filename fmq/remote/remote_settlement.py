@@ -63,7 +63,7 @@ class RemoteSettler(InHand):
         try:
             self.link.ask(Op.ACK_ALL, b"".join(said), handle=self.handle)
         except BaseException:
-            # If one range is lost, none is acked. The others may be acked without it.
+            # If one range is lost, the engine process has acked none, and each may be tried alone.
             for claim, first, end in ranges:
                 claim.spent.difference_update(range(first, end))
             raise

@@ -20,11 +20,11 @@ from fmq.server.session import Session
 from fmq.wire.network import keep_alive
 from fmq.wire.processes import forget_socket, is_allowed, peer_uid, stop_listening
 
-TURN_BYTES_MAX = 256 << 10  # read of each client in one turn of the loop
+TURN_BYTES_MAX = 256 << 10  # limit of the bytes read of each client in one turn of the loop
 # A client with so many unread bytes of answers is cut off.
 UNREAD_BYTES_CUT = 64 << 20
 JOIN_SECONDS = 10.0
-ANSWER_SECONDS = 1.0  # a client has so long to read its last answers
+ANSWER_SECONDS = 1.0  # seconds that a client has to read its last answers
 logger = logging.getLogger("fmq.server")
 
 

@@ -33,7 +33,8 @@ class ClaimedPart(DeliveredRange):
         self._consumer = consumer
         self._claim = claim
         self._first_and_end = first, end
-        self._holder: object = None  # holds it for a transaction that the client collects
+        # Stands for the client's transaction that holds the part, if there is one.
+        self._holder: object = None
 
     def _offsets(self) -> tuple[int, int]:
         return self._first_and_end
@@ -126,7 +127,7 @@ class ServedMember:
                 end = batch.next
                 room -= sum(map(len, batch.bodies))
             if end < whole.next:
-                room = 0  # what comes after it must not overtake it
+                room = 0  # give back all later messages, too: they must not overtake these
                 self.in_group.try_give_back(claim, end, whole.next)
         return found
 
@@ -267,7 +268,7 @@ class ServedMember:
         """
         self._claims.clear()
         if is_lost:
-            # Its group is kept, because the client may come back.
+            # Keep the group of a broadcast member, because the client may come back.
             self.in_group.on_left = lambda: None
         with suppress(FmqError):  # a closed engine holds nothing
             leave(self._consumer, counts=counts)

@@ -72,7 +72,7 @@ class Session:
         self.client = b""
         self._answers: list[bytes] = []
         self.has_ended = False
-        self._ordered_in = -1  # the number of the turn in which it last ordered a write
+        self._ordered_in = -1  # the number of the turn in which the client last ordered a write
         self._timer = FrameTimer(host.loop, self._late)
         self._waiting: Sized = ()  # requests that wait for messages
 

@@ -66,7 +66,7 @@ class Taking:
     def _read_again(self, done: Done) -> bytes:
         door, answer = self._session.host.door, []
         at, end = done.offset, done.offset + done.messages
-        # The first answer was one batch. Now a segment may end inside of it.
+        # The first answer was one batch. It may take several now, as a segment may end in between.
         while at < end:
             batch = door.read_batch(done.topic, done.queue, at, end - at, 0.0)
             if batch is None:  # the topic was deleted meanwhile

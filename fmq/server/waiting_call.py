@@ -57,7 +57,8 @@ class Waiting(Generic[T]):
         """Look again soon. Any thread may call this, and holds the engine's lock."""
         if get_ident() == self._thread:
             with suppress(RuntimeError):
-                self._loop.call_soon(self._again)  # in its own thread the loop need not be woken
+                # Call_soon is enough in the loop's own thread: the loop is awake.
+                self._loop.call_soon(self._again)
         else:
             with suppress(RuntimeError):  # the loop is closed: no call waits any more
                 self._loop.call_soon_threadsafe(self._again)

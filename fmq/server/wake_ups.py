@@ -55,7 +55,7 @@ class GroupWaits:
         # By callback, the one that has waited longest first.
         self._waiting: dict[Notify, GroupMember] = {}
         self._stirred: set[Member] = set()  # members whose queues may have a message
-        self._listens: GroupMember | None = None  # the member in whose name it listens
+        self._listens: GroupMember | None = None  # the member that listens for all waiting polls
         self._timer: Timer | None = None
 
     def listen(self, member: GroupMember, notify: Notify) -> float:

@@ -46,7 +46,8 @@ class Writes:
         self._consuming = consuming
         self._host = session.host
         self._parts = session.host.parts
-        self._open: dict[str, TransactionBuffer] = {}  # hold the ids of open transactions
+        # Id -> a transaction that holds the id until the client sends the rest.
+        self._open: dict[str, TransactionBuffer] = {}
         self.serves: dict[int, Callable[[Frame, Any], None]] = {
             Op.SEND: self._on_send,
             Op.RECALL: self._on_recall,
@@ -195,7 +196,7 @@ class Writes:
             is_planned = plan_ending(ending)
 
         def done() -> None:
-            if not is_planned:  # another call has decided it first
+            if not is_planned:  # another call has decided the transaction first
                 try:
                     self._session.call(asked, said)
                 except FmqError as error:
@@ -219,7 +220,7 @@ class Writes:
         append.
         """
         if collected.acks:
-            self._session.commit_own()  # the client may have ordered acks of them before
+            self._session.commit_own()  # the client may have ordered acks of these messages before
         self._release_id(collected.tx_id)
         buffer = begin(collected, self._parts)
         try:

@@ -101,8 +101,8 @@ class _Survey:
             self._leave_out(error, name, base, behind or base + self._size(name))
             return
         if trouble is not None and segment.limit == behind:
-            # The error is raised when the segment is read, unless it is about the end of the
-            # segment before.
+            # `trouble` is the error of the next segment's header. With `permissive` it is met again
+            # when that segment has its turn, and leaves it out.
             if not self._permissive:
                 raise trouble
         elif trouble is not None and behind is not None:

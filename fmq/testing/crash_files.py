@@ -29,7 +29,7 @@ class CrashFile:
     def __init__(
         self, power: Power, inode: Inode, *, write: bool, handles: dict[int, Inode] | None = None
     ) -> None:
-        """`handles` lists the open files of a directory, with this one until it closes."""
+        """`handles` has all open files of the directory. This file adds itself until it closes."""
         self._power = power
         self._inode: Inode | None = inode
         self._write = write

@@ -18,7 +18,7 @@ Operation = Literal[
     "create",
     "read",
     "write",
-    "allocate",  # write_zeros counts as this, too: both ask for room
+    "allocate",  # write_zeros counts as "allocate", too: both ask for room
     "sync",
     "rename",
     "remove",

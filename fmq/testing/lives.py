@@ -68,7 +68,7 @@ class Lives:
     def try_all(self, points: list[Point], count: int, seed: int) -> None:
         """Try every state of every point, and those of the recovery from each."""
         for state in self._crashes(points, count, seed):
-            for again in self._try(state)[1:]:  # the first of them is the state itself
+            for again in self._try(state)[1:]:  # the first state is `state` itself
                 self._points += 1
                 for second in states(again, count, seed):
                     self._try(state, second)

@@ -128,7 +128,8 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
     return {
         **carried,
         "held marks": ledger.held_marks,
-        "timers": ledger.timers.waiting,  # the rest was compared while their files were open
+        # The other fields were compared while the files of timers were open.
+        "timers": ledger.timers.waiting,
         "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
         "applied_upto": ledger.applied_upto,
         "lanes": lanes,

@@ -42,33 +42,33 @@ u16, u32, u64 = _whole_number(16), _whole_number(32), _whole_number(64)
 
 
 def count(what: str, value: Any) -> Any:
-    """Check for a whole number that is not negative."""
+    """Return `value` if it is a whole number, 0 or more. Raises an error that names `what`."""
     return check_count(what, value, 0)
 
 
 def number(what: str, value: Any) -> Any:
-    """Check for a whole number."""
+    """Return `value` if it is a whole number. Raises an error that names `what`."""
     if type(value) is not int:
         raise _refuse(what, value, "a whole number")
     return value
 
 
 def flag(what: str, value: Any) -> Any:
-    """Check for True or False."""
+    """Return `value` if it is True or False. Raises a TypeError that names `what`."""
     if type(value) is not bool:
         raise _refuse(what, value, "True or False")
     return value
 
 
 def data(what: str, value: Any) -> Any:
-    """Check for bytes."""
+    """Return `value` if it is bytes. Raises a TypeError that names `what`."""
     if type(value) is not bytes:
         raise _refuse(what, value, "bytes")
     return value
 
 
 def time(what: str, value: Any) -> Any:
-    """Check for a datetime."""
+    """Return `value` if it is a datetime. Raises a TypeError that names `what`."""
     if not isinstance(value, datetime):
         raise _refuse(what, value, "a datetime")
     return value

@@ -71,7 +71,7 @@ def test_the_counts_of_even_strategies_differ_by_at_most_one(
 def test_consistent_hash_does_not_depend_on_the_order_of_members(
     queues: list[int], members: list[str], random: Any
 ) -> None:
-    """So few members do not have points in one place, or hardly ever."""
+    """If two members had a point in one place, the order would matter: that hardly ever happens."""
     shares = consistent_hash()(queues, members)
     random.shuffle(members)
     random.shuffle(queues)

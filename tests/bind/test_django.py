@@ -419,7 +419,7 @@ def test_a_database_that_may_lose_commits_is_refused_if_strict(
         place(engine, using, "1")
 
 
-def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
+def test_a_connection_closed_inside_of_the_block_commits_neither_rows_nor_messages(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     with pytest.raises((TransactionManagementError, InterfaceError)), atomic(engine, using) as tx:

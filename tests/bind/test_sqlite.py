@@ -464,7 +464,7 @@ def test_only_markers_that_no_checker_needs_are_purged(
     assert keys(connection) == {"young", f"§{PRODUCER}"}
 
 
-def test_a_tombstone_stays_until_its_producer_can_no_longer_mark(
+def test_a_tombstone_stays_until_its_producer_can_no_longer_insert_the_marker(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     place(engine, connection, "registers the producer", tx_id="first")

@@ -353,7 +353,7 @@ def test_a_poll_ends_where_retention_has_dropped_more_than_was_read_before(disk:
 
 
 def test_no_lower_priority_overtakes_an_unreadable_message(disk: CrashDisk) -> None:
-    """Its head cannot be read, so a filter ends there."""
+    """The head of the message cannot be read, so a poll with a filter cannot look past it."""
     with opened(disk) as engine:
         sent = [engine.send("t", b"", tag="x", priority=each) for each in (1, 9, 9)]
         flip(disk, segments(disk)[0], sent[2].position + 20)

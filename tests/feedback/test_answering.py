@@ -96,7 +96,7 @@ def test_an_unknown_does_not_count_once_the_question_was_asked_again(
 def test_a_decision_counts_even_if_the_question_was_asked_again(
     clock: FakeClock, decision: Any, state: str
 ) -> None:
-    """It names number and seal.
+    """An answer names the transaction by number and seal, whichever question it is for.
 
     A second equal decision is a success, an opposite one is refused.
     """
@@ -134,7 +134,7 @@ def test_a_late_answer_counts_until_the_question_is_asked_again(clock: FakeClock
 
 
 def test_an_unknown_counts_once_for_each_question(clock: FakeClock) -> None:
-    """An "unknown" ends the lease. A second equal decision is a success, as everywhere."""
+    """The first "unknown" ends the question's lease, so the second one raises LeaseLost."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)

@@ -126,7 +126,7 @@ def test_many_messages_of_several_queues_are_in_the_order_of_their_transactions(
         assert [each.body for each in box] == [b"%d" % number for number in range(2500)]
 
 
-def test_a_block_with_another_database_binds_it_for_real(tmp_path: Path) -> None:
+def test_a_block_with_a_database_of_its_own_commits_the_rows_and_a_marker(tmp_path: Path) -> None:
     """The marker lies in the database of the test."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database, outbox() as box:
         database.execute("PRAGMA synchronous = EXTRA")

@@ -180,7 +180,7 @@ async def give_up(delivery: AsyncRange, error: BaseException) -> None:
     retry: Retry = delivery._consumer.retry
     try:
         if not isinstance(error, Exception):
-            await delivery.release(count=False)  # the program ends, or its task was cancelled
+            await delivery.release(count=False)  # an exit, an interrupt, or a cancelled task
         elif retry.is_last(delivery.attempt):
             try:
                 await delivery.reject(f"{type(error).__name__}: {error}")

@@ -65,7 +65,7 @@ class Lookahead(Generic[D]):
             return None
         try:
             return self._waiting.popleft()
-        except IndexError:  # a drain in another thread has taken it
+        except IndexError:  # a drain in another thread has taken the last one
             return None
 
     def rest(self) -> list[D]:

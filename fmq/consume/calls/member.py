@@ -159,7 +159,7 @@ class GroupMember(Settler):
                         yield ARRIVAL
                     elif poll.has_caught_up or not self.writer.commit_queue.owes:
                         return None
-                    else:  # a posted append may bring a message: wait for it once
+                    else:  # a posted append may bring a message: wait for that append, once
                         yield self.writer.commit_queue.catch_up
                         poll.has_caught_up = True
                 elif isinstance(found, Claim):

@@ -79,7 +79,7 @@ class PriorityOrder:
         self._not_new[first] = max(end, self._not_new.get(first, 0))
 
     def take(self, first: int, end: int) -> None:
-        """Note that a range is handed out. `best` or `oldest` has named it."""
+        """Note that a range is handed out, which `best` or `oldest` has returned."""
         for given_back in self._given_back.values():
             if given_back and given_back[0].first <= first < given_back[0].end:
                 whole = given_back.popleft()

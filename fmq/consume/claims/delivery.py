@@ -181,7 +181,7 @@ def give_up(delivery: DeliveredRange, error: BaseException) -> None:
     retry: Retry = delivery._consumer.retry
     try:
         if not isinstance(error, Exception):
-            delivery.release(count=False)  # the program ends, or its task was cancelled
+            delivery.release(count=False)  # an exit, an interrupt, or a cancelled task
         elif retry.is_last(delivery.attempt):
             try:
                 delivery.reject(f"{type(error).__name__}: {error}")

@@ -24,7 +24,7 @@ class Hold:
         self.end = end
         self.owner = owner
         self.deadline = deadline
-        self.count = count  # how often each message was tried, this time included
+        self.count = count  # how often each message of the range was tried, this time included
 
 
 class HoldMap:

@@ -44,14 +44,15 @@ class KeyOrder:
         self.filter = filter_text
         # The keys of all messages below this offset were read, except those in `_again`.
         self.looked = looked
-        self.waiting = 0  # messages whose keys were read and that are not out
+        self.waiting = 0  # how many messages wait in `_lines`
         # The offset at which reading failed last; -1: it did not fail.
         self.unreadable = -1
-        self._first = 0  # no message below this is out
+        self._first = 0  # no message below this offset is handed out now
         self._again: Ranges = []  # ranges below `looked` whose keys are to be read again
-        self._lines: dict[Key, list[int]] = {}  # key -> offsets that wait, in order
-        self._out: dict[Key, list[int]] = {}  # key -> offsets that are out, in order
-        self._key_of: dict[int, Key] = {}  # offset -> key, of the messages that are out
+        # Key -> offsets that are not handed out yet, in order.
+        self._lines: dict[Key, list[int]] = {}
+        self._out: dict[Key, list[int]] = {}  # key -> offsets that are handed out now, in order
+        self._key_of: dict[int, Key] = {}  # offset -> key, of the messages in `_out`
         # A heap of the first waiting message of each key. Some entries are out of date.
         self._free: list[tuple[int, Key]] = []
 

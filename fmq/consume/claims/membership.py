@@ -89,11 +89,11 @@ class Member:
         self.is_ordered = ordered
         self.is_told = is_told
         self.retry = retry
-        self.seen = 0.0  # when it last polled, acked or extended a lease
-        self.waiting: set[object] = set()  # the wakeups of its waiting polls
+        self.seen = 0.0  # when the member last polled, acked or extended a lease
+        self.waiting: set[object] = set()  # the wakeups of the member's waiting polls
         # The error that its calls raise once it is out of the group for good.
         self.refusal: Exception | None = None
-        self.lost: list[OwnedQueue] = []  # queues that it does not know it has lost
+        self.lost: list[OwnedQueue] = []  # queues that the member has lost and was not told about
         self.gained: list[OwnedQueue] = []
         self.on_stir: Callable[[Member], object] | None = None  # called by `stir` while polls wait
 

@@ -45,7 +45,7 @@ class Poll:
     # What the poll has claimed. `ranges`, `pieces` and `is_counted` belong to it.
     claim: Claim | None = None
     ranges: list[tuple[int, int]]  # the parts of the claim that the group wants
-    pieces: list[Any]  # the messages of `ranges`, if they were in memory
+    pieces: list[Any]  # the messages of `ranges` if they were in memory; else empty
     is_counted = False  # True once an attempt of each message of `ranges` is planned
     waits = False  # True if nothing was found and time is left
     # What wakes the waiting thread, which waits at most until `until`.

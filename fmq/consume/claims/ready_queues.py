@@ -37,7 +37,7 @@ class ReadyQueues:
         self.numbers = [*queues]  # the queues that a poll looks at, sorted
         # A heap of (time, number), of idle queues with leases.
         self.lease_ends: list[tuple[float, int]] = []
-        self._next_end: dict[int, float] = {}  # number -> its earliest time in the heap
+        self._next_end: dict[int, float] = {}  # number of a queue -> its earliest time in the heap
         self.unleased: set[QueueHolds] = set()  # holds that may include those of transactions
 
     def add(self, number: int) -> None:

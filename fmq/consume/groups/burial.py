@@ -120,7 +120,7 @@ class Burying:
         try:
             failures = [*self._messages.failures(topic, first, first + len(messages))]
         except OffsetGone:
-            return []  # the group was deleted since they were read
+            return []  # the group was deleted after its letters were read
         return [
             message if failure is None else origin_of(message, failure)
             for message, failure in zip(messages, failures, strict=True)

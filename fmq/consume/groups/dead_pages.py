@@ -159,7 +159,7 @@ class DeadLetterPages:
                 if not leaves_out:
                     raise
                 if at_once > 1:
-                    at_once = 1  # read record by record: others may lie before the damaged one
+                    at_once = 1  # read record by record: sound ones may lie before the damaged one
                     continue
                 logger.warning(
                     "%d dead letters of the group %r from number %d on are left out: %s",

@@ -61,7 +61,8 @@ def _joined(bodies: Sequence[bytes]) -> tuple[int, bytes, bytes]:
     if size * count == raw_bytes and sizes.count(size) == count:
         return 0, b"", joined
     if sum(sizes) != raw_bytes:
-        # It holds a view of wider items, or a bytearray that another thread is filling.
+        # One of the bodies is a memoryview of items wider than a byte, so that its len() is not
+        # its size, or it is a bytearray that another thread is filling.
         return _joined([as_bytes(body) for body in bodies])
     return LENGTHS, array("I", sizes).tobytes(), joined
 

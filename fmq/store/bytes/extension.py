@@ -60,7 +60,7 @@ def without_request(extension: bytes) -> bytes:
     if is_request_only(extension):
         return b""
     if len(extension) < REQUEST_BYTES:
-        return extension  # an extension with a request is longer
+        return extension  # too short to have a request
     columns = decode_extension(extension)
     columns.pop(REQUEST, None)
     return encode_extension(columns)

@@ -189,13 +189,14 @@ class Prepare:
         self.bytes = size_bytes
         self.seal = seal
         self.acks = tuple(acks)
-        self.tx = tx  # the position of its first PREPARE; 0: this is the first
+        self.tx = tx  # the position of the transaction's first PREPARE; 0: this is the first
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # in a relocation: the position of the PREPARE that it replaces
         self.check_after_ms = check_after_ms
-        self.bound = False  # True if a database has a marker once it has committed
+        # True if the transaction is bound: a database has its marker once it commits.
+        self.bound = False
         self.marks: tuple[MarkChange, ...] = ()  # the changes of the MARK in the same append
-        self.reserved = 0  # bytes set aside for what it may still have to write
+        self.reserved = 0  # bytes set aside for what the transaction may still have to write
         # Bytes of its messages that stay in memory until it is decided.
         self.kept_bytes = 0
         self.position = 0

@@ -39,8 +39,9 @@ from fmq.store.journal.segment import segment_name
 SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
 LOADED_MAX = 8
-KEYS_MAX = 1 << 22  # keys in memory: 16 MiB; others are read from files at each look-up
-RUN_KEYS = 1 << 13  # sorted in one step, while other threads wait
+# Limit of keys in memory, 16 MiB; further ones are read from files at each look-up.
+KEYS_MAX = 1 << 22
+RUN_KEYS = 1 << 13  # keys that are sorted in one step, while other threads wait
 
 Rebuild = Callable[[int], SegmentIndex]
 P = TypeVar("P")

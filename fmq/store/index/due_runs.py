@@ -98,7 +98,7 @@ class DueRun:
         self.lowest = lowest  # no entry has a lower position
         self.at = at
         self.name = ""  # "" while it has no file
-        self.crc = 0  # the checksum of its file
+        self.crc = 0  # the checksum of the run's file
         self.head: bytes | None = None
         self._data: bytes | None = None
         self._file: File | None = None

@@ -19,7 +19,7 @@ from fmq.store.index.id_table import IdTable
 from fmq.store.journal.segment import segment_name
 
 SKIPPED_MAX = 1 << 16  # no entry stands for more messages
-NOWHERE = 0  # no record can be here: it is the place of the header
+NOWHERE = 0  # no record can be at place 0, where the header is
 
 LaneKey = tuple[str, int]
 
@@ -93,7 +93,7 @@ class SegmentIndex:
     def __init__(self, base: int) -> None:
         self.base = base
         self.end = base
-        self.chain = 0  # the checksum of its records; 0: not known
+        self.chain = 0  # the checksum of the segment's records; 0 if it is not known
         self.lanes: dict[LaneKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")

@@ -263,7 +263,8 @@ class CommitQueue:
                 self._drive(me, taken)
         except BaseException as error:
             self._stop(me, waiter, error)
-            # Not only if it is `failure`: when a disk fails, several calls may meet errors of it.
+            # Any error of the disk is reported as the failed engine: when a disk fails, several
+            # calls may meet errors, and only the first of them is `failure`.
             if isinstance(error, OSError) and not isinstance(error, FmqError):
                 raise self.failed_error() from error
             raise
@@ -305,7 +306,8 @@ class CommitQueue:
 
     def _writes(self) -> list[JournalWrite]:
         """Return the writes that callers may wait for."""
-        running, pending = self._running, self._journal.pending  # the leader may end it meanwhile
+        # Read `_running` once: the leader may set it to None meanwhile.
+        running, pending = self._running, self._journal.pending
         return [pending] if running is None else [running, pending]
 
     def _wait(self, waiter: Waiter) -> JournalWrite | None:

@@ -73,7 +73,7 @@ class Journal:
         # The open file of the current segment. It stays open, so that no send fails for too many
         # open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
-        self._unsynced = False  # True if that file has bytes that are not synced
+        self._unsynced = False  # True if `_writing` has bytes that are not synced
 
     # --- planning, under the engine's lock --------------------------------------------------
 
@@ -158,7 +158,8 @@ class Journal:
     def wrote_ahead(self, ahead: JournalWrite) -> None:
         """Note that the bytes of `ahead` are written."""
         pending = self.pending
-        if ahead.segment is pending.segment:  # otherwise a roll was planned, and writes them again
+        # If not, a roll was planned meanwhile, which writes these bytes again.
+        if ahead.segment is pending.segment:
             pending.ahead, pending.ahead_to = ahead.ahead, ahead.end
 
     def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:

@@ -38,7 +38,7 @@ class Roll:
         self.new = new
         self.spare = spare
         self.header = header
-        self.ordinary = ordinary  # True if it may not use the room reserved for decisions
+        self.ordinary = ordinary  # True if the append may not use the room reserved for decisions
 
 
 class JournalWrite:

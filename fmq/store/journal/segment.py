@@ -144,7 +144,7 @@ class Segment:
     def __init__(self, base: int, capacity: int, end: int, chain: int, epoch: int = 0) -> None:
         self.base = base
         self.capacity = capacity
-        self.limit = base + capacity  # the position after the last byte of its file
+        self.limit = base + capacity  # the position after the last byte of the file
         self.end = end
         self.chain = chain
         self.epoch = epoch

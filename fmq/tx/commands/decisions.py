@@ -148,7 +148,7 @@ class Decisions:
                 before = self._decided_before(tx_id, kind, seal, number)
                 if before is None:
                     continue  # another call has prepared a transaction of this id meanwhile
-                self.make_durable(sync)  # the call that decided may not have waited
+                self.make_durable(sync)  # the earlier call may not have waited for its sync
                 return before
             _check_number(tx_id, number, entry.tx)
             if seal is not None and seal != seal_text(entry.prepare.seal):

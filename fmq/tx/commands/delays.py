@@ -32,7 +32,7 @@ from fmq.tx.commands.writer import Writer
 
 logger = logging.getLogger("fmq")
 
-AT_ONCE_MAX = 1024  # timers that one append publishes
+AT_ONCE_MAX = 1024  # limit of timers that one append publishes
 AT_ONCE_BYTES_MAX = 1 << 20
 # Bytes of the FIRE that ends a timer, beside its messages.
 END_BYTES = 128

@@ -35,7 +35,7 @@ class TxIds:
         self._numbers = count(self._first)
         middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
         self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
-        self._written = -1, ""  # a millisecond, and the first part of all ids of it
+        self._written = -1, ""  # a millisecond, and the first part of all ids made in it
 
     def make(self, time_us: int) -> str:
         at, common = self._written

@@ -354,7 +354,7 @@ class Transaction:
             self._commit()
         except BaseException as error:
             if self.phase is OPEN:
-                self.rollback()  # refused, and its block is over: no code can try again
+                self.rollback()  # the commit was refused after the block: no code can try again
             # Such an error says itself what became of it.
             elif not isinstance(error, TransactionError):
                 self._note_what_becomes_of_it(error)

@@ -71,7 +71,7 @@ class Topic:
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(self, number) for number in range(queues)]
-        self.made = False  # True once its TOPIC record is applied
+        self.made = False  # True once the TOPIC record is applied
         self.has_priorities = False  # True once a message has a priority above 0
         # How long the topic keeps messages, in milliseconds; 0: as the options say.
         self.retain_ms = 0
@@ -102,11 +102,12 @@ class Entry:
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
         self.prepare = prepare
-        self.runs: list[Run] = []  # its PRE_MESSAGEs, in their order
+        self.runs: list[Run] = []  # the PRE_MESSAGEs of the transaction, in their order
         # The position of its append, which may begin with TOPIC records, before PREPARE.
         self.start = prepare.position
         self.state = State.UNDECIDED
-        self.asked = 0  # questions about it that were answered since the engine was opened
+        # Questions about the transaction that were answered since the engine was opened.
+        self.asked = 0
 
     def ended(self, state: State) -> None:
         """Note that its decision is durable."""
@@ -398,7 +399,7 @@ class Ledger:
             "acks": [
                 [*key, *acked.beyond(firsts.get(key[1:], 0))]
                 for key, acked in sorted(self.acked.items())
-                if not acked.is_empty  # an empty one: the group has polled and not acked
+                if not acked.is_empty  # leave out groups that have polled and not acked
             ],
             "tried": [
                 [*key, left]
@@ -443,7 +444,9 @@ class Ledger:
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 queue.first = max(queue.first, first)
-                if queue.end < after:  # in a running engine `end` is never below
+                if (
+                    queue.end < after
+                ):  # only in a replay: a running engine knows all messages before `after`
                     queue.next = queue.end = after
                 queue.settled = True
                 if queue.spans is not None:
@@ -457,7 +460,7 @@ class Ledger:
             self.topics[name].retain_ms = retain_ms
         for group, name, number, floor, ranges in state["acks"]:
             if not floor and not ranges and "groups" not in state:
-                continue  # an older fmq carried groups that had only polled like this
+                continue  # an older fmq wrote this for a group that had polled and not acked
             self.subscribe(group, name)  # an older fmq carried no "groups"
             acked = self.acked_of(group, name, number)
             # The group was made or moved at this floor, even if it has acked nothing.

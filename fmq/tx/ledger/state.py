@@ -17,7 +17,8 @@ class State(IntEnum):
 
     ABSENT = 0
     UNDECIDED = 1
-    # Its runs or acks were read, and its COMMIT was not. This happens only within one append.
+    # The runs or acks of a transaction were read, and its COMMIT was not. This happens only within
+    # one append.
     COMMITTING = 2
     COMMITTED = 3
     ROLLED_BACK = 4

@@ -81,10 +81,10 @@ class Timers:
         self.bounds = bounds
         self.is_known = True  # False in a read-only engine, which does not track timers
         self.waiting = 0  # how many timers wait
-        self.messages = 0  # the messages in them
-        self.bytes = 0  # the bytes of their bodies
+        self.messages = 0  # how many messages are in these timers
+        self.bytes = 0  # how many bytes the bodies of these messages have
         self.known_from = known_from
-        self.changed_at = -1  # the position of the last change
+        self.changed_at = -1  # the position of the last record that changed a timer
         self.sooner = False  # True if a timer was added that is due before all others
         # While it is a set, the numbers of timers that end are added to it.
         self.ended: set[int] | None = None

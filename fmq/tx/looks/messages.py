@@ -433,7 +433,7 @@ class Messages:
     def stop_listening(self, wakeup: Callable[[], None], topics: tuple[str, ...]) -> None:
         """Remove `wakeup` from the lists of `topics`."""
         if isinstance(wakeup, Wakeup) and wakeup.woken and len(topics) == 1:
-            return  # it was removed from the list when it was woken
+            return  # the wakeup was taken from the list when it was called
         with self.lock:
             for name in topics:
                 waiting = self._waiting_for(name)
