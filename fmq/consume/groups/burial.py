@@ -94,7 +94,7 @@ class Burying:
 
     def _run_of(self, topic: str, messages: list[Message], failures: list[Failure]) -> Run:
         run = encode_messages(messages, self._writer.options.compress_bytes_min)
-        run.topic, run.ids = topic, None  # which were taken before
+        run.topic, run.ids = topic, None  # no id is looked up: the messages were sent before
         said = decode_extension(run.extension) if run.extension else {}
         extension = encode_extension({**said, ORIGINS: encode_failures(failures)})
         run.extension = with_ids_taken(extension)

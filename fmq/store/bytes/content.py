@@ -53,7 +53,7 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Ru
 
 
 def _joined(bodies: Sequence[bytes]) -> tuple[int, bytes, bytes]:
-    """Return the flags and the column that tell the lengths of `bodies`, and these in one piece."""
+    """Return the flags, the column with the lengths of `bodies`, and the bodies in one piece."""
     sizes = [*map(len, bodies)]
     joined = b"".join(bodies)
     count, size, raw_bytes = len(sizes), sizes[0], len(joined)
@@ -198,8 +198,8 @@ def _run_of(
 
 
 def copy_of(run: Run, kind: int) -> Run:
-    """Return a run of `kind` with the messages of `run`, of the same transaction. It has no place,
-    and no size.
+    """Return a run of `kind` with the messages and the transaction of `run`. Its position, offset
+    and size are not set.
     """
     names = run.tx, run.tx_id, run.producer
     new = Run(kind, run.topic, run.queue, 0, run.count, 0, *names)

@@ -261,8 +261,8 @@ def columns_of(data: bytes, at: int, run: Run) -> Columns:
 
 
 def with_bodies(data: bytes, at: int, run: Run) -> Run:
-    """Return a copy of `run`, which is sound and at `data[at]`, with all that it holds: to be
-    written again.
+    """Return a copy of the sound `run` at `data[at]`, with its columns and bodies, to be written
+    again.
     """
     new = copy_of(run, run.kind)
     new.columns, new.bodies = _parts(data, at, run)

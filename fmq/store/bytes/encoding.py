@@ -70,7 +70,10 @@ def measured(records: Iterable[Record]) -> int:
 def _run_size(run: Run) -> int:
     bodies, tx_id, tail = run.bodies, run.tx_id, run.columns
     if bodies is None:
-        bodies, tail = b"", U64.pack(run.body_position)  # it refers to them
+        bodies, tail = (
+            b"",
+            U64.pack(run.body_position),
+        )  # a REF_MESSAGE has no bodies, and names those of its PRE_MESSAGE
     elif run.flags & COMPRESSED:
         tail = U32.pack(run.raw_bytes) + tail
     if tx_id:

@@ -97,15 +97,16 @@ class Run:
         self.producer = producer
         # Of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0.
         self.body_position = body_position
-        self.bodies: bytes | None = None  # as they are stored; None: not in memory
+        # The bodies as they are stored; None if they are not in memory.
+        self.bodies: bytes | None = None
         self.columns = self.extension = b""
         self.raw_bytes = self.bodies_crc = self.columns_crc = 0
-        self.ids: Sequence[str | None] | None = None  # None: see the extension
+        self.ids: Sequence[str | None] | None = None  # None: the extension has the ids, if any
         self.position = self.size = self.flags = 0
         self.target: Any = None  # the Queue of the ledger that the plan has found
 
-    tail: bytes  # what ends the head; set when it is measured: see encoding.py
-    id_keys: Any  # set when they are asked for first: see id_table.py
+    tail: bytes  # the end of the head; set when the size is measured, in encoding.py
+    id_keys: Any  # the keys of the ids in index tables; set at the first use, in id_table.py
 
 
 class AckRange:

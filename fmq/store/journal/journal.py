@@ -122,8 +122,8 @@ class Journal:
         return new
 
     def append(self, buffers: list[bytes], chain: int, end: int) -> None:
-        """Make an append pending that was encoded for the end of the journal: its bytes, the chain
-        after them, and where it ends.
+        """Add an append to what is pending. `buffers` are its bytes, encoded for the present end of
+        the journal. `chain` is the checksum after it, and `end` its end.
         """
         segment = self.segments[-1]
         self.pending.buffers += buffers

@@ -132,7 +132,7 @@ class Ending:
         self._reference_bytes_min = reference_bytes_min
         self.decided = decided
         self.runs: list[Run] = []
-        self._read: dict[int, Run] = {}  # by position
+        self._read: dict[int, Run] = {}  # runs that were read ahead, by position
 
     def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
         """Read the bodies among `runs` that the commit will have to copy, outside the lock: those

@@ -115,7 +115,7 @@ class TransactionBuffer:
         self.request: Request | None = None
         # True if a database has a marker for it once it has committed (see fmq.bind).
         self.bound = False
-        # The messages that its step left out, because they had been sent before.
+        # The messages that the prepare or commit left out, because they had been sent before.
         self.left_out: Sequence[Any] = ()
         self.number = 0  # the position of its first record, once that is written
         self.phase = OPEN
@@ -174,7 +174,7 @@ class TransactionBuffer:
             copied = None if headers is None else copied_headers(headers)
             item = Message(body, key, tag, copied, None, None, *extras)
             columns_bytes = self._limits.size_of(item) - len(body)
-            # Set it even if the message is refused below. Then only the faster way is not taken.
+            # This may be set for a message that is refused below. It only costs the faster way.
             self.plain = False
             if extras != NO_EXTRAS and not extra_bytes:
                 extra_bytes = EXTRA_BYTES

@@ -44,7 +44,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         marks = [Marks(again.marks, 0, again.tx)] if again.marks else []
         writer.send([again, *copies, *marks], ordinary=False)
         for run, old in zip(copies, runs, strict=True):
-            if old.bodies is None:  # in memory only if the bodies of the original are
+            if old.bodies is None:  # keep the copy's bodies in memory only if the old run does
                 run.bodies, run.columns, run.tail = None, b"", b""
         return True
 

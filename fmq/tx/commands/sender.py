@@ -202,7 +202,7 @@ def receipts_of(sent: Iterable[Record | Sent]) -> list[Receipt]:
 
 
 def receipt_of(sent: Sent) -> Receipt:
-    """Return the receipt of what was sent, and has its place."""
+    """Return the receipt of `sent`, whose position and offset are set by now."""
     if not isinstance(sent, Run):
         return sent.receipt() if isinstance(sent, FirstSent) else sent
     if sent.kind == TIMER and (timing := timing_in(sent.extension)) is not None:

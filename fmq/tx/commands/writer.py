@@ -40,8 +40,8 @@ PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
 
 
 def _number(append: Append, stated: Prepare | Decided, start: int, now: int) -> None:
-    """Say of a transaction where its append begins, and its number, unless it was prepared before:
-    the position of its first record.
+    """Note where the append of a transaction begins. If it was not prepared before, also give it
+    its number, which is the position of its first record.
     """
     if type(stated) is Decided:
         stated.append_start = start

@@ -111,7 +111,7 @@ class Step:
             if record.tx != tx:
                 raise IllegalStep(f"an append about two transactions, {tx} and {record.tx}")
             kind = record.kind
-            if kind != run_kind:  # a second run of a kind in a row leaves it as it is
+            if kind != run_kind:  # a second run of a kind in a row does not change the state
                 state = NEXT.get((state, kind)) or after(state, kind)
                 run_kind = kind if type(record) is Run else 0
             if run_kind:

@@ -281,5 +281,5 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.IDS: _ids,
     Kind.TOPIC: topic_applied,
 }
-# Those that may belong to one, and take effect with its COMMIT then.
+# Kinds that may belong to a transaction. If they do, they take effect with its COMMIT.
 EITHER: dict[int, Callable[..., None]] = {Kind.ACK: _acks, TIMER: timer_waits}
