@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from fmq.errors import Damaged, EngineFailed, FmqError, OutcomeUnknown, Protocol
 from fmq.faces.blocking.handles import TopicHandle
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import AwaitedEngine
+from tests.budget import BUDGET
 from tests.remote.over_frames import OverFrames
 from tests.small import check, opened
 
@@ -255,13 +257,18 @@ def drawn(found: Any) -> object:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize(("target", "name"), [*calls()], ids=lambda each: each)
 def test_an_odd_argument_is_accepted_or_refused_by_name(face: str, target: str, name: str) -> None:
-    """Nothing is changed by a call that is refused, and the engine goes on."""
+    """Nothing is changed by a call that is refused, and the engine goes on.
+
+    A face gets every second value, and of two that share their checks each the other half;
+    with FMQ_BUDGET=2 each gets all.
+    """
     world = World(face)
     if face == "read only" and (target != "engine" or not hasattr(fmq.ReadOnlyEngine, name)):
         world.close()
         pytest.skip("it only reads")
     wrong = []
-    for odd, value in odd_values(target, name):
+    step = 2 if BUDGET <= 1 else 1
+    for odd, value in islice(odd_values(target, name), FACES.index(face) // 2 % step, None, step):
         call = made(world, target, name, odd, value)
         before = world.position()
         said = f"{name}({odd}={value!r:.60})"
