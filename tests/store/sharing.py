@@ -17,9 +17,8 @@ from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.committer import Committer
 from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, Loss
+from tests.interrupts import PATIENCE_SECONDS
 from tests.store.journals import Found, append_notes, make_journal, note, text_of
-
-PATIENCE_SECONDS = 2.0  # only a test that fails waits so long
 
 
 class Gate:

@@ -20,9 +20,10 @@ from fmq.errors import BadName, EngineFailed, Nested
 from fmq.store.journal import commit_queue as commit_queue_module
 from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, FaultDisk
+from tests.interrupts import PATIENCE_SECONDS
 from tests.store.journals import failing
 from tests.store.lines import Lines, at_each_line
-from tests.store.sharing import PATIENCE_SECONDS, Call, Shared
+from tests.store.sharing import Call, Shared
 
 Watch = Callable[[Callable[[], object]], object]
 Role = Callable[[Shared, Watch], list[Call]]

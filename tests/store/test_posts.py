@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from fmq.store.journal.callers import Waiter
-from tests.store.sharing import PATIENCE_SECONDS, Shared
+from tests.interrupts import PATIENCE_SECONDS
+from tests.store.sharing import Shared
 
 
 def test_the_committer_writes_posted_appends() -> None:
