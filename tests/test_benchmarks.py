@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_a_benchmark_with_its_own_command_runs_by_its_name() -> None:
-    """`processes` has the words of its own module, and not those of the rows."""
+    """`processes` prints its own help, and not the help of the table of rows."""
     run = [sys.executable, "-m", "benchmarks", "processes", "--help"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

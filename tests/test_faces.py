@@ -24,7 +24,7 @@ BY_AN_OP = {"recall"}
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda each: each.reason[:40])
-def test_each_difference_names_existing_tests(difference: object) -> None:
+def test_each_known_difference_of_a_face_names_existing_tests(difference: object) -> None:
     assert isinstance(difference, tuple)
     for file, names in difference[2].items():
         module = import_module(f"tests.faces.{file}")

@@ -407,7 +407,7 @@ def test_calls_that_look_show_only_durable_changes(stage: Stage) -> None:
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_after_a_failed_write_calls_show_durable_state_or_raise(sort: str) -> None:
-    """Messages stay readable. A look whose own facts were on their way raises EngineFailed."""
+    """Messages stay readable. A look at what was being written raises EngineFailed."""
     assert any(fails(sort) for _ in range(20)), "the thread of chores was faster each time"
 
 

@@ -51,7 +51,7 @@ def test_a_figure_that_is_two_percent_off_is_a_change(
     assert (found.figure, found.after, found.is_rise) == (figure, value, is_rise)
 
 
-def test_a_figure_that_depends_a_little_on_ids_is_no_change() -> None:
+def test_a_small_difference_of_bytecodes_is_no_change() -> None:
     assert not list(changes(page(), page(bytecodes=1019)))
 
 

@@ -132,9 +132,8 @@ class Dialect:
     statements: Statements
     # statements for a checker's connection: short waits for locks, and durable commits
     setup: tuple[str, ...]
-    begin: Callable[
-        [Execute, str], Beginning
-    ]  # the second argument is the name of the database, for errors
+    # The second argument is the name of the database, for errors.
+    begin: Callable[[Execute, str], Beginning]
 
 
 # --- SQLite ------------------------------------------------------------------------------------

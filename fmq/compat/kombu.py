@@ -401,7 +401,7 @@ class Transport(virtual.Transport):
         # queues that only one worker or client uses, as they were declared
         self.volatile: set[str] = set()
         self._settled = Condition()
-        self._waits: LoopWaits | None = None  # while an event loop hands messages out
+        self._waits: LoopWaits | None = None  # None unless an event loop hands messages out
         self._engine: Handle | None = None
         self._close_engine: Callable[[], None] = lambda: None
 

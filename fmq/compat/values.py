@@ -22,9 +22,8 @@ from fmq.errors import MarkMoved, OffsetGone
 NONE_YET = -1  # the version of a key without a value
 SHORT_BYTES = 64 - 9  # a mark has 64 bytes
 NAME_BYTES_MAX = 255
-HEAD = Struct(
-    "<BQ"
-)  # the message with the value, and the time when it expires, in microseconds since 1970 (0: never)
+# Which message has the value, and when the value expires, in microseconds since 1970 (0: never).
+HEAD = Struct("<BQ")
 HERE, SENT, AT = 0, 1, 2
 OFFSET = Struct("<Q")
 REMOVED_AT_ONCE = 1000

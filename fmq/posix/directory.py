@@ -61,7 +61,7 @@ class RealDirectory:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        # A spare that becomes a segment may have been made by an engine with another mode.
+        # Set the mode: an engine with another mode may have made the spare that becomes a segment.
         with contextlib.suppress(OSError):
             fd = os.open(new, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
             try:

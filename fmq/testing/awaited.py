@@ -207,7 +207,7 @@ class Awaited:
         return partial(self._call, found) if callable(found) else found
 
     def run(self, handler: Any, **named: Any) -> Any:
-        """Run a handler whose deliveries have blocking fronts, too."""
+        """Run `handler`, and hand it deliveries with blocking calls."""
         given = (
             (lambda delivery: handler(self._wrapped(delivery))) if callable(handler) else handler
         )

@@ -74,7 +74,7 @@ def test_a_forked_child_cannot_use_objects_of_the_parent(engine: fmq.RemoteEngin
     in_child(work)
     taken.ack()
     tx.commit()
-    # The child has tried b"1", so it comes after the new messages.
+    # The child has tried b"1", so a redelivery of it comes after the new messages.
     left = consumer.poll() + consumer.poll()
     assert [each.message.body for each in left] == [b"2", b"1"]
 

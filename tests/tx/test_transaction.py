@@ -166,7 +166,7 @@ class Rigid(Exception):
     code: int
 
 
-def test_a_block_raises_an_exception_that_takes_no_note(engine: Engine) -> None:
+def test_a_block_raises_its_exception_even_if_no_note_can_be_added(engine: Engine) -> None:
     with pytest.raises(Rigid) as caught, engine.transaction(tx_id="T") as tx:
         tx.send("orders", b"1")
         tx.prepare()

@@ -60,9 +60,8 @@ class DjangoBinding:
             self._django.fmq_block.driven_by = self
         try:
             with self._django.wrap_database_errors:
-                self._inner = drivers.binding_of(
-                    driver_of(self._django)
-                )  # Django may have opened a new connection
+                # Bind anew: Django may have opened a new connection.
+                self._inner = drivers.binding_of(driver_of(self._django))
                 # End Django's own BEGIN. SQLite may refuse a deferred one its first write.
                 self._inner.rollback()
                 yield

@@ -89,9 +89,7 @@ class KeyOrder:
         return True
 
     def look_again(self, first: int, end: int) -> None:
-        """Read the keys of a range again later, because what was done with the messages has
-        failed.
-        """
+        """Let a later look read the keys of a range again, because they are not known here."""
         self._again.append((first, end))
         self._again.sort()
 

@@ -51,7 +51,7 @@ class Poll:
     # What wakes the waiting thread, which waits at most until `until`.
     wakeup: Wakeup | None = None
     until = 0.0
-    # True once the poll has waited for what was posted. Once is enough.
+    # True once the poll has waited for posted appends to be shown. It waits for them only once.
     has_caught_up = False
 
     def __init__(

@@ -119,7 +119,8 @@ class DeadLetterPages:
             try:
                 return self._letters_now(group, after, limit, last, leaves_out=leaves_out)
             except OffsetGone:
-                # Retention has carried them forward just now, or the group was deleted.
+                # Retention has carried the letters forward just now, or the group was deleted. Look
+                # again where they are.
                 pass
 
     def _letters_now(

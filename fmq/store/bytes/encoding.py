@@ -70,10 +70,8 @@ def measured(records: Iterable[Record]) -> int:
 def _run_size(run: Run) -> int:
     bodies, tx_id, tail = run.bodies, run.tx_id, run.columns
     if bodies is None:
-        bodies, tail = (
-            b"",
-            U64.pack(run.body_position),
-        )  # a REF_MESSAGE has no bodies, and names those of its PRE_MESSAGE
+        # A REF_MESSAGE has no bodies, and names those of its PRE_MESSAGE.
+        bodies, tail = b"", U64.pack(run.body_position)
     elif run.flags & COMPRESSED:
         tail = U32.pack(run.raw_bytes) + tail
     if tx_id:

@@ -492,7 +492,8 @@ class CommitQueue:
         """Serve the callers that waited for a write. The caller holds the engine's lock."""
         while waiters:
             waiters[0].serve(self.failure)
-            waiters.popleft()  # only now, so that `fail` would serve it if this call raises
+            # Remove the caller only now: if `serve` raises, `fail` serves the caller again.
+            waiters.popleft()
 
     def fail(self, error: BaseException) -> None:
         """Refuse all calls from now on because of `error`, and serve those that wait. The caller

@@ -444,9 +444,8 @@ class Ledger:
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 queue.first = max(queue.first, first)
-                if (
-                    queue.end < after
-                ):  # only in a replay: a running engine knows all messages before `after`
+                # Only in a replay: a running engine knows all messages before `after`.
+                if queue.end < after:
                     queue.next = queue.end = after
                 queue.settled = True
                 if queue.spans is not None:
