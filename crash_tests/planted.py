@@ -11,6 +11,7 @@ from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
 from crash_tests.planted_in_copies import IN_COPIES
+from crash_tests.planted_in_drivers import IN_DRIVERS
 from crash_tests.planted_lately import FOUND_LATELY
 from crash_tests.planted_mending import MENDING
 from crash_tests.threads.planted import BETWEEN_THREADS
@@ -244,8 +245,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "self._commit_queue.run(plan, ending, sync)",
-        "self._commit_queue.run(plan, ending, None)",
+        "Durable(plan, ending, sync, is_awaited=is_awaited)",
+        "Durable(plan, ending, None, is_awaited=is_awaited)",
         "--workload asked-to-sync",
     ),
     Mutant(
@@ -404,6 +405,7 @@ MUTANTS = (
     *FOUND_BY_TESTS,
     *FOUND_LATELY,
     *IN_COPIES,
+    *IN_DRIVERS,
     *OF_CALLS,
     *FOUND_IN_BINDING,
 )

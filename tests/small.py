@@ -9,10 +9,10 @@ import fmq
 from fmq import Engine, Message, Options
 from fmq.basics.clock import Clock
 from fmq.machine.disk import Disk
+from fmq.store.journal.call_steps import Wakeup
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.testing.shadow import Shadow
-from fmq.tx.looks.messages import Wakeup
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096}
 SHADOWS: list[Shadow] = []  # of the engines that the test has opened; conftest.py verifies them

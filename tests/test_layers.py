@@ -26,7 +26,7 @@ ROOMS = (
     *("fmq.feedback", "fmq.bind"),
     *("fmq.consume.claims", "fmq.consume.groups", "fmq.consume.calls"),
     *("fmq.chores", "fmq.assembly", "fmq.faces"),
-    *("fmq.wire", "fmq.remote", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
+    *("fmq.wire", "fmq.remote", "fmq.loops", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
     *("fmq.compat", "fmq.cli", "fmq.testing", "fmq.__main__"),
 )
 

@@ -38,6 +38,7 @@ from fmq.store.bytes.kinds import (
 )
 from fmq.store.bytes.timing import Timing, with_timing
 from fmq.store.index.id_table import table_of
+from fmq.store.journal.call_steps import Durable
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside
@@ -192,10 +193,10 @@ class Plans:
         tx = self.transaction()
         tx.prepare()
         self.engine.sync()
-        planned = self.parts.manager.decisions.planner(tx.tx_id, Kind.ROLLBACK, tx._buffer.number)
-        assert planned is not None
-        ending, plan = planned
-        self.parts.commit_queue.run(plan, ending, wait=False)
+        call = self.parts.manager.decisions.rolling_back(tx.tx_id, tx._buffer.number)
+        step = next(call)
+        assert isinstance(step, Durable)
+        self.parts.commit_queue.run(step.plan, step.what, wait=False)
 
     def ack(self) -> None:
         (delivery,) = self.consumer.poll(limit=1)

@@ -9,11 +9,11 @@ STORIES = "--tier transport --rounds 2"
 BETWEEN_PROCESSES = (
     Mutant(
         "a reply before the sync",
-        "        return [refusal_of(order.plan) for order in orders]\n",
-        "        return [refusal_of(order.plan) or order.done() for order in orders]\n",
+        "            order.refusal = refusal_of(*order.work)\n",
+        "            order.refusal = refusal_of(*order.work) or order.finish()\n",
         STORIES,
         (
-            ("            order.done()\n", "            pass\n"),
+            ("                order.finish()\n", "                pass\n"),
             ("        self._answers.append(answer)\n", "        self._send(answer)\n"),
         ),
     ),
@@ -44,9 +44,8 @@ BETWEEN_PROCESSES = (
     Mutant(
         "what was taken for good is taken again if its answer is lost",
         "            if done:\n"
-        "                self._parts.writer.catch_up(done[-1].position)\n"
-        "                self._session.answer(asked, self._read_again(*done))\n"
-        "                return\n",
+        "                parts.writer.catch_up(done[-1].position)\n"
+        "                return self._read_again(*done)\n",
         "",
         "--tier transport --rounds 1 --seed 30",
     ),

@@ -185,7 +185,7 @@ class BreakingServer(MemoryServer):
             self.die()
             return
         session.ended()
-        session._close()
+        session.close()
         if what == "leave":
             self.loop.run()  # what it has asked for is done before others go on
             (wire,) = (each for each in self.wires if each.session is session)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from fmq.aio.call import Call, end_of, written
+from fmq.aio.call import Call
+from fmq.aio.driver import LoopDriver
 from fmq.aio.loop_turn import AioTurn
 from fmq.aio.orders import PLAIN, AioOrder
-from fmq.aio.polls import Polls
 from fmq.aio.threads import Threads
 from fmq.basics.message import Body, Message
+from fmq.consume.calls.take import take_for_good
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.poll import Poll, Taken
 from fmq.engines.thread_door import ThreadDoor
-from fmq.errors import FmqError
-from fmq.server.waiting_call import DAY, Waiting
 from fmq.store.bytes.content import as_bytes
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import Run
@@ -32,10 +29,6 @@ from fmq.tx.commands.sender import receipt_of, receipts_of
 from fmq.tx.commands.transaction import Transaction
 
 T = TypeVar("T")
-
-
-class Cold(Exception):
-    """Raised if messages may have to be read from the disk. A thread has to do that."""
 
 
 class LocalSide:
@@ -49,7 +42,7 @@ class LocalSide:
         self.threads = threads
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, door.after)
         self.clock = clock = parts.writer.clock
-        self._polls = Polls(loop, parts.commit_queue, self.turn, threads, clock.monotonic)
+        self._driver = LoopDriver(loop, parts.commit_queue, self.turn, threads, clock.monotonic)
         # Held by a thread while a consumer joins its group.
         self.joining = Lock()
 
@@ -120,104 +113,7 @@ class LocalSide:
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
         """Return messages as one batch, as `Engine.read_batch` does."""
-        self.door.check_open()
-        messages = self._parts.messages
-        read = partial(self.door.read_batch, topic, queue, offset, limit, 0.0)
-
-        def look() -> Batch | None:
-            found = messages.ledger.queue(topic, queue)
-            if found is not None and offset < found.next:
-                latest = found.latest
-                if latest is None or latest.offset != offset:
-                    raise Cold
-            return read()
-
-        def listen(notify: Callable[[], None]) -> float:
-            with self._parts.lock:
-                messages.listen((topic,), notify)
-            return float("inf")
-
-        def stop(notify: Callable[[], None]) -> None:
-            messages.stop_listening(notify, (topic,))
-
-        return await self._find(look, read, timeout, listen, stop)
-
-    async def _find(
-        self,
-        look: Callable[[], T | None],
-        look_in_thread: Callable[[], T | None],
-        timeout: float,
-        listen: Callable[[Callable[[], None]], float],
-        stop: Callable[[Callable[[], None]], None],
-    ) -> T | None:
-        """Return what `look` finds within `timeout` seconds. If it raises Cold, let a thread call
-        `look_in_thread` instead.
-        """
-        clock = self.clock
-        deadline = clock.monotonic() + timeout
-        while True:
-            left = max(0.0, deadline - clock.monotonic())
-            try:
-                return await self._wait(look, left, listen, stop)
-            except Cold:
-                found = await self._look_in_thread(look_in_thread, deadline, listen, stop)
-            if found is not None or clock.monotonic() >= deadline:
-                return found
-
-    async def _look_in_thread(
-        self,
-        look: Callable[[], T | None],
-        deadline: float,
-        listen: Callable[[Callable[[], None]], float],
-        stop: Callable[[Callable[[], None]], None],
-    ) -> T | None:
-        """Let a thread call `look`. If it finds nothing, wait until a new look may find
-        something.
-        """
-        clock, call = self.clock, Call(self.loop)
-        if clock.monotonic() >= deadline:
-            return await self.threads.read(look)
-        call.has_begun = True
-
-        def notify() -> None:
-            with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
-                self.loop.call_soon_threadsafe(call.settle, None, None)
-
-        # Listen before the look, so that no message is missed.
-        until = min(deadline, listen(notify))
-        try:
-            found = await self.threads.read(look)
-            left = until - clock.monotonic()
-            if found is None and left > 0:
-                timer = self.loop.call_later(min(left, DAY), call.settle, None, None)
-                try:
-                    await call.future
-                finally:
-                    timer.cancel()
-            return found
-        finally:
-            stop(notify)
-
-    async def _wait(
-        self,
-        look: Callable[[], T | None],
-        timeout: float,
-        listen: Callable[[Callable[[], None]], float],
-        stop: Callable[[Callable[[], None]], None],
-    ) -> T | None:
-        found = look()
-        if found is not None or timeout <= 0:
-            return found
-        call = Call(self.loop)
-        call.has_begun = True
-        clock = self.clock
-        waiting: Waiting[T] = Waiting(self.loop, clock, timeout, _never, look, listen, stop)
-        try:
-            waiting.begin(call.settle)
-            result: T | None = await call.future
-            return result
-        finally:
-            waiting.cancel()
+        return await self._driver.drive(self.door.reading(topic, queue, offset, limit, timeout))
 
     # --- consuming ------------------------------------------------------------------------------
 
@@ -226,31 +122,16 @@ class LocalSide:
     ) -> Taken:
         """Return what a poll of `member` has claimed; None if nothing comes within its timeout."""
         how = {"as_batch": as_batch, "in_one_piece": as_batch, "listens": False}
-        return await self._polls.find(member, Poll(self.clock, limit, timeout, counts=True, **how))
+        poll = Poll(self.clock, limit, timeout, counts=True, **how)
+        return await self._driver.drive(member.taking(poll))
 
     async def take(
         self, member: ThreadMember, limit: int, timeout: float, sync: bool | None
     ) -> list[Message]:
         """Return up to `limit` messages of one queue and ack them."""
         how = {"as_batch": True, "in_one_piece": True, "listens": False}
-        found = await self._polls.find(member, Poll(self.clock, limit, timeout, **how))
-        if found is None:
-            return []
-        claim, (batch,) = found
-        try:
-            messages: list[Message] = member.burying.shown_of(batch) or batch.messages
-            call = self.ack(member, claim, batch.offset, batch.next, sync)
-            try:
-                await call.future
-            except CancelledError as cancelled:
-                await end_of(call, cancelled, written)
-        except BaseException:
-            # The program has not seen the messages. If their ack was written, nothing is held any
-            # more.
-            with suppress(FmqError):
-                member.try_give_back(claim, batch.offset, batch.next)
-            raise
-        return messages
+        poll = Poll(self.clock, limit, timeout, **how)
+        return await self._driver.drive(take_for_good(member, poll, sync)) or []
 
     def ack(
         self, member: ThreadMember, claim: Claim, first: int, end: int, sync: bool | None
@@ -300,7 +181,3 @@ class LocalSide:
 
     def end(self) -> None:
         """Do nothing: a local engine needs nothing of the loop."""
-
-
-def _never() -> bool:
-    return False

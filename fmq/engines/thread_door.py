@@ -38,6 +38,7 @@ from fmq.recovery.recover import Claimed
 from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.server_handle import Serving
+from fmq.store.journal.call_steps import Steps, drive
 from fmq.store.journal.section import is_mine
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
@@ -222,8 +223,25 @@ class ThreadDoor(ProducingDoor):
         if self._queue.owes:
             self._queue.catch_up()
         try:
-            messages = self.parts.messages
-            return messages.batch_within(topic, queue, offset, limit, timeout, self.check_open)
+            found = self.parts.messages.batch(topic, queue, offset, limit)
+        except OSError:
+            self.check_open()  # another thread may have closed it, and its files
+            raise
+        if found is not None or timeout <= 0:
+            return found
+        reading = self.reading(topic, queue, offset, limit, timeout)
+        return drive(reading, self._queue, self._clock)
+
+    def reading(
+        self, topic: str, queue: int, offset: int, limit: int, timeout: float
+    ) -> Steps[Batch | None]:
+        """Return what `read_batch` does, for a caller that may not block."""
+        self.check_open()
+        if self._queue.owes:
+            yield self._queue.catch_up
+        what = topic, queue, offset, limit, timeout, self.check_open
+        try:
+            return (yield from self.parts.messages.reading(*what))
         except OSError:
             self.check_open()  # another thread may have closed the engine, and its files
             raise

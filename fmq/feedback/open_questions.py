@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from fmq.arguments.options import Options
@@ -18,12 +19,13 @@ from fmq.basics.results import UndecidedTransaction
 from fmq.errors import LeaseLost, UnknownTransaction
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key, OpenQuestion, Schedule
-from fmq.feedback.waiters import DueWakeup, Waiters
+from fmq.feedback.waiters import Waiters
+from fmq.store.journal.call_steps import Arrival, Notify, Steps, Wakeup, drive
 from fmq.tx.commands.decisions import Decisions
 from fmq.tx.commands.outcomes import undecided_view
 from fmq.tx.ledger.ledger import Entry, seal_text
 from fmq.tx.ledger.state import State
-from fmq.tx.looks.messages import Messages, Wakeup
+from fmq.tx.looks.messages import Messages
 
 
 class Baseline(NamedTuple):
@@ -109,45 +111,40 @@ class OpenQuestions:
 
         Return none after `wait` seconds, and when `release_waiting` is called.
         """
-        now = self._clock.monotonic()
-        deadline, releases = now + wait, self._releases
-        while True:
-            wakeup = DueWakeup(keys)
-            try:
-                with self._lock, self._changing:
-                    self._check()
-                    taken = self._schedule.take(keys, limit, now)
-                    if taken:
-                        return [self._hand_out(question) for question in taken]
-                    met_busy = self._schedule.met_busy
-                    if not met_busy:
-                        if now >= deadline or releases != self._releases:
-                            return []
-                        until = min(deadline, self._schedule.next_due(keys))
-                        self._waiters.wait_for_due(wakeup, until)
-                if met_busy:
-                    self._decisions.flush()
-                else:
-                    self._clock.wait(wakeup.lock, until - now)
-            finally:
-                with self._lock, self._changing:
-                    self._waiters.remove_due(wakeup)
-            now = self._clock.monotonic()
+        return drive(self.taking(keys, limit, wait), self._decisions.commit_queue, self._clock)
 
-    def listen(self, wakeup: DueWakeup) -> float:
-        """Call `wakeup` when a question under its keys becomes due. Return when one is due without
-        a wake-up.
+    def taking(self, keys: list[Key], limit: int, wait: float) -> Steps[list[Question]]:
+        """Return what `take` does, for a caller that may not block."""
+        deadline, releases = self._clock.monotonic() + wait, self._releases
+        while True:
+            now = self._clock.monotonic()
+            with self._lock, self._changing:
+                self._check()
+                taken = self._schedule.take(keys, limit, now)
+                if taken:
+                    return [self._hand_out(question) for question in taken]
+                met_busy = self._schedule.met_busy
+            if met_busy:
+                yield self._decisions.flush
+            elif now >= deadline or releases != self._releases:
+                return []
+            else:
+                stop = partial(self._stop_listening, keys)
+                yield Arrival(partial(self._listen, keys, deadline), stop, deadline)
+
+    def _listen(self, keys: list[Key], deadline: float, wakeup: Notify) -> float:
+        """Call `wakeup` when a question under `keys` becomes due. Return when one is due without a
+        wake-up, or the `deadline`.
         """
         with self._lock, self._changing:
-            self._check()
-            until = self._schedule.next_due(wakeup.keys)
-            self._waiters.wait_for_due(wakeup, until)
+            until = min(deadline, self._schedule.next_due(keys))
+            self._waiters.wait_for_due(keys, wakeup, until)
             return until
 
-    def stop_listening(self, wakeup: DueWakeup) -> None:
+    def _stop_listening(self, keys: list[Key], wakeup: Notify) -> None:
         """Do not call `wakeup` any more."""
         with self._lock, self._changing:
-            self._waiters.remove_due(wakeup)
+            self._waiters.remove_due(keys, wakeup)
 
     def take_one(self, tx_id: str) -> list[Question]:
         """Return the question about `tx_id`, even if another call has leased it; None if it is

@@ -8,43 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fmq.feedback.schedule import Key
-from fmq.tx.looks.messages import Wakeup
-
-
-class DueWakeup(Wakeup):
-    """Wakes one call that waits until a question under one of its keys is due."""
-
-    __slots__ = ("keys", "until")
-
-    def __init__(self, keys: Iterable[Key]) -> None:
-        super().__init__()
-        self.keys = keys
-        self.until = 0.0  # the time at which the call looks again by itself
+from fmq.store.journal.call_steps import Notify, Wakeup
 
 
 class Waiters:
     """All calls that wait for questions of one engine."""
 
     def __init__(self) -> None:
-        self._for_due: dict[Key, set[DueWakeup]] = {}
+        # By key, and by what wakes them: when each looks again by itself.
+        self._for_due: dict[Key, dict[Notify, float]] = {}
         self._for_end: set[Wakeup] = set()
 
-    def wait_for_due(self, wakeup: DueWakeup, until: float) -> None:
-        """Wake `wakeup` when a question under one of its keys becomes due before `until`."""
-        wakeup.until = until
-        for key in wakeup.keys:
-            self._for_due.setdefault(key, set()).add(wakeup)
+    def wait_for_due(self, keys: Iterable[Key], wakeup: Notify, until: float) -> None:
+        """Call `wakeup` when a question under one of `keys` becomes due before `until`."""
+        for key in keys:
+            self._for_due.setdefault(key, {})[wakeup] = until
 
     def wait_for_end(self, wakeup: Wakeup) -> None:
         """Wake `wakeup` when any question ends, with or without a decision."""
         self._for_end.add(wakeup)
 
-    def remove_due(self, wakeup: DueWakeup) -> None:
+    def remove_due(self, keys: Iterable[Key], wakeup: Notify) -> None:
         """Remove `wakeup` from the calls that wait for a due question, if it is there."""
-        for key in wakeup.keys:
+        for key in keys:
             wakeups = self._for_due.get(key)
             if wakeups is not None:
-                wakeups.discard(wakeup)
+                wakeups.pop(wakeup, None)
                 if not wakeups:
                     del self._for_due[key]
 
@@ -54,15 +43,15 @@ class Waiters:
 
     def sleep_beyond(self, due: float) -> bool:
         """Return whether any call would otherwise sleep beyond the time `due`."""
-        return any(due < wakeup.until for wakeups in self._for_due.values() for wakeup in wakeups)
+        return any(due < until for wakeups in self._for_due.values() for until in wakeups.values())
 
     def wake_for_due(self, keys: Iterable[Key], due: float) -> None:
         """Wake the calls that wait for a question under `keys` and would sleep beyond the time
         `due`.
         """
         for key in keys:
-            for wakeup in self._for_due.get(key, ()):
-                if due < wakeup.until:
+            for wakeup, until in self._for_due.get(key, {}).items():
+                if due < until:
                     wakeup()
 
     def wake_for_end(self) -> None:

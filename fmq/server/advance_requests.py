@@ -6,51 +6,34 @@ job. ADVANCE does not wait for messages: if the answer brings none, the client p
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
+from fmq.consume.calls.advance import Handled, advancing, is_worth_it, keep
 from fmq.errors import FmqError, LeaseLost
-from fmq.server.members import ServedAdvance
+from fmq.server.members import ServedMember, served_poll
+from fmq.store.journal.call_steps import Durable, Steps
 from fmq.wire.claims import ADVANCED, AckAsked
-from fmq.wire.frames import AGAIN, Frame
-
-if TYPE_CHECKING:
-    from fmq.server.consumer_requests import Consuming
-    from fmq.server.session import Session
 
 
-class Advancing:
-    """Serves ADVANCE for the consumers of one client."""
+def serve_advance(member: ServedMember, ack: AckAsked) -> Steps[bytes]:
+    """Return, once the ack is durable, whether there was something to ack, and a message.
 
-    def __init__(self, session: Session, consuming: Consuming) -> None:
-        self._session = session
-        self._consuming = consuming
-
-    def serve(self, asked: Frame, ack: AckAsked) -> None:
-        """Answer once the ack is durable: whether there was something to ack, and the next message.
-
-        A lost lease is no error here: the client goes on with the next message.
-        """
-        session = self._session
-        member = self._consuming.member(asked.handle)
-        if asked.flags & AGAIN and self._consuming.is_acked(member.group, ack):
-            session.answer(asked, ADVANCED.pack(True))
-            return
-        handled = ack.claim, ack.first, ack.end
-        try:
-            found = member.advance(*handled)
-        except LeaseLost:
-            session.answer(asked, ADVANCED.pack(False))
-            return
-        except (FmqError, OSError):
-            found = None  # the client polls next, and gets the error then
-        if found is None:
-            done = partial(session.answer, asked, ADVANCED.pack(True))
-            session.order(asked, member.plan_ack(*handled), done, ack.sync)
-        else:
-            answer = partial(_answer, session, asked, found)
-            session.order(asked, found.advance.plan, answer, ack.sync, found.undo)
-
-
-def _answer(session: Session, asked: Frame, found: ServedAdvance) -> None:
-    session.answer(asked, found.answer())
+    A lost lease is no error here: the client goes on with the next message.
+    """
+    in_group = member.in_group
+    try:
+        claim = member.claim_of(ack.claim, ack.first, ack.end)
+    except LeaseLost:
+        return ADVANCED.pack(False)
+    handled, found = Handled(claim, ack.first, ack.end), None
+    if is_worth_it(in_group):
+        with suppress(FmqError, OSError):  # the client polls, and meets it then
+            keep(in_group, handled)
+            found = yield from in_group.taking(served_poll(in_group, 1))
+    if found is None:
+        yield Durable(in_group.plan_ack, in_group.acking(*handled), ack.sync)
+        return ADVANCED.pack(True)
+    one = yield from advancing(in_group, handled, *found, ack.sync)
+    next_claim, (batch,) = found
+    said = ADVANCED.pack(one.is_acked)
+    return said + member.piece(next_claim, batch) if one.left else said

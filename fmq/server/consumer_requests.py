@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fmq.allocation.transfer import strategy_said
-from fmq.consume.claims.backoff import retry_said
+from fmq.arguments.names import check_seconds
+from fmq.consume.claims.backoff import check_delay, retry_said
 from fmq.consume.claims.membership import COUNT, RAISE
 from fmq.consume.groups.sieve import filter_of
 from fmq.errors import LeaseLost
-from fmq.server.advance_requests import Advancing
+from fmq.server.advance_requests import serve_advance
+from fmq.server.host import Host
 from fmq.server.load import check_held
-from fmq.server.long_polls import LongPolls
 from fmq.server.members import ServedMember
 from fmq.server.take_requests import Taking
-from fmq.wire.claims import AckAsked
+from fmq.store.journal.call_steps import Durable, Steps
+from fmq.wire.claims import ADVANCED, AckAsked
 from fmq.wire.frames import AGAIN, Frame, Op
-
-if TYPE_CHECKING:
-    from fmq.server.session import Session
 
 HOW = False, False, False, False, COUNT, RAISE
 """How a consumer joins, as far as its client does not say it."""
@@ -29,13 +27,12 @@ HOW = False, False, False, False, COUNT, RAISE
 class Consuming:
     """The consumers of a session, by the handles that the client has given them."""
 
-    def __init__(self, session: Session, polls: LongPolls) -> None:
-        self._session = session
-        self._polls = polls
-        self._host = session.host
-        self._parts = session.host.parts
+    def __init__(self, host: Host, client: bytes) -> None:
+        self._host = host
+        self._client = client
+        self._parts = host.parts
         self._members: dict[int, ServedMember] = {}
-        self.serves: dict[int, Callable[[Frame, Any], None]] = {
+        self.serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
             Op.JOIN: self._on_join,
             Op.POLL: self._on_poll,
             Op.ACK: self._on_ack,
@@ -47,8 +44,8 @@ class Consuming:
             Op.LEAVE: self._on_leave,
             Op.HOLD: self._on_hold,
             Op.END_HOLD: self._on_end_hold,
-            Op.TAKE: Taking(session, self).serve,
-            Op.ADVANCE: Advancing(session, self).serve,
+            Op.TAKE: Taking(host, client, self.member).serve,
+            Op.ADVANCE: self._on_advance,
         }
 
     def end(self) -> None:
@@ -71,7 +68,7 @@ class Consuming:
             )
         return member
 
-    def _on_join(self, asked: Frame, said: list[Any]) -> None:
+    def _on_join(self, asked: Frame, said: list[Any]) -> bytes:
         topics, group, lease, claims, member, strategy, wanted, retry, *said_how = said
         how: list[Any] = [*said_how, *HOW[len(said_how) :]]
         ordered, strict, is_told, broadcast, expired, damaged = how
@@ -81,7 +78,7 @@ class Consuming:
         shares = None if strategy is None else strategy_said(strategy)
         if asked.handle not in self._members:
             check_held("consumers of one client", self._members)
-        self._host.commit()
+        self._host.commit_own(self._client)
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave(is_lost=True)
@@ -101,36 +98,36 @@ class Consuming:
         )
         for claim in claims:
             served.claim_again(*claim)
-        self._session.answer(asked)
+        return b""
 
-    def _on_poll(self, asked: Frame, said: list[Any]) -> None:
-        limit, timeout, in_one_piece, *name = said
-        member = self.member(asked.handle)
-        self._session.commit_own()
-        look = partial(member.poll, limit, in_one_piece=in_one_piece)
-        in_group = member.in_group
-        waits = self._host.waits.of(in_group)
-        how = partial(waits.listen, in_group), partial(waits.stop, in_group), waits.wake_next
-        self._polls.wait(asked, timeout, waits.looking(look), *how, *name)
+    def _on_poll(self, asked: Frame, said: list[Any]) -> Steps[bytes]:
+        limit, timeout, in_one_piece, *_ = said
+        return self.member(asked.handle).poll(limit, timeout, in_one_piece=in_one_piece)
 
-    def _on_ack(self, asked: Frame, ack: AckAsked) -> None:
+    def _on_ack(self, asked: Frame, ack: AckAsked) -> Steps[bytes]:
         member = self.member(asked.handle)
-        if asked.flags & AGAIN and self.is_acked(member.group, ack):
-            self._session.answer(asked)
-            return
-        plan = member.plan_ack(ack.claim, ack.first, ack.end)
-        self._session.order(asked, plan, partial(self._session.answer, asked), ack.sync)
+        if not asked.flags & AGAIN or not self.is_acked(member.group, ack):
+            claim = member.claim_of(ack.claim, ack.first, ack.end)
+            acking = member.in_group.acking(claim, ack.first, ack.end)
+            yield Durable(member.in_group.plan_ack, acking, ack.sync)
+        return b""
 
-    def _on_ack_all(self, asked: Frame, acks: list[AckAsked]) -> None:
-        sync = acks[0].sync
-        member = self.member(asked.handle)
+    def _on_ack_all(self, asked: Frame, acks: list[AckAsked]) -> Steps[bytes]:
+        member, sync = self.member(asked.handle), acks[0].sync
         if asked.flags & AGAIN:
             acks = [each for each in acks if not self.is_acked(member.group, each)]
-            if not acks:
-                self._session.answer(asked)
-                return
-        plan = member.plan_ack_all([(each.claim, each.first, each.end) for each in acks])
-        self._session.order(asked, plan, partial(self._session.answer, asked), sync)
+        if acks:
+            ranges = [(each.claim, each.first, each.end) for each in acks]
+            held = [(member.claim_of(*each), *each[1:]) for each in ranges]
+            acking = member.in_group.acking_all(held)
+            yield Durable(member.in_group.plan_ack_all, acking, sync)
+        return b""
+
+    def _on_advance(self, asked: Frame, ack: AckAsked) -> bytes | Steps[bytes]:
+        member = self.member(asked.handle)
+        if asked.flags & AGAIN and self.is_acked(member.group, ack):
+            return ADVANCED.pack(True)
+        return serve_advance(member, ack)
 
     def is_acked(self, group: str, ack: AckAsked) -> bool:
         """Return whether everything that `ack` asks for is acked and durable."""
@@ -142,26 +139,20 @@ class Consuming:
             self._parts.writer.catch_up(ledger.acked_at)
         return found
 
-    def _on_drain(self, asked: Frame, said: None) -> None:
+    def _on_drain(self, asked: Frame, said: None) -> bytes:
         self.member(asked.handle).in_group.stop_taking()
-        self._session.answer(asked)
+        return b""
 
-    def _on_extend(self, asked: Frame, said: list[Any]) -> None:
-        claim, first, end, seconds = said
-        self._host.commit()
-        self.member(asked.handle).extend(claim, first, end, seconds)
-        self._session.answer(asked)
-
-    def _on_release(self, asked: Frame, said: list[Any]) -> None:
-        claim, first, end, delay, count, attempt = said
-        self._host.commit()
+    def _on_release(self, asked: Frame, said: list[Any]) -> Steps[bytes]:
+        number, first, end, delay, count, attempt = said
         member = self.member(asked.handle)
-        member.release(claim, first, end, delay, count=count, attempt=attempt)
-        self._session.answer(asked)
+        claim = member.claim_of(number, first, end)
+        how = check_delay(delay), None if count else attempt
+        yield from member.in_group.giving_back(claim, first, end, *how)
+        return b""
 
-    def _on_reject(self, asked: Frame, said: list[Any]) -> None:
-        claim, first, end, topic, queue, reason = said
-        self._host.commit()
+    def _on_reject(self, asked: Frame, said: list[Any]) -> Steps[bytes]:
+        number, first, end, topic, queue, reason = said
         member = self.member(asked.handle)
         # If the request is repeated, some messages may be moved already: many take several appends.
         left = [(first, end)]
@@ -170,25 +161,32 @@ class Consuming:
                 acked = self._parts.ledger.acked.get((member.group, topic, queue))
                 left = left if acked is None else [*acked.gaps(first, end)]
         for low, high in left:
-            member.reject(claim, low, high, reason)
-        self._session.answer(asked)
+            claim = member.claim_of(number, low, high)
+            yield from member.in_group.rejecting(claim, low, high, reason)
+        return b""
 
-    def _on_hold(self, asked: Frame, said: list[Any]) -> None:
-        claim, first, end = said
-        self._host.commit()
-        self.member(asked.handle).hold(claim, first, end)
-        self._session.answer(asked)
+    def _on_extend(self, asked: Frame, said: list[Any]) -> bytes:
+        number, first, end, seconds = said
+        self._host.commit_own(self._client)
+        member = self.member(asked.handle)
+        claim = member.claim_of(number, first, end)
+        member.in_group.extend(claim, first, end, check_seconds("seconds", seconds))
+        return b""
 
-    def _on_end_hold(self, asked: Frame, said: list[Any]) -> None:
-        claim, first, end = said
-        self._host.commit()
-        self.member(asked.handle).end_hold(claim, first, end)
-        self._session.answer(asked)
+    def _on_hold(self, asked: Frame, said: list[Any]) -> bytes:
+        self._host.commit_own(self._client)
+        self.member(asked.handle).hold(*said)
+        return b""
 
-    def _on_leave(self, asked: Frame, said: list[bool]) -> None:
+    def _on_end_hold(self, asked: Frame, said: list[Any]) -> bytes:
+        self._host.commit_own(self._client)
+        self.member(asked.handle).end_hold(*said)
+        return b""
+
+    def _on_leave(self, asked: Frame, said: list[bool]) -> bytes:
         (counts,) = said
-        self._host.commit()
+        self._host.commit_own(self._client)
         member = self._members.pop(asked.handle, None)
         if member is not None:
             member.leave(counts=counts)
-        self._session.answer(asked)
+        return b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmq.server.host import Loop, Timer
+from fmq.loops.event_loop import Loop, Timer
 
 HELLO_SECONDS = 5.0
 FRAME_SECONDS = 30.0

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fmq.assembly.parts import Parts
 from fmq.feedback.open_questions import Baseline
+from fmq.loops.event_loop import Loop
+from fmq.loops.turn_writer import TurnOrder, TurnWriter
+from fmq.loops.wake_ups import Waits
 from fmq.server.bad_connections import BadConnections
 from fmq.server.handed_out import HandedOut, former_in
-from fmq.server.server_turn import Turn
-from fmq.server.wake_ups import Waits
-
-if TYPE_CHECKING:
-    from fmq.server.session import Session
 
 
-class Timer(Protocol):
-    """A call that will be made later, unless it is cancelled."""
+class Connection(Protocol):
+    """A session, as the host knows it."""
 
-    def cancel(self) -> None: ...
+    close: Callable[[], None]
+    has_ended: bool
+
+    def flush(self) -> None:
+        """Send the answers that were collected."""
+
+    def ended(self) -> None:
+        """Give back what the client held."""
 
 
-class Loop(Protocol):
-    """What calls back: the event loop of asyncio, or that of a test."""
+class ClientOrders:
+    """What the clients have ordered in one turn of the loop."""
 
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> object: ...
+    failure: BaseException | None = None
 
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object: ...
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer: ...
+    def __init__(self, orders: list[TurnOrder]) -> None:
+        self.orders = orders
 
 
 class Host:
@@ -55,18 +59,23 @@ class Host:
             until = parts.writer.clock.monotonic() + parts.writer.options.reclaim_seconds
             with parts.lock:
                 parts.groups.hold_former(former.upto, until)
-        self.turn = Turn(parts.commit_queue, door.after)
-        self.waits = Waits(loop, parts.commit_queue, parts.writer.clock.monotonic)
-        self.bad_connections = BadConnections(loop.call_later, parts.writer.clock.monotonic)
+        self.commit_queue = parts.commit_queue
+        self.monotonic = parts.writer.clock.monotonic
+        self.turn = TurnWriter(loop, parts.commit_queue, self.monotonic, door.after)
+        self.turn.ended = self._turn_ended
+        self._orders: list[TurnOrder] = []
+        self._ordering: set[bytes] = set()  # the clients that have ordered them
+        self.waits = Waits(loop, parts.commit_queue, self.monotonic)
+        self.bad_connections = BadConnections(loop.call_later, self.monotonic)
         # Questions that clients wait for in `settle`, by the number of the transaction.
         self.watched: dict[int, Baseline] = {}
-        self.sessions: dict[bytes, Session] = {}  # by the id of the client
+        self.sessions: dict[bytes, Connection] = {}  # by the id of the client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
         # Ends the process if it was started on demand.
         self.give_way: Callable[[], bool] = lambda: False
         self._is_scheduled = False
-        self._orders_seen = 0  # how many orders there were at the last look
-        self._dirty: set[Session] = set()  # sessions with answers to send
+        self._orders_seen = 0  # when this turn was last looked at
+        self._dirty: set[Connection] = set()  # those that have answers to send
 
     def watch(self, baselines: Iterable[Baseline]) -> None:
         """Remember the questions that a client waits for in `settle`. Forget those decided
@@ -75,6 +84,23 @@ class Host:
         left = {tx: each for tx, each in self.watched.items() if not each.question.is_decided}
         self.watched = {**left, **{each.question.entry.tx: each for each in baselines}}
 
+    def order(self, client: bytes, order: TurnOrder) -> None:
+        """Have what `client` has ordered written at the end of the turn."""
+        self._orders.append(order)
+        self._ordering.add(client)
+
+    def has_ordered(self, client: bytes) -> bool:
+        """Return whether `client` has ordered what is not planned yet."""
+        return client in self._ordering
+
+    def commit_own(self, client: bytes) -> None:
+        """Plan what `client` has ordered, before it looks at what there is.
+
+        What others have ordered goes on waiting for more to share its sync.
+        """
+        if client in self._ordering:
+            self.commit()
+
     def served(self) -> None:
         """Called when a session has served everything that has arrived from its client.
 
@@ -82,14 +108,18 @@ class Host:
         loop. A lone client's orders are written at once: waiting for the end of the turn would cost
         it a tenth of its time.
         """
-        if not len(self.turn):
+        if not self._orders:
             self.flush()
         elif len(self.sessions) == 1:
             self.commit()
-        elif not self._is_scheduled:
+        else:
+            self._schedule()
+            self.flush()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon(self._end_turn)
-            self.flush()
 
     def _end_turn(self) -> None:
         """Write the orders of this turn. If more orders of other clients are still coming, look
@@ -98,7 +128,7 @@ class Host:
         Clients that were answered together send again one after the other. A look takes some
         microseconds, a sync that only few of them share takes hundreds.
         """
-        orders = len(self.turn)
+        orders = len(self._orders)
         if self._orders_seen < orders < len(self.sessions):
             self._orders_seen = orders
             self.loop.call_soon(self._end_turn)
@@ -108,23 +138,35 @@ class Host:
         self.commit()
 
     def commit(self) -> None:
-        """Write the orders so far, and send the answers."""
-        try:
-            self.turn.commit()
-        finally:
+        """Plan what was ordered so far. Who has ordered it is answered once it is durable."""
+        orders, self._orders = self._orders, []
+        if orders:
+            self._ordering.clear()
+            self.turn.write(ClientOrders(orders))
+        if self._dirty:
             self.flush()
-            if self.parts.commit_queue.broken():
-                self.failed()
+
+    def _turn_ended(self, batch: object) -> None:
+        """Send the answers to a turn, and go on with calls that have ordered more."""
+        self.flush()
+        if self._orders:
+            self._schedule()
+        if self.commit_queue.failure is not None and self.commit_queue.broken():
+            self.failed()
 
     def close(self) -> None:
         """Write and answer the orders. Take back from all clients what they hold."""
         self.commit()
+        self.turn.finish()
+        while self._orders:
+            self.commit()
+            self.turn.finish()
         for session in [*self.sessions.values()]:
             session.ended()
         self.bad_connections.say()
         self.handed_out.close()
 
-    def answered(self, session: Session) -> None:
+    def answered(self, session: Connection) -> None:
         """Note that `session` has an answer to send."""
         self._dirty.add(session)
 

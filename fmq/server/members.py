@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
-from fmq.arguments.names import check_seconds
-from fmq.consume.calls.advance import Advance, Handled, is_worth_it, keep
 from fmq.consume.calls.consumer import Consumer, leave, member_of
-from fmq.consume.claims.backoff import check_delay
+from fmq.consume.calls.member import GroupMember
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import DeliveredRange
+from fmq.consume.claims.poll import Poll
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
 from fmq.store.bytes.internal import is_broadcast
 from fmq.store.bytes.kinds import AckRange
+from fmq.store.journal.call_steps import Steps
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import check_taken
 from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
-from fmq.wire.claims import ADVANCED, CLAIM, NEWS, PIECE
+from fmq.wire.claims import CLAIM, NEWS, PIECE
 from fmq.wire.values import encode_values
 
 
@@ -75,21 +73,20 @@ class ServedMember:
         """The group as records name it: that of a broadcast member has a name of its own."""
         return self.in_group.group
 
-    def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
-        """Return claims and their messages as bytes; None if there is nothing yet."""
-        if self.in_group.draining.is_on:
-            return b""
-        news = self._news()
-        if news is not None:
-            return news
-        found = self.in_group.claim(limit, 0.0, as_batch=True, in_one_piece=in_one_piece)
-        if found is None:
-            return None
-        claim, batches = found
-        counted = self.in_group.count(claim, self._fitting(claim, batches))
-        return b"".join(self._piece(claim, batch) for batch in counted) or None
+    def poll(self, limit: int, timeout: float, *, in_one_piece: bool) -> Steps[bytes]:
+        """Return the bytes of claims and their messages, or news; b"" after `timeout` seconds."""
+        in_group = self.in_group
+        poll = served_poll(in_group, limit, timeout, in_one_piece=in_one_piece)
+        while (found := (yield from in_group.taking(poll))) is not None:
+            claim, batches = found
+            counted = yield from in_group.counting(claim, self._fitting(claim, batches))
+            said = b"".join(self.piece(claim, batch) for batch in counted)
+            if said:
+                return said
+            poll.claim = None  # it is gone, or another member has it by now
+        return self.news()
 
-    def _piece(self, claim: Claim, batch: Batch) -> bytes:
+    def piece(self, claim: Claim, batch: Batch) -> bytes:
         """Return a claim and its messages as bytes. The client may ack them from now on. Return b""
         if the messages are gone.
         """
@@ -99,22 +96,6 @@ class ServedMember:
         said = encode_batch(batch, shown)
         number = self._number_of(claim, batch.next)
         return PIECE.pack(number, claim.count + 1, len(said)) + said
-
-    def advance(self, number: int, first: int, end: int) -> ServedAdvance | None:
-        """Claim the next message. Return an object that acks the handled range together with its
-        attempt. Return None if there is no message, or if it does not pay to look before the ack.
-        Raises LeaseLost.
-        """
-        if not is_worth_it(self.in_group):
-            return None
-        done = Handled(self._claim(number, first, end), first, end)
-        keep(self.in_group, done)
-        found = self.in_group.claim(1, 0.0, as_batch=True, in_one_piece=True)
-        if found is None:
-            return None
-        claim, (batch,) = found
-        one = Advance(self.in_group, done, claim, [(batch.offset, batch.next)])
-        return ServedAdvance(self, one, claim, batch)
 
     def _fitting(self, claim: Claim, batches: list[Batch]) -> list[Batch]:
         """Return the batches that fit into one answer. Give the others back."""
@@ -131,41 +112,14 @@ class ServedMember:
                 self.in_group.try_give_back(claim, end, whole.next)
         return found
 
-    def _news(self) -> bytes | None:
-        """Return the queues that the member has lost and gained, as bytes; None if there is no
-        news.
+    def news(self) -> bytes:
+        """Return the queues that were lost and gained, if the client is to be told of some; else
+        b"".
         """
-        news = self.in_group.take_news()
-        if news is None:
-            return None
-        return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
-
-    def take(self, limit: int) -> bytes | tuple[Claim, Batch] | None:
-        """Claim messages of one queue that fit into one answer. If there is news, return that
-        instead.
-        """
-        news = self._news()
-        if news is not None:
-            return news
-        found = self.in_group.claim(limit, 0.0, as_batch=True, in_one_piece=True)
+        found = None if self.in_group.draining.is_on else self.in_group.take_news()
         if found is None:
-            return None
-        claim, (whole,) = found
-        batch = fitting(whole)
-        if batch.next < whole.next:
-            self.in_group.try_give_back(claim, batch.next, whole.next)
-        return claim, batch
-
-    def give_back(self, claim: Claim, batch: Batch) -> None:
-        """Give back messages that no client has seen."""
-        self.in_group.try_give_back(claim, batch.offset, batch.next)
-
-    def plan_take(self, claim: Claim, batch: Batch, extension: bytes) -> Callable[[], None]:
-        """Return a function that plans the ack of a batch that was taken. The ACK gets the
-        `extension`.
-        """
-        acking = self.in_group.acking(claim, batch.offset, batch.next, extension)
-        return partial(self.in_group.plan_ack, acking)
+            return b""
+        return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in found])
 
     def _number_of(self, claim: Claim, end: int) -> int:
         """Return the number by which the client names these messages. They reach up to the offset
@@ -207,11 +161,11 @@ class ServedMember:
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
         """Return the part that a transaction is to ack. Raises LeaseLost."""
         held = self._held.pop((number, first, end), None)
-        return held or ClaimedPart(self._consumer, self._claim(number, first, end), first, end)
+        return held or ClaimedPart(self._consumer, self.claim_of(number, first, end), first, end)
 
     def hold(self, number: int, first: int, end: int) -> None:
         """Hold messages for a transaction that the client collects. Raises LeaseLost."""
-        part = ClaimedPart(self._consumer, self._claim(number, first, end), first, end)
+        part = ClaimedPart(self._consumer, self.claim_of(number, first, end), first, end)
         part.hold(self._writer)
         self._held[number, first, end] = part
 
@@ -221,7 +175,8 @@ class ServedMember:
         if part is not None:
             self._writer.change(part.end_hold)
 
-    def _claim(self, number: int, first: int, end: int) -> Claim:
+    def claim_of(self, number: int, first: int, end: int) -> Claim:
+        """Return the claim that has the messages; raise LeaseLost."""
         claims = self._claims.get(number, ())
         for claim in claims:
             if claim.first <= first < end <= claim.end:
@@ -233,34 +188,6 @@ class ServedMember:
             f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
             "Nothing was changed."
         )
-
-    def plan_ack(self, number: int, first: int, end: int) -> Callable[[], None]:
-        """Return a function that plans an ack. Raises LeaseLost."""
-        claim = self._claim(number, first, end)
-        return partial(self.in_group.plan_ack, self.in_group.acking(claim, first, end))
-
-    def plan_ack_all(self, ranges: list[tuple[int, int, int]]) -> Callable[[], None]:
-        """Return a function that plans an ack of several ranges, each with the number of its claim.
-        Raises LeaseLost.
-        """
-        held = [(self._claim(*each), *each[1:]) for each in ranges]
-        return partial(self.in_group.plan_ack_all, self.in_group.acking_all(held))
-
-    def reject(self, number: int, first: int, end: int, reason: str) -> None:
-        """Move messages to the dead letters of the group. Raises LeaseLost."""
-        self.in_group.reject(self._claim(number, first, end), first, end, reason)
-
-    def release(
-        self, number: int, first: int, end: int, delay: float, *, count: bool, attempt: int
-    ) -> None:
-        """Give messages of this attempt back. Raises LeaseLost."""
-        claim, delay = self._claim(number, first, end), check_delay(delay)
-        self.in_group.give_back(claim, first, end, delay, count=count, attempt=attempt)
-
-    def extend(self, number: int, first: int, end: int, seconds: float) -> None:
-        """Let a lease end `seconds` from now. Raises LeaseLost."""
-        claim = self._claim(number, first, end)
-        self.in_group.extend(claim, first, end, check_seconds("seconds", seconds))
 
     def leave(self, *, counts: bool = True, is_lost: bool = False) -> None:
         """Give everything back, because the client has left or its connection has ended. Without
@@ -276,23 +203,12 @@ class ServedMember:
                 self.end_hold(number, first, end)
 
 
-class ServedAdvance:
-    """The ack of what a client has handled, and the next message for it."""
-
-    def __init__(self, member: ServedMember, advance: Advance, claim: Claim, batch: Batch) -> None:
-        self._member = member
-        self._claim = claim
-        self._batch = batch
-        self.advance = advance
-
-    def answer(self) -> bytes:
-        """Return the answer. The append is durable."""
-        said = ADVANCED.pack(self.advance.is_acked)
-        return said + self._member._piece(self._claim, self._batch) if self.advance.left else said
-
-    def undo(self) -> None:
-        """Give the next message back, because the plan was refused."""
-        self._member.give_back(self._claim, self._batch)
+def served_poll(
+    member: GroupMember, limit: int, timeout: float = 0.0, *, in_one_piece: bool = True
+) -> Poll:
+    """Return a poll for a client, which is told news instead of messages."""
+    how = {"as_batch": True, "in_one_piece": in_one_piece, "listens": False}
+    return Poll(member.clock, limit, timeout, **how)
 
 
 def _holds(claim: Claim) -> bool:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from fmq.basics.message import Receipt
 from fmq.faces.table import CHANGES, LOOKS
 from fmq.server.host import Host
+from fmq.server.long_polls import LongPolls
+from fmq.store.journal.call_steps import Steps
+from fmq.wire.frames import Frame
+from fmq.wire.requests import CallAsked
+from fmq.wire.values import encode_values
 
 Call = Callable[..., object]
-
-
-class Prepared(NamedTuple):
-    """A prepared transaction of a client, for a decision by its own handle."""
-
-    tx_id: str
-    number: int
-    left_out: tuple[()] = ()
 
 
 def _look(name: str, host: Host, *args: Any) -> object:
@@ -33,19 +29,6 @@ def _queues_of(host: Host, topic: str) -> int:
     """Return how many queues a topic has; if it does not exist, how many it would get."""
     known = host.parts.ledger.topics.get(topic)
     return host.parts.writer.options.queues_of(topic) if known is None else len(known.queues)
-
-
-def _commit_prepared(host: Host, tx_id: str, number: int, sync: bool | None) -> list[Receipt]:
-    decisions = host.parts.manager.decisions
-    return decisions.commit_prepared(Prepared(tx_id, number), sync)()
-
-
-def _confirm_prepared(host: Host, tx_id: str, number: int) -> None:
-    host.parts.manager.decisions.commit_prepared(Prepared(tx_id, number), posted=True)
-
-
-def _roll_back_prepared(host: Host, tx_id: str, number: int, unused: None) -> None:
-    host.parts.manager.decisions.roll_back_prepared(Prepared(tx_id, number))
 
 
 def _of_questions(name: str) -> Call:
@@ -85,9 +68,38 @@ def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:
     return found
 
 
+def _commit_prepared(host: Host, tx_id: str, number: int, sync: bool | None = None) -> Steps[bytes]:
+    decisions = host.parts.manager.decisions
+    receipts = yield from decisions.committing_prepared(tx_id, number, sync)
+    return encode_values(receipts())
+
+
+def _confirm_prepared(host: Host, tx_id: str, number: int) -> Steps[bytes]:
+    yield from host.parts.manager.decisions.committing_prepared(tx_id, number, posted=True)
+    return encode_values(None)
+
+
+def _decide(host: Host, *args: Any, **named: Any) -> Steps[bytes]:
+    return encode_values((yield from host.parts.manager.decisions.deciding(*args, **named)))
+
+
+def _roll_back_prepared(host: Host, tx_id: str, number: int, unused: None = None) -> Steps[bytes]:
+    yield from host.parts.manager.decisions.rolling_back(tx_id, number)
+    return encode_values(None)
+
+
+DECISIONS: dict[str, Callable[..., Steps[bytes]]] = {
+    "commit_prepared": _commit_prepared,
+    "confirm_prepared": _confirm_prepared,
+    "decide": _decide,
+    "roll_back_prepared": _roll_back_prepared,
+}
+"""The calls that decide a transaction. Each is ordered, and shares a sync."""
+
 CALLS: dict[str, Call] = {
+    **DECISIONS,
     **{name: partial(_look, name) for name in LOOKS},
-    **{name: partial(_change, name) for name in CHANGES if name != "recall"},
+    **{name: partial(_change, name) for name in CHANGES.keys() - {"decide", "recall"}},
     **{
         name: _of_questions(name)
         for name in (
@@ -97,14 +109,35 @@ CALLS: dict[str, Call] = {
     },
     "became": _became,
     "check_dead": lambda host, *args: host.parts.burying.check(*args),
-    "commit_prepared": _commit_prepared,
-    "confirm_prepared": _confirm_prepared,
     "give_way": lambda host: host.give_way(),
     "make_all_due": _make_all_due,
     "outcome_of": partial(_look, "outcome"),
     "prepared": _prepared,
     "queues_of": _queues_of,
-    "roll_back_prepared": _roll_back_prepared,
     "stats": lambda host: host.door.stats(),
 }
 """The calls of the faces, and those that a client makes to carry out its own."""
+
+
+class NamedCalls:
+    """The calls of one client."""
+
+    def __init__(self, host: Host, client: bytes, polls: LongPolls) -> None:
+        self._host = host
+        self._client = client
+        self._polls = polls
+
+    def serve(self, asked: Frame, said: CallAsked) -> bytes | Steps[bytes]:
+        """Make a call by name. What it writes, but for a decision, waits for its own sync."""
+        name, args, named = said
+        host = self._host
+        if name in DECISIONS:
+            if args[0] not in host.parts.ledger.by_tx_id:
+                host.commit_own(self._client)  # it may be what the client has ordered
+            return DECISIONS[name](host, *args, **named)
+        host.commit_own(self._client)  # in the order in which the client has asked
+        host.commit_queue.catch_up()
+        found: Any = CALLS[name](host, *args, **named)
+        if name == "take_one":
+            self._polls.asked(found)
+        return encode_values(found)

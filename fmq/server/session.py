@@ -7,8 +7,7 @@ answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sized
-from functools import partial
+from collections.abc import Callable
 from hmac import compare_digest
 from typing import Any
 
@@ -19,15 +18,15 @@ from fmq.errors import (
     ProtocolError,
     StorageError,
 )
-from fmq.faces.table import LOOKS
+from fmq.server.client_call import ClientCall
 from fmq.server.consumer_requests import Consuming
 from fmq.server.frame_timer import FrameTimer
 from fmq.server.host import Host
 from fmq.server.load import Load
 from fmq.server.long_polls import LongPolls
-from fmq.server.named_calls import CALLS
-from fmq.server.server_turn import WriteOrder
-from fmq.server.writes import DECISIONS, Writes
+from fmq.server.named_calls import NamedCalls
+from fmq.server.writes import Writes
+from fmq.store.journal.call_steps import Steps
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import (
     FAILED,
@@ -41,7 +40,7 @@ from fmq.wire.frames import (
     Splitter,
     frame,
 )
-from fmq.wire.requests import CallAsked, decode
+from fmq.wire.requests import decode
 from fmq.wire.values import encode_error, encode_values
 
 
@@ -61,35 +60,37 @@ class Session:
         """
         self.host = host
         self._send = send
-        self._close = close
+        self.close = close
         self._room = room
         self._token = token
         self._splitter = Splitter(FIRST_BYTES_MAX)
         self._frames: deque[Frame] = deque()  # complete frames that were not served yet
-        self._load = Load()
+        self.load = Load()
         self.is_paused = False
         """Whether the driver is to read no more for now."""
         self.client = b""
         self._answers: list[bytes] = []
         self.has_ended = False
-        self._ordered_in = -1  # the number of the turn in which the client last ordered a write
         self._timer = FrameTimer(host.loop, self._late)
-        self._waiting: Sized = ()  # requests that wait for messages
+        self.waiting: set[ClientCall] = set()  # for messages
+        self.named: dict[int, ClientCall] = {}  # of these, those that the client may cancel
 
-    def _begin(self) -> None:
+    def _begin(self, client: bytes) -> None:
         """Make the objects that serve requests. Before its HELLO a connection takes little
         memory.
         """
-        self._polls = LongPolls(self, self._load)
-        self._consuming = Consuming(self, self._polls)
-        self._writes = Writes(self, self._consuming)
-        self._waiting = self._polls.waiting
-        self._serves: dict[int, Callable[[Frame, Any], None]] = {
-            Op.CALL: self._on_call,
+        host = self.host
+        self._polls = LongPolls(host)
+        self._consuming = Consuming(host, client)
+        self._writes = Writes(host, client, self._consuming)
+        self._serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
+            Op.CALL: NamedCalls(host, client, self._polls).serve,
+            Op.CANCEL: self._on_cancel,
             **self._writes.serves,
             **self._consuming.serves,
             **self._polls.serves,
         }
+        self.client = client
 
     # --- what the driver calls ------------------------------------------------------------------
 
@@ -107,18 +108,18 @@ class Session:
 
     def _go_on(self, *, moved: bool = False) -> None:
         """Serve the frames that have arrived, as far as the load allows."""
-        frames, load = self._frames, self._load
+        frames, load = self._frames, self.load
         while True:
-            while frames and not load.is_full(len(self._waiting)):
+            while frames and not load.is_full(len(self.waiting)):
                 self._serve(frames.popleft())
             self.host.served()
             if self.has_ended:
                 return
-            if not frames or load.is_full(len(self._waiting)):
+            if not frames or load.is_full(len(self.waiting)):
                 # Go on if the load has dropped: a lone client was answered at once.
                 break
         was_paused = self.is_paused
-        self.is_paused = bool(frames) or load.is_full(len(self._waiting))
+        self.is_paused = bool(frames) or load.is_full(len(self.waiting))
         # While nothing is read, the client cannot be late.
         begun = not (self._splitter.is_empty or self.is_paused)
         if self.client and (begun or self._timer.is_running):
@@ -128,15 +129,15 @@ class Session:
 
     def choke(self) -> None:
         """Serve nothing for now, because the client does not read its answers."""
-        self._load.is_choked = self.is_paused = True
+        self.load.is_choked = self.is_paused = True
         if self.client:
             self._timer.stop()
 
     def unchoke(self) -> None:
         """Serve again: the client has read its answers."""
-        self._load.is_choked = False
-        if self.client:
-            self._polls.look_again()
+        self.load.is_choked = False
+        for call in [*self.waiting]:
+            call.look_again()
         self._go_on()
 
     def _late(self) -> None:
@@ -151,6 +152,8 @@ class Session:
         self._frames.clear()
         if self.host.sessions.get(self.client) is self:
             del self.host.sessions[self.client]
+        for call in [*self.waiting]:
+            call.cancel()
         if self.client:
             self._polls.end()
             self._consuming.end()
@@ -163,36 +166,48 @@ class Session:
         self._answers.append(frame(op, request, encode_error(error), flags=FAILED))
         self.flush()
         self.ended()
-        self._close()
+        self.close()
 
     def flush(self) -> None:
         """Send the collected answers."""
         answers, self._answers = self._answers, []
         if answers and not self.has_ended:
-            self._load.sent()
+            self.load.sent()
             self._send(b"".join(answers))
-            if self.is_paused and not self._load.is_full(len(self._waiting)):
+            if self.is_paused and not self.load.is_full(len(self.waiting)):
                 self.host.loop.call_soon(self._go_on)
 
     # --- requests -------------------------------------------------------------------------------
 
     def _serve(self, asked: Frame) -> None:
-        self._load.asked(len(asked.payload))
+        self.load.asked(len(asked.payload))
         try:
             said = decode(asked.op, asked.payload)
+            found: bytes | Steps[bytes] | None
             if self.client:
-                self._serves[asked.op](asked, said)
+                found = self._serves[asked.op](asked, said)
             else:
-                self._hello(asked, said)
-        except (FmqError, TypeError) as error:
+                found = self._hello(asked, said)
+        except Exception as error:
+            self.failed(asked, error)
+            return
+        if isinstance(found, bytes):
+            self.answer(asked, found)
+        elif found is not None:
+            ClientCall(self, asked, said, found).go_on()
+
+    def failed(self, asked: Frame, error: Exception) -> None:
+        """Answer a request with an error. Close the connection if it is one that fmq does not
+        know: whatever it is, the other clients are not to notice.
+        """
+        queue = self.host.commit_queue
+        if isinstance(error, (FmqError, TypeError, OSError)):
             self.fail(asked, error)
-        except Exception as error:  # whatever went wrong, other clients must not notice
-            queue = self.host.parts.commit_queue
-            if queue.broken():
-                self.fail(asked, queue.failed_error())
-                self.host.failed()
-            else:
-                self._refuse_frame(asked, error)
+        elif queue.broken():
+            self.fail(asked, queue.failed_error())
+            self.host.failed()
+        else:
+            self._refuse_frame(asked, error)
 
     def _refuse_frame(self, asked: Frame | None, error: Exception) -> None:
         """Close the connection, because a frame of it breaks the rules."""
@@ -203,7 +218,7 @@ class Session:
     def answer(self, asked: Frame, *payload: bytes, flags: int = 0) -> None:
         """Answer a request. The bytes are sent when this turn has served everything."""
         answer = frame(asked.op, asked.request, *payload, flags=flags)
-        self._load.answered(len(asked.payload), len(answer))
+        self.load.answered(len(asked.payload), len(answer))
         self._answers.append(answer)
         self.host.answered(self)
 
@@ -211,7 +226,14 @@ class Session:
         """Answer a request with an error."""
         self.answer(asked, encode_error(error), flags=FAILED)
 
-    def _hello(self, asked: Frame, said: Any) -> None:
+    def _on_cancel(self, asked: Frame, said: list[Any]) -> bytes:
+        (name,) = said
+        call = self.named.get(name)
+        if call is not None:
+            call.give_up()
+        return b""
+
+    def _hello(self, asked: Frame, said: Any) -> bytes | None:
         if asked.op != Op.HELLO:
             raise BadFrame("a first frame that is no HELLO")
         version = said[0] if isinstance(said, list) and said else None
@@ -221,7 +243,7 @@ class Session:
                 f"{VERSION}: use the same fmq in both. Nothing was changed."
             )
             self.refuse(ProtocolError(text), asked)
-            return
+            return None
         if len(said) != 3:
             raise BadFrame("a HELLO with other fields")
         _, client, token = said
@@ -232,7 +254,7 @@ class Session:
             self.refuse(
                 NotAllowed(f"{text} Copy the server's token file, and name the copy."), asked
             )
-            return
+            return None
         if not isinstance(client, bytes) or len(client) != CLIENT_BYTES:
             raise BadFrame("a HELLO without the id of its client")
         before = self.host.sessions.pop(client, None)
@@ -240,12 +262,11 @@ class Session:
             # What the client has sent over the older connection counts. What still arrives there
             # does not.
             before.ended()
-            before._close()
+            before.close()
         # A repeated request is looked up among those that were planned. What its first connection
         # has ordered is planned now.
         self.host.commit()
-        self._begin()
-        self.client = client
+        self._begin(client)
         self.host.sessions[client] = self
         door, journal = self.host.door, self.host.parts.journal
         self._splitter.limit(journal.append_bytes_max + HELLO_BYTES_MAX, VALUES_BYTES_MAX)
@@ -253,49 +274,4 @@ class Session:
             *(VERSION, self.host.parts.feedback.store, self.host.incarnation, door.path),
             *(door.options, journal.append_bytes_max),
         ]
-        self.answer(asked, encode_values(hello))
-
-    def order(
-        self,
-        asked: Frame,
-        plan: Callable[[], object],
-        done: Callable[[], None],
-        sync: bool | None,
-        undo: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Let `plan` be written at the end of the turn. Then `done` is called, which answers. If
-        the plan is refused, `undo` is called, and the answer is the error.
-        """
-        self._ordered_in = self.host.turn.number
-        self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
-
-    def _on_call(self, asked: Frame, said: CallAsked) -> None:
-        if said.name not in DECISIONS or not self._writes.decide(asked, said):
-            self.call(asked, said)
-
-    def call(self, asked: Frame, said: CallAsked) -> None:
-        """Make a call by its name, and answer. The call may wait for a sync of its own."""
-        name, args, named = said
-        is_posted = name == "confirm_prepared"  # confirm_prepared waits for no sync
-        if is_posted or name in LOOKS:
-            self.commit_own()
-        else:
-            self.host.commit()  # keep the order in which the client has asked
-        if not is_posted:
-            self.host.parts.commit_queue.catch_up()
-        found: Any = CALLS[name](self.host, *args, **named)
-        if name == "take_one":
-            self._polls.asked(found)
-        self.answer(asked, encode_values(found))
-
-    def commit_own(self) -> None:
-        """Write the orders of this client, before a request of it looks at the state.
-
-        Orders of other clients go on waiting for more, to share a sync.
-        """
-        if self.has_ordered():
-            self.host.commit()
-
-    def has_ordered(self) -> bool:
-        """Return whether orders of this client are not written yet."""
-        return self._ordered_in == self.host.turn.number
+        return encode_values(hello)

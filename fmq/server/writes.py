@@ -4,51 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fmq.consume.groups.sieve import filter_of
-from fmq.errors import FmqError
 from fmq.faces.table import GROUP_CHANGES
 from fmq.server.client_transaction import append_of, begin
 from fmq.server.consumer_requests import Consuming
+from fmq.server.host import Host
 from fmq.server.load import check_held
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Append, Kind, Run
 from fmq.store.bytes.timing import timing_in, with_timing
+from fmq.store.journal.call_steps import Durable, Steps
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import from_client
 from fmq.tx.commands.sender import receipts_of
 from fmq.tx.ledger.done_requests import Done
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
-from fmq.wire.requests import CallAsked, ChangeAsked
+from fmq.wire.requests import ChangeAsked
 from fmq.wire.runs import decode_runs
 from fmq.wire.sends import RecallAsked, SendAsked, encode_sent, sent_as
 from fmq.wire.transaction_frames import Collected
 from fmq.wire.values import encode_values
 
-if TYPE_CHECKING:
-    from fmq.server.session import Session
-
-
-DECISIONS = {
-    "commit_prepared": Kind.COMMIT,
-    "confirm_prepared": Kind.COMMIT,
-    "roll_back_prepared": Kind.ROLLBACK,
-}
-"""What clients call by these names to decide what they have prepared."""
-
 
 class Writes:
     """The sends, commits and prepares of a session. Each is carried out only once."""
 
-    def __init__(self, session: Session, consuming: Consuming) -> None:
-        self._session = session
+    def __init__(self, host: Host, client: bytes, consuming: Consuming) -> None:
+        self._host = host
+        self._client = client
         self._consuming = consuming
-        self._host = session.host
-        self._parts = session.host.parts
-        # Id -> a transaction that holds the id until the client sends the rest.
-        self._open: dict[str, TransactionBuffer] = {}
-        self.serves: dict[int, Callable[[Frame, Any], None]] = {
+        self._parts = host.parts
+        self._open: dict[str, TransactionBuffer] = {}  # hold the ids of open transactions
+        self.serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
             Op.SEND: self._on_send,
             Op.RECALL: self._on_recall,
             Op.COMMIT: self._on_commit,
@@ -67,14 +56,14 @@ class Writes:
         """Return the records that have carried out a request, if the client repeats it."""
         if not asked.flags & AGAIN:
             return []
-        found = self._parts.ledger.requests.find(self._session.client, sequence)
+        found = self._parts.ledger.requests.find(self._client, sequence)
         for done in found:
             self._parts.writer.catch_up(done.position)
         return found
 
     # --- sending --------------------------------------------------------------------------------
 
-    def _on_send(self, asked: Frame, said: tuple[SendAsked, int]) -> None:
+    def _on_send(self, asked: Frame, said: tuple[SendAsked, int]) -> Steps[bytes]:
         (sequence, waiting, sync, producer), at = said
         before = self._done_before(asked, sequence)
         parts = self._parts
@@ -90,9 +79,8 @@ class Writes:
             ]
             positions = {each.position for each in before}
             receipts += map(sent_as, message_ids.sent_before(runs, positions))
-            self._session.answer(asked, encode_sent(receipts))
-            return
-        request = Request(self._session.client, sequence, waiting)
+            return encode_sent(receipts)
+        request = Request(self._client, sequence, waiting)
         extension = extension_of(request)
         for run in runs:
             parts.router.choose_queue(run.topic, None, run.queue)
@@ -102,35 +90,20 @@ class Writes:
                 run.kind, extras = TIMER, with_timing(extras, timing)
             run.extension = extension_of(request, extras) if extras else extension
         parts.delays.check(runs)
+        yield Durable(message_ids.planner(runs), runs, sync)
+        return encode_sent(map(sent_as, receipts_of(runs)))
 
-        def done() -> None:
-            self._session.answer(asked, encode_sent(map(sent_as, receipts_of(runs))))
-
-        plan = message_ids.planner(runs)
-        self._session.order(asked, partial(plan, runs), done, sync)
-
-    def _on_recall(self, asked: Frame, said: RecallAsked) -> None:
+    def _on_recall(self, asked: Frame, said: RecallAsked) -> Steps[bytes]:
         sequence, waiting, timing = said
         if self._done_before(asked, sequence):
-            self._session.answer(asked, b"\x01")
-            return
-        self._host.commit()
-        delays = self._parts.delays
-        extension = extension_of(Request(self._session.client, sequence, waiting))
-        found = False
-
-        def plan() -> None:
-            nonlocal found
-            found = delays.plan_recall(timing, extension)
-
-        def done() -> None:
-            self._session.answer(asked, b"\x01" if found else b"\x00")
-
-        self._session.order(asked, plan, done, None)
+            return b"\x01"
+        extension = extension_of(Request(self._client, sequence, waiting))
+        plan = partial(self._parts.delays.plan_recall, timing)
+        return b"\x01" if (yield Durable(plan, extension)) else b"\x00"
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def _on_commit(self, asked: Frame, said: tuple[Collected, bytes]) -> None:
+    def _on_commit(self, asked: Frame, said: tuple[Collected, bytes]) -> Steps[bytes]:
         collected, messages = said
         manager = self._parts.manager
         if before := self._done_before(asked, collected.sequence):
@@ -139,135 +112,85 @@ class Writes:
             positions = {each.position for each in receipts}
             runs = self._runs_of(collected, TX_MESSAGE, messages)
             receipts += manager.message_ids.sent_before(runs, positions)
-            self._session.answer(asked, encode_values(receipts))
-            return
-        buffer, append = self._transaction(collected, TX_MESSAGE, messages)
-        plan = partial(manager.plan_commit, (buffer, append))
-        manager.message_ids.has_ids(append)
+            return encode_values(receipts)
+        what = collected, TX_MESSAGE, messages, manager.plan_commit
+        buffer, append = yield from self._written(*what)
+        return encode_values(receipts_of([*append, *buffer.left_out]))
 
-        def done() -> None:
-            manager.release(buffer)
-            receipts = receipts_of([*append, *buffer.left_out])
-            self._session.answer(asked, encode_values(receipts))
-
-        self._session.order(asked, plan, done, collected.sync, partial(self._give_up, buffer))
-
-    def _on_prepare(self, asked: Frame, said: tuple[Collected, bytes]) -> None:
+    def _on_prepare(self, asked: Frame, said: tuple[Collected, bytes]) -> Steps[bytes]:
         collected, messages = said
-        before = self._done_before(asked, collected.sequence)
-        message_ids = self._parts.manager.message_ids
-        if before:
-            left_out = message_ids.sent_before(
-                self._runs_of(collected, PRE_MESSAGE, messages), set()
-            )
-            self._session.answer(asked, encode_values([before[0].position, left_out]))
-            return
-        buffer, append = self._transaction(collected, PRE_MESSAGE, messages)
-        plan = partial(self._parts.manager.plan_prepare, (buffer, append))
-        message_ids.has_ids(append)
-
-        def done() -> None:
-            self._parts.manager.release(buffer)
-            answer = [buffer.number, [*buffer.left_out]]
-            self._session.answer(asked, encode_values(answer))
-
-        self._session.order(asked, plan, done, True, partial(self._give_up, buffer))
-
-    def decide(self, asked: Frame, said: CallAsked) -> bool:
-        """Order a decision of a prepared transaction by its own client, so that it shares a sync.
-
-        Return False if `Session.call` has to answer instead: the transaction was decided before, or
-        is unknown, or the client does not wait for the decision.
-        """
-        name, args, named = said
-        tx_id, number, sync = _decision_of(*args, **named)
-        queue = self._parts.commit_queue
-        queue.waits(sync)  # raises TypeError for a wrong `sync`
-        if name == "confirm_prepared" and not self._session.has_ordered():
-            return False  # a posted decision waits for nothing
-        found = self._parts.manager.decisions.planner(tx_id, DECISIONS[name], number)
-        if found is None:
-            return False
-        ending, plan_ending = found
-        is_planned = False
-
-        def plan() -> None:
-            nonlocal is_planned
-            is_planned = plan_ending(ending)
-
-        def done() -> None:
-            if not is_planned:  # another call has decided the transaction first
-                try:
-                    self._session.call(asked, said)
-                except FmqError as error:
-                    self._session.fail(asked, error)
-                return
-            receipts = receipts_of(ending.runs) if name == "commit_prepared" else None
-            self._session.answer(asked, encode_values(receipts))
-
-        self._session.order(asked, plan, done, sync)
-        return True
+        manager = self._parts.manager
+        if before := self._done_before(asked, collected.sequence):
+            runs = self._runs_of(collected, PRE_MESSAGE, messages)
+            left_out = manager.message_ids.sent_before(runs, set())
+            return encode_values([before[0].position, left_out])
+        buffer, _ = yield from self._written(collected, PRE_MESSAGE, messages, manager.plan_prepare)
+        return encode_values([buffer.number, [*buffer.left_out]])
 
     def _runs_of(self, collected: Collected, kind: Kind, messages: bytes) -> list[Run]:
         """Return the runs of a transaction that was carried out before."""
         bytes_max = self._parts.writer.options.message_bytes_max
         return decode_runs(messages, 0, kind, "", bytes_max, collected.tx_id)
 
-    def _transaction(
-        self, collected: Collected, kind: Kind, messages: bytes
-    ) -> tuple[TransactionBuffer, Append]:
-        """Return the buffer of a transaction, which holds the deliveries that it acks, and its
-        append.
+    def _written(
+        self,
+        collected: Collected,
+        kind: Kind,
+        messages: bytes,
+        plan: Callable[[tuple[TransactionBuffer, Append]], None],
+    ) -> Steps[tuple[TransactionBuffer, Append]]:
+        """Write a transaction, and return it with its append. It holds the deliveries that it
+        acks, and gives them back if it is refused.
         """
         if collected.acks:
-            self._session.commit_own()  # the client may have ordered acks of these messages before
+            self._host.commit_own(self._client)  # what it acks may be ordered before it
         self._release_id(collected.tx_id)
-        buffer = begin(collected, self._parts)
+        parts = self._parts
+        buffer = begin(collected, parts)
         try:
             for handle, claim, first, end in collected.acks:
                 buffer.ack(self._consuming.member(handle).part(claim, first, end))
-            request = Request(self._session.client, collected.sequence, collected.waiting)
-            return buffer, append_of(kind, buffer, messages, request, self._parts)
+            request = Request(self._client, collected.sequence, collected.waiting)
+            append = append_of(kind, buffer, messages, request, parts)
+            parts.manager.message_ids.has_ids(append)
+            yield Durable(plan, (buffer, append), True if kind == PRE_MESSAGE else collected.sync)
         except BaseException:
-            self._give_up(buffer)
+            buffer.give_back()
             raise
-
-    def _give_up(self, buffer: TransactionBuffer) -> None:
-        buffer.give_back()
-        self._parts.manager.release(buffer)
+        finally:
+            parts.manager.release(buffer)
+        return buffer, append
 
     # --- groups and topics ----------------------------------------------------------------------
 
-    def _on_change(self, asked: Frame, said: ChangeAsked) -> None:
+    def _on_change(self, asked: Frame, said: ChangeAsked) -> Steps[bytes]:
         sequence, waiting, name, args = said
-        self._host.commit()  # keep the order in which the client has asked
+        self._host.commit_own(self._client)  # in the order in which the client has asked
         if not self._done_before(asked, sequence):
             if name in ("make_group", "set_filter") and args[-1]:
                 # Refuse it here if it cannot be read: each poll of the group has to read it.
                 filter_of(args[-1])
-            request = Request(self._session.client, sequence, waiting)
-            GROUP_CHANGES[name](self._parts.group_changes.asked_by(request), *args)
-        self._session.answer(asked, encode_values(None))
+            request = Request(self._client, sequence, waiting)
+            changes = self._parts.group_changes.asked_by(request)
+            GROUP_CHANGES[name](changes, *args)
+            if changes.step is not None:
+                yield changes.step
+        return encode_values(None)
 
-    def _on_take_id(self, asked: Frame, said: list[str]) -> None:
+    def _on_take_id(self, asked: Frame, said: list[str]) -> bytes:
         (tx_id,) = said
         check_held("open transactions of one client", self._open)
-        self._host.commit()
+        self._host.commit_own(self._client)
         self._open[tx_id] = self._parts.manager.buffer_for(tx_id, None, None)
-        self._session.answer(asked)
+        return b""
 
-    def _on_release_id(self, asked: Frame, said: list[str]) -> None:
+    def _on_release_id(self, asked: Frame, said: list[str]) -> bytes:
         (tx_id,) = said
         self._release_id(tx_id)
-        self._session.answer(asked)
+        return b""
 
     def _release_id(self, tx_id: str) -> None:
         """Allow an id that the client has taken to be used again."""
         held = self._open.pop(tx_id, None)
         if held is not None:
             self._parts.manager.release(held)
-
-
-def _decision_of(tx_id: str, number: int, sync: bool | None = None) -> tuple[str, int, bool | None]:
-    """Return the arguments of a call that decides. Raises TypeError as the call would."""
-    return tx_id, number, sync

@@ -50,7 +50,7 @@ def face(engine: fmq.Engine, stepper: Stepper, request: Any) -> Iterator[fmq.aio
             return found
         face = fmq.aio.of(engine)
         if which == "committer":
-            face._door.side.turn._pace.turns_left = 1 << 30
+            face._door.side.turn.writer.pace.turns_left = 1 << 30
         return face
 
     face = stepper.run(begin())
@@ -192,6 +192,11 @@ class Calls:
         self.engine.send("known", b"x")
         (delivery,) = self.run(self.consumer.poll(timeout=5))
         return delivery
+
+    def take(self) -> Cancelled:
+        self._ack_all()
+        self.engine.send("known", b"x")
+        return self.consumer.take, lambda: not self.engine.groups("g")[0].unread
 
     def release(self) -> Cancelled:
         delivery = self._delivery()

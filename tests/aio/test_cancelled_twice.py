@@ -23,7 +23,7 @@ def test_two_cancellations_of_one_task_wait_for_its_running_write() -> None:
     async def told() -> str:
         face = fmq.aio.of(engine)
         await face.send("t", b"first")
-        face._door.side.turn._pace.turns_left = 1 << 30  # the committer writes
+        face._door.side.turn.writer.pace.turns_left = 1 << 30  # the committer writes
 
         def stand() -> None:
             begun.set()

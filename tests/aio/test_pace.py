@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fmq.aio.loop_turn import LOOKS_AGAIN, QUICK_SECONDS, Pace
+from fmq.loops.turn_writer import LOOKS_AGAIN, QUICK_SECONDS, Pace
 
 SLOW = QUICK_SECONDS * 2
 

@@ -64,7 +64,7 @@ class Jumps(Killed):
         MemoryServer.deliver(self, session, data)
         self.loop.run()
         session.ended()
-        session._close()
+        session.close()
         if self.kills == "before":
             self.engine.checkpoint()
             self.succeed()
@@ -121,7 +121,7 @@ class JumpsWithItsClient(MemoryServer):
             return
         self.has_jumped = True
         session.ended()
-        session._close()
+        session.close()
         self._clock.set_wall_clock(self._clock.time_us() + HOURS_2)
 
 

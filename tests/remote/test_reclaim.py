@@ -30,7 +30,7 @@ class Machine:
         assert self.server.host is not None
         for session in self.server.host.sessions.values():
             session.has_ended = True
-            session._close()
+            session.close()
         self.server.serve(self.engine)
         dead.close()  # which changes nothing of what the kill has left
 

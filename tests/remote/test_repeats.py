@@ -164,7 +164,7 @@ class Cutter(MemoryServer):
         else:
             super().deliver(session, kept[self.where])
         session.ended()
-        session._close()
+        session.close()
 
 
 @pytest.mark.parametrize("where", ["first", "half", "last", "answer"])
@@ -230,7 +230,7 @@ class Killed(MemoryServer):
             super().deliver(session, data)
             self.loop.run()
         session.has_ended = True
-        session._close()
+        session.close()
         self.disk, dead = self.disk.after_kill(), self.engine
         self.engine = self._opened()
         dead.close()  # which changes nothing of what the kill has left

@@ -2,69 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from fmq.engines.engine import Engine
 from fmq.errors import Closed, EngineFailed, OutcomeUnknown
-from fmq.server.server_turn import Turn, WriteOrder
-from fmq.testing.inside import inside
+from fmq.server.client_call import ClientCall
+from fmq.store.journal.call_steps import Durable, Steps
+from fmq.testing import FakeClock
+from fmq.testing.transport import MemoryServer
+from fmq.wire.frames import FAILED, Frame, Op
+from fmq.wire.values import decode_error
+from tests.remote.hostile import Hostile
 
 
 class Defect(Exception):
     """What no code expects."""
 
 
-def nothing() -> None:
+def nothing(what: object = None) -> None:
     """Do nothing."""
 
 
-def break_down() -> None:
+def break_down(what: object = None) -> None:
     """Fail."""
     raise Defect
+
+
+def steps(plan: Callable[[object], None], end: Callable[[], None] = nothing) -> Steps[bytes]:
+    """Order `plan`, and call `end` whatever becomes of it."""
+    try:
+        yield Durable(plan)
+    finally:
+        end()
+    return b""
 
 
 class Told:
     """Two orders in one turn; the first one is made of what a test gives it."""
 
     def __init__(
-        self, engine: Engine, plan: Callable[[], None], end: Callable[[], None] = nothing
+        self,
+        server: MemoryServer,
+        plan: Callable[[object], None],
+        end: Callable[[], None] = nothing,
     ) -> None:
-        self.first: list[object] = []
-        self.second: list[object] = []
-        turn = Turn(inside(engine).commit_queue, nothing)
-        second = self.second
-        turn.add(WriteOrder(plan, end, self.first.append, end, None))
-        turn.add(WriteOrder(nothing, lambda: second.append("done"), second.append, nothing, None))
-        turn.commit()
+        client = Hostile(server)
+        client.hello()
+        assert server.host is not None
+        for number, call in enumerate([steps(plan, end), steps(nothing)], 100):
+            asked = Frame(Op.ACK, 0, 0, number, b"")
+            client.session.load.asked(0)
+            ClientCall(client.session, asked, None, call).go_on()
+        server.host.commit()
+        *_, first, second = client.answers
+        assert (first.request, second.request) == (100, 101)
+        self.first = decode_error(first.payload) if first.flags & FAILED else None
+        self.second = decode_error(second.payload) if second.flags & FAILED else None
 
 
-def test_an_answer_that_cannot_be_built_does_not_delay_other_answers(engine: Engine) -> None:
+@pytest.fixture
+def server(engine: Engine, clock: FakeClock) -> Iterator[MemoryServer]:
+    server = MemoryServer(engine, clock)
+    yield server
+    server.close()
+
+
+def test_an_answer_that_cannot_be_built_does_not_delay_other_answers(server: MemoryServer) -> None:
     """The order is durable, so its client does not get an error that says otherwise."""
-    told = Told(engine, nothing, break_down)
-    (error,) = told.first
-    assert isinstance(error, OutcomeUnknown)
-    assert "Defect" in str(error)
-    assert told.second == ["done"]
+    told = Told(server, nothing, break_down)
+    assert isinstance(told.first, OutcomeUnknown)
+    assert "Defect" in str(told.first)
+    assert told.second is None
 
 
-def test_a_refusal_is_sent_even_if_giving_back_fails(engine: Engine) -> None:
-    """Its client gets the refusal, and the next one its answer."""
-    refusal = Closed("refused")
+def test_a_refusal_is_sent_even_if_giving_back_fails(server: MemoryServer) -> None:
+    """Its client gets an error, and the next one its answer."""
 
-    def refuse() -> None:
-        raise refusal
+    def refuse(what: object) -> None:
+        raise Closed("refused")
 
-    told = Told(engine, refuse, break_down)
-    assert told.first == [refusal]
-    assert told.second == ["done"]
+    told = Told(server, refuse, break_down)
+    assert told.first is not None
+    assert told.second is None
 
 
-def test_a_defect_in_a_plan_ends_the_engine_and_answers_all_clients(engine: Engine) -> None:
+def test_a_defect_in_a_plan_ends_the_engine_and_answers_all_clients(server: MemoryServer) -> None:
     """No client waits for an answer that never comes."""
-    told = Told(engine, break_down)
-    for (error,) in (told.first, told.second):
-        assert isinstance(error, EngineFailed)
+    told = Told(server, break_down)
+    assert isinstance(told.first, EngineFailed)
+    assert isinstance(told.second, EngineFailed)
     with pytest.raises(EngineFailed):
-        engine.send("orders", b"more")
+        server.engine.send("orders", b"more")

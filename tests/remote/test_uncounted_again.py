@@ -24,7 +24,7 @@ class LosesAnswer(MemoryServer):
         session._send = lambda _: None
         super().deliver(session, data)
         session.ended()
-        session._close()
+        session.close()
 
 
 @pytest.mark.parametrize("counted", [0, 1, 3])

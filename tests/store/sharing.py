@@ -24,8 +24,12 @@ from tests.store.journals import Found, append_notes, make_journal, note, text_o
 class Gate:
     """Where a write waits while the gate is shut."""
 
-    def __init__(self, arrived: Callable[[], None]) -> None:
+    def __init__(self, arrived: Callable[[], None], *, only_syncs: bool = False) -> None:
+        """`arrived` is called for each write that comes to the shut gate. With `only_syncs` those
+        pass that are not synced.
+        """
         self.waiting = 0
+        self.only_syncs = only_syncs
         self._shut = False
         self._arrived = arrived
         self._passes = threading.Semaphore(0)
@@ -56,7 +60,8 @@ class GatedFile:
         self._gate = gate
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        self._gate.pass_through()
+        if sync or not self._gate.only_syncs:
+            self._gate.pass_through()
         self._file.write(offset, buffers, sync=sync)
 
     def __getattr__(self, name: str) -> Any:

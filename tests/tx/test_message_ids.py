@@ -10,7 +10,8 @@ import fmq
 from fmq import DelayedReceipt, Message
 from fmq.basics.message import Decision
 from fmq.errors import BadOption, MessageIdUndecided
-from fmq.store.bytes.kinds import Append, Kind
+from fmq.store.bytes.kinds import Append
+from fmq.store.journal.call_steps import Durable
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from tests.small import bodies, opened, segments
@@ -329,11 +330,11 @@ def test_a_planned_prepare_holds_its_ids() -> None:
 def plan_decision(engine: Any, tx: Any, decision: str) -> None:
     """Decide what is prepared without waiting, and without the chores that follow a call."""
     parts = inside(engine)
-    kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
-    found = parts.manager.decisions.planner(tx.tx_id, kind, tx._buffer.number)
-    assert found is not None
-    ending, plan = found
-    parts.commit_queue.run(plan, ending, False)
+    decisions, what = parts.manager.decisions, (tx.tx_id, tx._buffer.number)
+    commits = decision == "commit"
+    step = next(decisions.committing_prepared(*what) if commits else decisions.rolling_back(*what))
+    assert isinstance(step, Durable)
+    parts.commit_queue.run(step.plan, step.what, False)
 
 
 # --- delayed messages -----------------------------------------------------------------------------

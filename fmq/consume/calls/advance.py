@@ -8,13 +8,15 @@ Decision 58.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery
 from fmq.consume.claims.handed import held_by, lost, range_of, settle
+from fmq.consume.claims.poll import Poll, offsets_of
 from fmq.errors import LeaseLost
 from fmq.store.bytes.kinds import Acks, Append
+from fmq.store.journal.call_steps import Durable, Steps
 
 if TYPE_CHECKING:
     from fmq.consume.calls.member import GroupMember
@@ -90,6 +92,24 @@ class Advance:
         self.left = left
 
 
+def advancing(
+    member: GroupMember,
+    handled: Handled,
+    claim: Claim,
+    pieces: list[Any],
+    sync: bool | None = None,
+) -> Steps[Advance]:
+    """Ack what was `handled`, and count an attempt of the `pieces` of `claim`, in one append."""
+    one = Advance(member, handled, claim, [offsets_of(piece) for piece in pieces])
+    try:
+        yield Durable(one.plan, None, sync)
+    except BaseException:
+        member.give_back_pieces(claim, pieces)
+        raise
+    member.draining.changed()
+    return one
+
+
 def advance(member: ThreadMember, done: Delivery) -> Delivery | None:
     """Ack the handled delivery `done`, and return the next delivery; None if there is none yet.
 
@@ -101,7 +121,7 @@ def advance(member: ThreadMember, done: Delivery) -> Delivery | None:
     handled = Handled(*range_of(done))
     try:
         keep(member, handled)
-        found = member.claim(1, 0.0, tells=False)
+        found = member.find(Poll(member.clock, 1, 0.0, tells=False))
         deliveries = [] if found is None else member.deliveries(Delivery, member, *found)
     except BaseException:
         # An error that is about the next message must not keep `done` from being acked.
@@ -110,17 +130,10 @@ def advance(member: ThreadMember, done: Delivery) -> Delivery | None:
     if found is None or not deliveries:
         end_handled(done)
         return None
-    (claim, pieces), (delivery,) = found, deliveries
-    try:
-        one = Advance(member, handled, claim, [range_of(delivery)[1:]])
-        member.writer.commit_queue.run(one.plan, None)
-    except BaseException:
-        member.give_back_pieces(claim, pieces)
-        raise
+    one = member.drive(advancing(member, handled, *found))
     note_handled(done, is_acked=one.is_acked)
-    member.draining.changed()
     member.after()
-    return delivery if one.left else None
+    return deliveries[0] if one.left else None
 
 
 def is_worth_it(member: GroupMember) -> bool:

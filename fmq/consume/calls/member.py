@@ -21,12 +21,11 @@ from fmq.consume.claims.by_priority import SpanWanted
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member, News, OnChange, OwnedQueue
 from fmq.consume.claims.ordered_claims import LookWanted
-from fmq.consume.claims.poll import ARRIVAL, LOOK, Poll, Steps, Taken
+from fmq.consume.claims.poll import Poll, Taken, offsets_of
 from fmq.consume.claims.read_ahead import ReadAhead, read_priorities
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.groups import Groups
 from fmq.consume.groups.sieve import Sieve
-from fmq.consume.groups.tries import Range
 from fmq.errors import (
     Closed,
     Damaged,
@@ -37,10 +36,11 @@ from fmq.errors import (
     StorageError,
 )
 from fmq.store.bytes.internal import is_internal
+from fmq.store.journal.call_steps import Arrival, Steps, Wakeup, drive, made_durable
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
-from fmq.tx.looks.messages import Messages, Wakeup
+from fmq.tx.looks.messages import Messages
 
 logger = logging.getLogger("fmq.consumers")
 C = TypeVar("C", Batch, list[Message])
@@ -89,31 +89,29 @@ class GroupMember(Settler):
     # --- polling --------------------------------------------------------------------------------
 
     def count(self, claim: Claim, pieces: list[C]) -> list[C]:
+        """Do what `counting` does, in this thread."""
+        return self.drive(self.counting(claim, pieces))
+
+    def counting(self, claim: Claim, pieces: list[C]) -> Steps[list[C]]:
         """Count an attempt of each message in `pieces`, and return the pieces that `claim` still
         holds.
 
         If the attempts cannot be written, give all pieces back and raise.
         """
         try:
-            left = self.tries.count(claim, [range_of(piece) for piece in pieces])
+            left = yield self.tries.counted(claim, [offsets_of(piece) for piece in pieces])
         except BaseException:
             self.give_back_pieces(claim, pieces)
             raise
-        return self.counted(claim, pieces, left)
-
-    def counted(self, claim: Claim, pieces: list[C], left: list[Range]) -> list[C]:
-        """Return the pieces that are in `left`. Give the other ones back, as far as `claim` holds
-        them.
-        """
         if len(left) == len(pieces):
             return pieces
-        self.give_back_pieces(claim, [each for each in pieces if range_of(each) not in left])
-        return [each for each in pieces if range_of(each) in left]
+        self.give_back_pieces(claim, [each for each in pieces if offsets_of(each) not in left])
+        return [each for each in pieces if offsets_of(each) in left]
 
     def give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
         """Give back messages that were claimed and that the program has not seen."""
         for piece in pieces:
-            self.try_give_back(claim, *range_of(piece))
+            self.try_give_back(claim, *offsets_of(piece))
 
     def claim(self, limit: int, timeout: float, **how: bool) -> Taken:
         """Claim messages, waiting up to `timeout` seconds. Return them as pieces of consecutive
@@ -125,38 +123,20 @@ class GroupMember(Settler):
         """Drive `poll` in this thread, which waits. Return what the poll gets; None if it gets
         nothing in its time.
         """
-        call, run = self.taking(poll), self.writer.commit_queue.run
-        step: Callable[[Any], Any] = call.send
-        answer: Any = None
-        try:
-            while True:
-                want = step(answer)
-                try:
-                    if want is LOOK:
-                        answer = run(self.plan_look, poll, wait=True, ahead=True)
-                    elif want is ARRIVAL:
-                        self._wait(poll)
-                    else:
-                        answer = want()
-                    step = call.send
-                except BaseException as error:
-                    step, answer = call.throw, error
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
-        finally:
-            answer = None  # an error that is kept here would refer to this frame
+        return drive(self.taking(poll), self.writer.commit_queue, self.clock)
 
-    def taking(self, poll: Poll) -> Steps:
-        """Claim what `poll` asks for. Yield each step that has to wait (see poll.py). Return the
-        claim and the messages; None if none came in time.
+    def taking(self, poll: Poll) -> Steps[Taken]:
+        """Claim what `poll` asks for. Return the claim and the messages; None if there are none in
+        its time. A poll that is cancelled or interrupted holds nothing.
         """
+        look = made_durable((self.plan_look, poll, None, True, None))
         try:
             while True:
-                found = yield LOOK
+                found = yield look
                 if found is None:
                     if poll.waits:
                         poll.waits = False
-                        yield ARRIVAL
+                        yield self._arrival(poll)
                     elif poll.has_caught_up or not self.writer.commit_queue.owes:
                         return None
                     else:  # a posted append may bring a message: wait for that append, once
@@ -238,7 +218,7 @@ class GroupMember(Settler):
         pieces: list[Any] = self._pieces(claim, poll.limit, read, in_one_piece=poll.in_one_piece)
         if pieces and poll.counts:
             pieces, poll.is_counted = self.count(claim, pieces), True
-        poll.ranges = [range_of(piece) for piece in pieces]
+        poll.ranges = [offsets_of(piece) for piece in pieces]
         return pieces
 
     def _prepare(self, wanted: SpanWanted | LookWanted) -> None:
@@ -248,16 +228,13 @@ class GroupMember(Settler):
         else:
             self._look(wanted, self.clock.monotonic() + self.lease_seconds)
 
-    def _wait(self, poll: Poll) -> None:
-        """Wait until a look may find something, or the time of the poll is over."""
+    def _arrival(self, poll: Poll) -> Arrival:
+        """Return the step that ends when it is worth to look again."""
         wakeup, poll.wakeup = poll.wakeup, None
-        assert wakeup is not None
-        try:
-            # If there are dropped holds, look at once: that gives them back.
-            if not self.writer.dropped:
-                self.clock.wait(wakeup.lock, poll.until - self.clock.monotonic())
-        finally:
-            self.stop_listening(wakeup)
+        until = poll.deadline if wakeup is None else poll.until
+        if self.writer.dropped:
+            until = 0.0  # the next look gives back their holds
+        return Arrival(self.listen, self.stop_listening, until, wakeup, self)
 
     def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:
         """Have `wakeup` called when an empty poll may find something. Return when the poll looks
@@ -447,7 +424,8 @@ class GroupMember(Settler):
             except LeaseLost:
                 pass  # the group was moved meanwhile, so the member holds nothing
             except BaseException as error:
-                self.tries.give_back(claim, first, end, self.retry.longest, uncounted=None)
+                with suppress(LeaseLost):
+                    self.give_back(claim, first, end, self.retry.longest, count=True)
                 if not isinstance(error, FmqError) or isinstance(error, (Closed, EngineFailed)):
                     raise
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"
@@ -483,15 +461,6 @@ class GroupMember(Settler):
         self.ahead.clear()
         self.writer.change(self.leave)
         self.on_left()
-
-
-def range_of(piece: Batch | list[Message]) -> Range:
-    """Return the offset of the first message of a piece, and the offset after its last one."""
-    if not isinstance(piece, list):
-        return piece.offset, piece.next
-    first = piece[0].offset
-    assert first is not None, "the message was read"
-    return first, first + len(piece)
 
 
 def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from fmq.consume.calls.in_hand import InHand
 from fmq.consume.claims.claim import Claim
@@ -17,8 +17,11 @@ from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.tries import Tries
 from fmq.errors import Closed, OffsetGone
 from fmq.store.bytes.kinds import AckRange, Acks, Append
+from fmq.store.journal.call_steps import Durable, Steps, drive
 from fmq.tx.commands.writer import Writer
 from fmq.tx.looks.messages import Messages
+
+T = TypeVar("T")
 
 
 class Acking(NamedTuple):
@@ -55,6 +58,10 @@ class Settler(InHand):
         self.after = after
         self.burying = burying
         self.tries = Tries(writer, group, messages.clock, messages.wake_for)
+
+    def drive(self, call: Steps[T]) -> T:
+        """Carry out the steps of `call` in this thread."""
+        return drive(call, self.writer.commit_queue, self.clock)
 
     def ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         acking = self.acking(claim, first, end)
@@ -99,22 +106,22 @@ class Settler(InHand):
         self.writer.change(extend)
 
     def reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
+        """Do what `rejecting` does, in this thread."""
+        self.drive(self.rejecting(claim, first, end, reason))
+        self.after()
+
+    def rejecting(self, claim: Claim, first: int, end: int, reason: str) -> Steps[None]:
         """Move a range to the dead letters of the group, in one append with its ack."""
         self.check()
         self.check_held(claim, first, end, claim)
-        what = self.group, claim.queue, first, end, reason, self._attempts_of(claim)
+        what = self.group, claim.queue, first, end, reason, claim.holds.count_of
         try:
             for at, stop, append in self.burying.appends_of(*what):
-                acking = Acking(claim, at, stop, append)
-                self.writer.commit_queue.run(self.plan_ack, acking, True)
+                yield Durable(self.plan_ack, Acking(claim, at, stop, append), True)
         except OffsetGone:
             self.check_held(claim, first, end, claim)  # the topic was deleted meanwhile
             raise
         self.draining.changed()
-        self.after()
-
-    def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
-        return claim.holds.count_of
 
     def acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
         """Return the argument for `plan_ack`."""
@@ -151,9 +158,19 @@ class Settler(InHand):
         """Hand a range out again after `delay` seconds. Without `count` the attempt does not count:
         that of `claim`, or the one that a client names, whose claim may be a new one.
         """
+        """Do what `giving_back` does, in this thread."""
+        call = self.giving_back(claim, first, end, delay, None if count else claim.count + 1)
+        drive(call, self.writer.commit_queue, self.clock)
+
+    def giving_back(
+        self, claim: Claim, first: int, end: int, delay: float, uncounted: int | None
+    ) -> Steps[None]:
+        """Hand a range out again after `delay` seconds. `uncounted` is the number of its attempt if
+        that does not count: that of `claim`, or one that a client names, whose claim may be a new
+        one.
+        """
         self.check()
-        uncounted = None if count else attempt or claim.count + 1
-        if not self.tries.give_back(claim, first, end, delay, uncounted=uncounted):
+        if not (yield self.tries.given_back(claim, first, end, delay, uncounted)):
             self._refuse(claim, first)
         self.draining.changed()
 

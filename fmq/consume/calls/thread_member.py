@@ -10,10 +10,12 @@ from weakref import finalize
 from fmq.basics.message import Message
 from fmq.consume.calls.advance import advance
 from fmq.consume.calls.member import GroupMember
+from fmq.consume.calls.take import take_for_good
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
 from fmq.consume.claims.poll import Poll
 from fmq.store.bytes.internal import is_internal
+from fmq.store.journal.call_steps import drive
 from fmq.store.reading.batch import Batch
 
 D = TypeVar("D")
@@ -44,19 +46,10 @@ class ThreadMember(GroupMember):
 
     def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
         """Return messages of one queue and ack them. `sync` says whether the ack is synced."""
-        found = self.claim(limit, timeout, as_batch=True, in_one_piece=True)
-        if found is None:
-            return []
-        claim, (batch,) = found
-        try:
-            messages = self.burying.shown_of(batch) or batch.messages
-            self.ack(claim, batch.offset, batch.next, sync)
-        except BaseException:
-            # The program has not seen the messages. If their ack was written, the engine has
-            # failed and holds nothing.
-            self.try_give_back(claim, batch.offset, batch.next)
-            raise
-        return messages
+        poll = Poll(self.clock, limit, timeout, as_batch=True, in_one_piece=True)
+        messages = drive(take_for_good(self, poll, sync), self.writer.commit_queue, self.clock)
+        self.after()
+        return messages or []
 
     def advance(self, done: Delivery) -> Delivery | None:
         """Ack `done`, and return the next delivery if there is one at once."""

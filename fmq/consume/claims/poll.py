@@ -1,42 +1,20 @@
 """One poll of a consumer: what its caller asks for, what it has got so far, and what it waits for.
 
-A poll is written once, as a generator: `GroupMember.taking` (consume/calls/member.py). The
-generator knows no thread and no loop. Where it would have to wait, it yields a step, and its driver
-sends the result back, or throws the error in:
-
-    LOOK          the driver calls `plan_look` in the commit queue, and has what it plans written
-    ARRIVAL       the driver waits for a message, the end of a lease, or the end of the timeout
-    a function    the driver calls it: it may read the disk
-
-The driver of a thread is `GroupMember.find`: it sleeps on a lock of its own. The driver of a loop
-is fmq/aio/polls.py: it awaits a future, and calls functions in a thread. An engine process lets
-`find` make polls without a timeout for its clients, and waits between them on its own loop
-(fmq/server/waiting_call.py).
+A poll is written once, as a generator (`GroupMember.taking`). It knows no thread and no loop: who
+carries out its steps is said in fmq/store/journal/call_steps.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from enum import Enum
 from typing import Any
 
 from fmq.basics.clock import Clock
+from fmq.basics.message import Message
 from fmq.consume.claims.claim import Claim
-from fmq.tx.looks.messages import Wakeup
+from fmq.store.journal.call_steps import Wakeup
+from fmq.store.reading.batch import Batch
 
-
-class PollStep(Enum):
-    """A thing that a poll waits for. Instead it may yield a function that may read the disk."""
-
-    # The driver calls `GroupMember.plan_look` and has the planned append written.
-    LOOK = "a look"
-    # The driver waits until it is worth to look again, or the poll's time is over.
-    ARRIVAL = "an arrival"
-
-
-LOOK, ARRIVAL = PollStep.LOOK, PollStep.ARRIVAL
 Taken = tuple[Claim, list[Any]] | None
-Steps = Generator[PollStep | Callable[[], Any], Any, Taken]
 
 
 class Poll:
@@ -74,3 +52,12 @@ class Poll:
         self.counts = counts  # True: count an attempt of each message
         self.tells = tells  # True: the program may be told which queues it has
         self.listens = listens  # True: a look that finds nothing makes a wakeup
+
+
+def offsets_of(piece: Batch | list[Message]) -> tuple[int, int]:
+    """Return the offset of the first message of a piece, and the one after the last."""
+    if not isinstance(piece, list):
+        return piece.offset, piece.next
+    first = piece[0].offset
+    assert first is not None, "the message was read"
+    return first, first + len(piece)

@@ -30,6 +30,7 @@ from fmq.errors import (
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
+from fmq.store.journal.call_steps import Durable
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import topics_of
 from fmq.tx.ledger.ledger import Queue, Topic
@@ -51,14 +52,20 @@ class GroupChanges:
         self._groups = groups
         self._messages = messages
         self._extension = b""
+        self._write: Callable[..., object] = writer.commit_queue.run
+        self.step: Durable | None = None
 
     def asked_by(self, request: Request) -> GroupChanges:
-        """Return a copy whose next change is noted as the client's `request`, so that a repeat of
-        the request does nothing.
+        """Return a copy for one call that carries out `request` of a client, which may not block.
+        The call leaves what is to be written as the `step` of the copy.
         """
         found = copy(self)
         found._extension = extension_of(request)
+        found._write = found._keep
         return found
+
+    def _keep(self, plan: Callable[[None], None], what: None, sync: bool) -> None:
+        self.step = Durable(plan, what, sync)
 
     # --- members --------------------------------------------------------------------------------
 
@@ -346,7 +353,7 @@ class GroupChanges:
             writer.commit_queue.check()
             is_needed = plan()
         if is_needed:
-            writer.commit_queue.run(plan_changes, None, True)
+            self._write(plan_changes, None, True)
         else:  # nothing to change, as for almost every new consumer
             writer.catch_up(self._ledger.changed_at)
 

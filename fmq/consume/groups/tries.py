@@ -14,6 +14,7 @@ from fmq.basics.clock import Clock
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member
 from fmq.store.bytes.kinds import Tried, TriedRange
+from fmq.store.journal.call_steps import Durable
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
 
@@ -36,15 +37,14 @@ class Tries:
         self._clock = clock
         self._wake = wake
 
-    def count(self, claim: Claim, ranges: list[Range]) -> list[Range]:
-        """Count an attempt of each message of `ranges`. `claim` held them; return those that it
-        still holds. The record is written on return.
+    def counted(self, claim: Claim, ranges: list[Range]) -> Durable:
+        """Return the step that counts an attempt of each message of `ranges`, which `claim` held.
+        Its answer is what `claim` still holds of them.
         """
-        queue = self._writer.commit_queue
-        return queue.run(self.plan_count, (claim, ranges), wait=True, ahead=True)
+        return Durable(self.plan_count, (claim, ranges), ahead=True)
 
     def plan_count(self, what: tuple[Claim, list[Range]]) -> list[Range]:
-        """Plan what `count` does. The caller holds the engine's lock."""
+        """Plan that. The caller holds the engine's lock."""
         claim, ranges = what
         self._writer.release_dropped()
         left = self.still_held(claim, ranges)
@@ -92,16 +92,14 @@ class Tries:
         is_held = claim.holds.is_held_by
         return [each for each in ranges if is_held(*each, claim)]
 
-    def give_back(
-        self, claim: Claim, first: int, end: int, delay: float, *, uncounted: int | None
-    ) -> bool:
-        """Hand the range out again after `delay` seconds. `uncounted` is the number of its attempt
-        if that does not count. Return False if `claim` does not hold all of it.
+    def given_back(
+        self, claim: Claim, first: int, end: int, delay: float, uncounted: int | None
+    ) -> Durable:
+        """Return the step that hands the range out again after `delay` seconds. `uncounted` is the
+        number of its attempt if that does not count. The answer is False if `claim` does not hold
+        all of the range.
         """
-        queue = self._writer.commit_queue
-        return queue.run(
-            self._plan_give_back, (claim, first, end, delay, uncounted), wait=True, ahead=True
-        )
+        return Durable(self._plan_give_back, (claim, first, end, delay, uncounted), None, True)
 
     def _plan_give_back(self, what: tuple[Claim, int, int, float, int | None]) -> bool:
         claim, first, end, delay, uncounted = what

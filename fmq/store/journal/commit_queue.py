@@ -124,34 +124,30 @@ class CommitQueue:
         then: Then,
         sync: bool | None = None,
         *,
-        here: bool = False,
+        ahead: bool = False,
     ) -> T:
         """Call `plan(what)` under the lock and return its result, without waiting.
 
-        `then` is called once, under the lock and by the thread that writes: with None when the
-        append is durable, or with the error that ended the engine. It must not wait, call the
-        engine or raise. The committer writes; without a committer, the next `flush` does. With
-        `here` this thread writes if no other thread leads, and so waits for that one write.
+        `then` is called once, under the lock and by the thread that writes: with None when what
+        was planned is durable, or with the error that ended the engine. It must not wait, call the
+        engine or raise. The committer writes; without one the next `flush` does. With `ahead`, if
+        nothing was planned, `then` is called at once.
         """
         me = get_ident()
         self.refuse_nested(me)
-        taken = None
         try:
             with self.lock, self.changing:
+                before = self._journal.position
                 result = self._plan(plan, what, sync)
+                if ahead and self._journal.position == before:
+                    then(None)
+                    return result
                 self._journal.pending.waiters.append(Callback(then))
                 if not self._leader:
-                    if here:
-                        taken = self._take(me)
-                    else:
-                        self._hand_on()
-            if taken is not None:
-                self._drive(me, taken)
+                    self._hand_on()
         except BaseException as error:
             self._stop(me, None, error)
-            if taken is None or not isinstance(error, Exception):
-                raise
-            # The engine has failed, and `then` was called with the error.
+            raise
         if self._ends:
             self.flush()
         return result

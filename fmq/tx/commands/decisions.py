@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fmq.arguments.names import check_name, check_text, check_tx_id
 from fmq.basics.message import Decision, Message
@@ -18,6 +18,7 @@ from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import COMMIT, Decided, Kind
+from fmq.store.journal.call_steps import Durable, Steps, drive
 from fmq.tx.commands.appends import Ending, decision_on
 from fmq.tx.commands.ids import IdsInUse
 from fmq.tx.commands.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
@@ -29,6 +30,7 @@ from fmq.tx.commands.transaction import Receipts
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry, seal_text
 
+T = TypeVar("T")
 Planner = tuple[Ending, Callable[[Ending], bool]]
 """The records that end a transaction, and what plans them, under the lock. That returns whether it
 did: another call may have been faster.
@@ -60,7 +62,7 @@ class Decisions:
         kept: PreparedBytes,
     ) -> None:
         self._writer = writer
-        self._commit_queue = writer.commit_queue
+        self.commit_queue = self._commit_queue = writer.commit_queue
         self.changing = writer.commit_queue.changing
         self._ledger = writer.ledger
         self._outcomes = outcomes
@@ -77,18 +79,31 @@ class Decisions:
         If `posted`, the call does not wait until the decision is durable. A crash then leaves the
         transaction undecided, and its checker commits it again: the database has its marker.
         """
-        sync = False if posted else sync
-        decided = self._decide(
-            transaction.tx_id, COMMIT, sync, number=transaction.number, posted=posted
-        )
-        found = decided.runs if isinstance(decided, Ending) else decided.receipts
+        call = self.committing_prepared(transaction.tx_id, transaction.number, sync, posted=posted)
+        found = self._drive(call)
         if not transaction.left_out:
-            return partial(receipts_of, found)
-        return lambda: with_left_out(receipts_of(found), transaction.left_out)
+            return found
+        return lambda: with_left_out(found(), transaction.left_out)
+
+    def committing_prepared(
+        self, tx_id: str, number: int, sync: bool | None = None, *, posted: bool = False
+    ) -> Steps[Receipts]:
+        """Do what `commit_prepared` does, for a caller that may not block."""
+        sync = False if posted else sync
+        decided = yield from self._deciding(tx_id, COMMIT, sync, number=number, posted=posted)
+        found = decided.runs if isinstance(decided, Ending) else decided.receipts
+        return partial(receipts_of, found)
 
     def roll_back_prepared(self, transaction: Numbered) -> None:
         """Roll back a prepared transaction, for its own handle."""
-        self._decide(transaction.tx_id, Kind.ROLLBACK, number=transaction.number)
+        self._drive(self.rolling_back(transaction.tx_id, transaction.number))
+
+    def rolling_back(self, tx_id: str, number: int) -> Steps[object]:
+        """Do what `roll_back_prepared` does, for a caller that may not block."""
+        return self._deciding(tx_id, Kind.ROLLBACK, number=number)
+
+    def _drive(self, call: Steps[T]) -> T:
+        return drive(call, self._commit_queue, self._writer.clock)
 
     def decide(
         self,
@@ -102,6 +117,20 @@ class Decisions:
         """Commit or roll back a transaction, and return its outcome. If the same decision was made
         before, return the outcome of that one.
         """
+        return self._drive(
+            self.deciding(tx_id, decision, reason=reason, decided_by=decided_by, seal=seal)
+        )
+
+    def deciding(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+    ) -> Steps[Outcome]:
+        """Do what `decide` does, for a caller that may not block."""
         check_tx_id(tx_id)
         said: object = decision  # callers may pass anything, whatever the annotation says
         if not isinstance(said, str) or said not in ("commit", "rollback"):
@@ -114,12 +143,12 @@ class Decisions:
         if seal is not None:
             check_text("seal", seal)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
-        decided = self._decide(tx_id, kind, None, reason, decided_by, seal)
+        decided = yield from self._deciding(tx_id, kind, None, reason, decided_by, seal)
         if isinstance(decided, Ending):
             return outcome_of(decided.decided, receipts_of(decided.runs))
         return decided
 
-    def _decide(
+    def _deciding(
         self,
         tx_id: str,
         kind: Kind,
@@ -130,7 +159,7 @@ class Decisions:
         number: int = 0,
         *,
         posted: bool = False,
-    ) -> Ending | Outcome:
+    ) -> Steps[Ending | Outcome]:
         """Write a decision, or return the outcome if the same decision was made before.
 
         With `number`, decide the transaction of that number only: another transaction may have
@@ -157,9 +186,12 @@ class Decisions:
                     f"{seal}: the decision is for another one, and nothing was changed"
                 )
             decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-            ending = self._end(entry, decided, sync, posted=posted)
-            if ending is not None:
-                return ending
+            planner = self._planner(entry, decided)
+            if planner is not None:
+                ending, plan = planner
+                is_awaited = partial(self._is_awaited, entry) if posted else None
+                if (yield Durable(plan, ending, sync, is_awaited=is_awaited)):
+                    return ending
             # Another call has decided or relocated the transaction. Look it up again.
 
     def is_deciding(self, entry: Entry) -> bool:
@@ -167,37 +199,6 @@ class Decisions:
         undecided.
         """
         return self._ledger.undecided.get(entry.tx) is not entry
-
-    def planner(self, tx_id: str, kind: Kind, number: int) -> Planner | None:
-        """Return a function that plans a decision, for a transaction's own handle whose caller does
-        not wait here. Return None unless the transaction is undecided and its PREPARE durable: then
-        the calls that wait have to answer.
-        """
-        with self._commit_queue.lock:
-            self._commit_queue.check()
-            entry = self._ledger.by_tx_id.get(tx_id)
-            if (
-                entry is None
-                or entry.prepare.position >= self._ledger.applied_upto
-                or entry.tx != number
-                or self.is_deciding(entry)
-            ):
-                return None
-        return self._planner(entry, decision_on(entry.prepare, kind, asked=entry.asked))
-
-    def _end(
-        self, entry: Entry, decided: Decided, sync: bool | None, *, posted: bool
-    ) -> Ending | None:
-        """Append the records that end `entry`. Return None if another call has decided it first."""
-        planner = self._planner(entry, decided)
-        if planner is None:
-            return None
-        ending, plan = planner
-        if posted:
-            done = self._commit_queue.post(plan, ending, partial(self._is_awaited, entry))
-        else:
-            done = self._commit_queue.run(plan, ending, sync)
-        return ending if done else None
 
     def _planner(self, entry: Entry, decided: Decided) -> Planner | None:
         """Read what the records that end `entry` need. Return None if another call has decided it

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from threading import Lock, RLock
+from functools import partial
+from math import inf
+from threading import RLock
 
 from fmq.arguments.names import no_queue
 from fmq.basics.clock import Clock
@@ -21,30 +23,12 @@ from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.record import BadRecord
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.call_steps import Arrival, Steps, Wakeup
 from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 from fmq.store.reading.batch import Batch
 from fmq.store.reading.reader import Carried, Entries, Reader, entries_of
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.ledger import Ledger, Queue, Topic
-
-
-class Wakeup:
-    """One thread that waits for messages of some topics. It is woken once."""
-
-    __slots__ = ("lock", "woken")
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.lock.acquire()
-        self.woken = False
-
-    def __call__(self) -> None:
-        """Wake the thread. Under the engine's lock."""
-        if not self.woken:
-            if self.lock.locked():
-                self.lock.release()
-            # Set this last: if the engine fails before this line, it calls this again.
-            self.woken = True
 
 
 class Messages:
@@ -271,7 +255,7 @@ class Messages:
         if offset < queue.first:
             raise OffsetGone(queue.topic, queue.number, offset, queue.first)
 
-    def batch_within(
+    def reading(
         self,
         topic: str,
         queue: int,
@@ -279,26 +263,26 @@ class Messages:
         limit: int,
         timeout: float,
         check: Callable[[], None],
-    ) -> Batch | None:
-        """Return messages as `batch` does, after waiting up to `timeout` seconds for the
-        first one.
+    ) -> Steps[Batch | None]:
+        """Return what `batch` does; wait up to `timeout` seconds for the first message. Each look
+        calls `check` first.
         """
-        found = self.batch(topic, queue, offset, limit)
         deadline = self.clock.monotonic() + timeout
-        while found is None and (left := deadline - self.clock.monotonic()) > 0:
-            with self.lock:
-                check()
-                lane = self.ledger.queue(topic, queue)
-                if lane is not None and offset < lane.next:
-                    left = 0.0
-                wakeup = Wakeup()
-                self.listen((topic,), wakeup)
-            try:
-                self.clock.wait(wakeup.lock, left)
-            finally:
-                self.stop_listening(wakeup, (topic,))
-            found = self.batch(topic, queue, offset, limit)
-        return found
+        read = partial(self.batch, topic, queue, offset, limit)
+        while True:
+            check()
+            found = read() if self._is_warm(topic, queue, offset) else (yield read)
+            if found is not None or self.clock.monotonic() >= deadline:
+                return found
+            stop = partial(self.stop_listening, topics=(topic,))
+            yield Arrival(partial(self._listen, (topic,)), stop, deadline)
+
+    def _is_warm(self, topic: str, queue: int, offset: int) -> bool:
+        """Return whether to look for a message touches no disk: it is in memory, or not there."""
+        known = self.ledger.queue(topic, queue)
+        if known is None or offset >= known.next:
+            return True
+        return known.latest is not None and known.latest.offset == offset
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark under `name`; None if there is none."""
@@ -429,6 +413,12 @@ class Messages:
                 topic.waiting.append(wakeup)
             else:
                 self.ledger.awaited.setdefault(name, []).append(wakeup)
+
+    def _listen(self, topics: tuple[str, ...], wakeup: Callable[[], None]) -> float:
+        """Listen; return when to look without a message, which is never."""
+        with self.lock:
+            self.listen(topics, wakeup)
+        return inf
 
     def stop_listening(self, wakeup: Callable[[], None], topics: tuple[str, ...]) -> None:
         """Remove `wakeup` from the lists of `topics`."""

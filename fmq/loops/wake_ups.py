@@ -18,21 +18,14 @@ queues have a message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
+from fmq.consume.calls.member import GroupMember
+from fmq.consume.claims.membership import Member
+from fmq.loops.event_loop import DAY, Loop, Timer, notifier
+from fmq.store.journal.call_steps import Notify
 from fmq.store.journal.commit_queue import CommitQueue
-
-if TYPE_CHECKING:
-    from fmq.consume.calls.member import GroupMember
-    from fmq.consume.claims.membership import Member
-    from fmq.server.host import Loop, Timer
-
-T = TypeVar("T")
-DAY = 86400.0  # some loops cannot take a longer timer
-Notify = Callable[[], None]
 
 
 class GroupWaits:
@@ -48,7 +41,7 @@ class GroupWaits:
     ) -> None:
         """`compete` says that any member may get a message, because the group has no strategy."""
         self._loop = loop
-        self._thread = get_ident()
+        self._fired = notifier(loop, self._wake)  # by any thread, under the engine's lock
         self._commit_queue = commit_queue
         self._monotonic = monotonic
         self._compete = compete
@@ -82,26 +75,6 @@ class GroupWaits:
             for other in self._waiting.values():
                 self._begin(other)
                 break
-
-    def looking(
-        self, look: Callable[[], T | None], *, wakes: bool = True
-    ) -> Callable[[], T | None]:
-        """Return a function that calls `look` and then wakes the next poll if there may be more.
-        Without `wakes` the caller does that after a look that found something.
-        """
-
-        def look_in_turn() -> T | None:
-            found = None
-            try:
-                found = look()
-            except BaseException:
-                self.wake_next()  # the engine is closed, or a thread has to look
-                raise
-            if wakes and found is not None:
-                self.wake_next()  # another poll may find more messages
-            return found
-
-        return look_in_turn if self._compete else look
 
     def wake_next(self) -> None:
         """Wake the poll that has waited longest. A poll calls this that was woken, and has found
@@ -142,14 +115,6 @@ class GroupWaits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _fired(self) -> None:
-        """Let the next poll look soon. Any thread may call this, and holds the engine's lock."""
-        call = self._loop.call_soon
-        if get_ident() != self._thread:
-            call = self._loop.call_soon_threadsafe
-        with suppress(RuntimeError):  # the loop is closed: no poll waits any more
-            call(self._wake)
 
     def _wake(self) -> None:
         self._end()

@@ -1,0 +1,153 @@
+"""How a loop carries out the steps of calls: it waits without a thread, but for the disk."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, CancelledError, Future, TimerHandle
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from fmq.aio.call import Call, end_of, written
+from fmq.aio.loop_turn import AioTurn
+from fmq.aio.threads import Threads
+from fmq.loops.event_loop import DAY, notifier
+from fmq.loops.wake_ups import GroupWaits, Waits
+from fmq.store.journal.call_steps import Arrival, Durable, Notify, Steps
+from fmq.store.journal.commit_queue import CommitQueue
+
+T = TypeVar("T")
+
+
+class LoopDriver:
+    """Carries out the steps of the calls of one loop."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        queue: CommitQueue,
+        turn: AioTurn,
+        threads: Threads,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.loop = loop
+        self._queue = queue
+        self._turn = turn
+        self._threads = threads
+        self.monotonic = monotonic
+        self.waits = Waits(loop, queue, monotonic)
+
+    async def drive(self, call: Steps[T]) -> T:
+        """Carry out the steps of `call`, and return its result. One that is cancelled gets the
+        CancelledError where it waits.
+        """
+        watch: LoopWatch | None = None
+        step: Callable[[Any], Any] = call.send
+        answer: Any = None
+        try:
+            while True:
+                want = step(answer)
+                step, answer = call.send, None
+                try:
+                    if type(want) is Durable:
+                        if want.ahead and not self._queue.is_led:
+                            answer = self._queue.run(want.plan, want.what, wait=True, ahead=True)
+                        else:
+                            answer = await (self._ahead if want.ahead else self._durable)(want)
+                    elif type(want) is Arrival:
+                        watch = watch or LoopWatch(self)
+                        await watch.keep(want)
+                    else:
+                        answer = await self._threads.read(want)
+                except BaseException as error:
+                    step, answer = call.throw, error
+        except StopIteration as done:
+            if watch is not None and (done.value or self.monotonic() < watch.deadline):
+                watch.pass_on()  # there may be more, or its consumer drains
+            return done.value  # type: ignore[no-any-return]
+        except BaseException:
+            if watch is not None:
+                watch.pass_on()  # this call may have been the next one
+            raise
+        finally:
+            answer = None  # an error that is kept here would refer to this frame
+            if watch is not None:
+                watch.stop()
+
+    async def _durable(self, want: Durable) -> Any:
+        """Have it written with what this turn of the loop orders."""
+        answers: list[Any] = []
+
+        def plan(what: Any) -> None:
+            answers.append(want.plan(what))
+
+        order = self._turn.order(plan, want.what, _nothing, want.sync, is_apart=True)
+        try:
+            await order.future
+        except CancelledError as cancelled:
+            await end_of(order, cancelled, written)
+        return answers[0]
+
+    async def _ahead(self, want: Durable) -> Any:
+        """Have it written by the thread that writes now, as to wait would hold up the loop."""
+        call = Call(self.loop)
+        call.has_begun = True
+
+        def then(failure: BaseException | None) -> None:
+            error = None if failure is None else self._queue.failed_error()
+            notifier(self.loop, partial(call.settle, None, error))()
+
+        answer = self._queue.submit(want.plan, want.what, then, want.sync, ahead=True)
+        await call.future
+        return answer
+
+
+class LoopWatch:
+    """The arrivals that one call waits for."""
+
+    def __init__(self, driver: LoopDriver) -> None:
+        self._driver = driver
+        self._group: GroupWaits | None = None
+        self._notify = notifier(driver.loop, self._arrived)
+        self._future: Future[None] | None = None
+        self._timer: TimerHandle | None = None
+        self._stop: Callable[[Notify], object]
+        self.deadline = 0.0
+
+    async def keep(self, arrival: Arrival) -> None:
+        """Begin to listen, and return; or wait if something listens already."""
+        if self._future is not None:
+            try:
+                await self._future
+            finally:
+                self.stop()
+            return
+        driver, listen, self._stop = self._driver, arrival.listen, arrival.stop
+        if (member := arrival.member) is not None:
+            self._group = group = driver.waits.of(member)
+            listen, self._stop = partial(group.listen, member), partial(group.stop, member)
+        self.deadline = arrival.deadline
+        self._future = driver.loop.create_future()
+        until = min(listen(self._notify), arrival.deadline)
+        later = max(until - driver.monotonic(), 0.0)
+        self._timer = driver.loop.call_later(min(later, DAY), self._arrived)
+
+    def _arrived(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def pass_on(self) -> None:
+        """Let another poll of the group look."""
+        if self._group is not None:
+            self._group.wake_next()
+
+    def stop(self) -> None:
+        """Stop listening."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._future is not None:
+            self._future = None
+            self._stop(self._notify)
+
+
+def _nothing() -> None:
+    pass

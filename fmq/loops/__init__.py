@@ -1,0 +1,1 @@
+"""What an event loop does for an engine: one write for a turn, one listener for a group."""

@@ -1,0 +1,217 @@
+"""One request of a client that waits: its steps are carried out on the loop of the server.
+
+What it writes is ordered, and shares a sync with what others order in this turn. While it waits for
+messages, no thread waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from fmq.errors import FmqError, OutcomeUnknown
+from fmq.loops.event_loop import DAY, Timer, notifier
+from fmq.loops.wake_ups import GroupWaits
+from fmq.server.host import Host
+from fmq.server.load import Load, check_held
+from fmq.store.journal.call_steps import Arrival, Durable, Notify, Steps
+from fmq.wire.frames import Frame, Op
+
+logger = logging.getLogger("fmq.server")
+
+NAMES_AT: dict[int, int] = {Op.POLL: 3, Op.READ: 5}
+"""Where a request says by which name, a number, the client may cancel it."""
+
+
+class Caller(Protocol):
+    """The session of the client."""
+
+    host: Host
+    load: Load
+    waiting: set[ClientCall]
+    """Its calls that wait for an arrival."""
+    named: dict[int, ClientCall]
+    """Those that the client may cancel."""
+    client: bytes
+
+    def answer(self, asked: Frame, payload: bytes) -> None: ...
+
+    def failed(self, asked: Frame, error: Exception) -> None: ...
+
+
+class ClientCall:
+    """A call that carries out one request."""
+
+    # Attributes stay defaults of the class until they differ, because each request makes one.
+    _answer: Any = None
+    _notify: Notify | None = None  # what has it look again, once it has listened
+    _stop: Callable[[Notify], None] | None = None  # ends what listens now
+    _group: GroupWaits | None = None  # with which it has listened
+    _timer: Timer | None = None
+    _name: int | None = None  # by which the client may cancel it
+    # As an order of a turn:
+    work: Any = None
+    sync: bool | None = None
+    refusal: Exception | None = None
+
+    def __init__(self, caller: Caller, asked: Frame, said: Any, steps: Steps[bytes]) -> None:
+        """`steps` carry out what the client has `said`, and return the payload of the answer."""
+        self._caller = caller
+        self._asked = asked
+        self._said = said
+        self._steps = steps
+
+    def go_on(self, error: BaseException | None = None) -> None:
+        """Carry out steps until one has to wait, or answer. Raises nothing."""
+        steps, answer = self._steps, self._answer
+        step: Callable[[Any], Any] = steps.send
+        if error is not None:
+            step, answer = steps.throw, error
+        try:
+            while True:
+                want = step(answer)
+                step, answer = steps.send, None
+                try:
+                    if type(want) is Durable:
+                        if (want.ahead or want.is_awaited) and self._is_now(want):
+                            answer = self._write(want)
+                        else:
+                            self.work = self._plan, want
+                            self.sync = want.sync
+                            self._caller.host.order(self._caller.client, self)
+                            return
+                    elif type(want) is Arrival:
+                        if self._stop is not None:
+                            self._wait()
+                            return
+                        self._listen(want)
+                    else:
+                        answer = want()
+                except Exception as raised:
+                    step, answer = steps.throw, raised
+        except StopIteration as done:
+            if self._notify is not None:
+                self._end(found=bool(done.value))
+            self._caller.answer(self._asked, done.value)
+        except Exception as raised:
+            self._end(found=True)
+            self._fail(raised)
+
+    def _fail(self, error: Exception) -> None:
+        if self.work is not None and not isinstance(error, FmqError):
+            logger.exception("a request of a client was not ended as it should be")
+            error = self.refusal or OutcomeUnknown(
+                f"what this call wrote is durable, but it has no answer ({error!r}). Look at it "
+                "with engine.read, or engine.outcome for a transaction."
+            )
+        self._caller.failed(self._asked, error)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _is_now(self, want: Durable) -> bool:
+        """Return whether to write it now, as it needs no sync. Not if the client has ordered
+        something before, or if the loop would wait for another thread: then it shares a sync.
+        """
+        host = self._caller.host
+        waits = host.commit_queue.waits(None)
+        if host.has_ordered(self._caller.client):
+            if waits:
+                return False
+            host.commit()
+        return want.is_awaited is not None or (not host.commit_queue.is_led or not waits)
+
+    def _plan(self, want: Durable) -> None:
+        self._answer = want.plan(want.what)
+
+    def _write(self, want: Durable) -> Any:
+        queue = self._caller.host.commit_queue
+        if want.is_awaited is not None:
+            return queue.post(want.plan, want.what, want.is_awaited)
+        return queue.run(want.plan, want.what, wait=True, ahead=True)
+
+    finish = go_on  # what it has ordered is durable
+
+    def fail(self, make: Callable[[], BaseException]) -> None:
+        """Go on with an error: what it has ordered was refused, or the engine has failed."""
+        self.go_on(make())
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def _listen(self, want: Arrival) -> None:
+        """Listen. The call looks once more, as something may have come before."""
+        host, listen, stop = self._caller.host, want.listen, want.stop
+        if self._notify is None:
+            check_held("requests of one client that wait", self._caller.waiting)
+            self._notify = notifier(host.loop, self._again)
+        if want.member is not None:
+            self._group = group = host.waits.of(want.member)
+            listen, stop = partial(group.listen, want.member), partial(group.stop, want.member)
+        self._until, self._deadline = min(listen(self._notify), want.deadline), want.deadline
+        self._stop = stop
+
+    def _wait(self) -> None:
+        """Wait until it is worth to look again."""
+        host, caller = self._caller.host, self._caller
+        later = max(self._until - host.monotonic(), 0.0)
+        self._timer = host.loop.call_later(min(later, DAY), self._again)
+        caller.waiting.add(self)
+        at = NAMES_AT.get(self._asked.op)
+        if at is not None and len(self._said) > at:
+            self._name = self._said[at]
+            caller.named[self._name] = self
+
+    def _again(self) -> None:
+        if self not in self._caller.waiting:
+            return
+        self._quiet()
+        host = self._caller.host
+        if not self._caller.load.is_choked:
+            self._caller.waiting.discard(self)
+            self.go_on()
+        elif (left := self._deadline - host.monotonic()) > 0:
+            self._pass_on()  # it takes nothing that the client does not read
+            self._timer = host.loop.call_later(min(left, DAY), self._again)
+        else:
+            self.give_up()
+        host.served()
+
+    def look_again(self) -> None:
+        """Look soon: the client reads its answers again."""
+        self._caller.host.loop.call_soon(self._again)
+
+    def give_up(self) -> None:
+        """Answer with nothing, now."""
+        self.cancel()
+        self._caller.answer(self._asked, b"")
+
+    def cancel(self) -> None:
+        """End without an answer. What it has claimed is given back."""
+        self._end(found=True)
+        self._steps.close()
+
+    def _end(self, *, found: bool) -> None:
+        if self._notify is None:
+            return
+        if found or self._caller.host.monotonic() < self._deadline:
+            self._pass_on()
+        self._quiet()
+        caller, name = self._caller, self._name
+        caller.waiting.discard(self)
+        if name is not None and caller.named.get(name) is self:
+            del caller.named[name]
+
+    def _pass_on(self) -> None:
+        """Let another poll look: there may be more, or this one may have been the next."""
+        if self._group is not None:
+            self._group.wake_next()
+
+    def _quiet(self) -> None:
+        """Listen no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        stop, self._stop = self._stop, None
+        if stop is not None and self._notify is not None:
+            stop(self._notify)
