@@ -1,5 +1,8 @@
 """Each test of this folder runs on each face of an engine: over frames, and on loops.
 
+The client over frames is a lazy one, and that of a loop connects at once. What a test has left is
+also read without a lock, and a read-only engine has to show the same.
+
 The tests themselves are those of the files whose names the modules have, where they run on an
 engine of this process. `differences.py` has what is another one on a face, and why.
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -29,7 +33,7 @@ from tests.small import BETWEEN
 
 Face = Callable[[fmq.Engine, FakeClock], Any]
 FACES: dict[str, Face] = {
-    "frames": OverFrames,
+    "frames": partial(OverFrames, lazy=True),
     "aio": partial(AwaitedEngine, over_frames=False),
     "aio-frames": partial(AwaitedEngine, over_frames=True),
 }
@@ -89,3 +93,29 @@ def engine(face: Face, disk: CrashDisk, clock: FakeClock) -> Iterator[Any]:
     engine = face(fmq.open(PATH, OPTIONS, disk=disk, clock=clock, background=False), clock)
     with engine:
         yield engine
+        left = None
+        with suppress(fmq.FmqError):  # the test has closed it, or let it fail
+            left = shown(engine)
+    if left is not None:
+        with fmq.open(PATH, disk=disk, clock=clock, read_only=True) as reader:
+            assert shown(reader) == left
+
+
+def shown(engine: Any) -> dict[str, Any]:
+    """Return what an engine shows of everything that lasts."""
+    queues, groups = engine.queues(), engine.groups()
+    names = {each.group for each in groups}
+    return {
+        "queues": queues,
+        "groups": groups,
+        "undecided": engine.undecided(),
+        "marks": engine.marks(prefix=""),
+        "delayed": engine.delayed(limit=999),
+        "dead": {name: engine.dead_letters(name).list() for name in names},
+        "messages": {
+            (each.topic, each.queue): engine.read(
+                each.topic, queue=each.queue, offset=each.first, limit=999
+            )
+            for each in queues
+        },
+    }
