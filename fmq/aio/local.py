@@ -26,7 +26,6 @@ from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.sender import receipt_of, receipts_of
-from fmq.tx.commands.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -151,10 +150,10 @@ class LocalSide:
     # --- transactions ---------------------------------------------------------------------------
 
     def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None
-    ) -> Transaction:
-        """Return a new transaction. Its id is not held yet."""
-        return self._parts.manager.begin(tx_id, producer, check_after, takes_id=False)
+        self, tx_id: str | None, producer: str | None, check_after: float | None, make: Any
+    ) -> Any:
+        """Return what `make` makes of a new transaction. Its id is not held yet."""
+        return self._parts.manager.begin(tx_id, producer, check_after, make, takes_id=False)
 
     async def route(self, transaction: TransactionBuffer) -> None:
         """Do nothing: each message has its queue."""

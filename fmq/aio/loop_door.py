@@ -10,6 +10,7 @@ import asyncio
 from asyncio import CancelledError, get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -193,8 +194,8 @@ class LoopDoor:
         side.check()
         if bind is not None:
             return self.blocking.begin(tx_id, producer, check_after, bind)
-        tx = side.begin(tx_id, producer, check_after)
-        return AsyncTransaction(side, tx, takes_id=tx_id is not None)
+        make = partial(AsyncTransaction, side, takes_id=tx_id is not None)
+        return side.begin(tx_id, producer, check_after, make)
 
     async def send_with(
         self,

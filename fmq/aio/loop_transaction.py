@@ -1,103 +1,42 @@
-"""A transaction whose steps are awaited. It wraps a blocking one, which collects the messages."""
+"""A transaction whose steps are awaited. A blocking one makes those that threads make."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from fmq.aio.call import Call, end_of, settled
 from fmq.aio.face.delivery import AsyncRange
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
 from fmq.errors import TransactionError, WrongState
 from fmq.store.journal.section import is_refusal
 from fmq.tx.commands import transaction as blocking
 from fmq.tx.commands.blocks import enter, leave
-from fmq.tx.commands.buffer import OPEN, Phase
-from fmq.tx.commands.transaction import Stepping
+from fmq.tx.commands.buffer import OPEN, Phase, TransactionBuffer
+from fmq.tx.commands.transaction import Stepping, TransactionContent
 
 
-class AsyncTransaction:
+class AsyncTransaction(TransactionContent):
     """A transaction: all of its messages become visible, or none. One task at a time uses it.
 
     As an `async with` block it commits at the end of the block. A block that raises rolls back,
     unless it has prepared: then the transaction stays undecided.
     """
 
-    def __init__(self, side: Any, tx: blocking.Transaction, *, takes_id: bool) -> None:
+    def __init__(
+        self, side: Any, manager: Any, buffer: TransactionBuffer, *, takes_id: bool
+    ) -> None:
         """`takes_id` says that the user gave the id and that it is not claimed yet."""
+        super().__init__(buffer, manager.time_us)
         self._side = side
-        self._tx = tx
-        self._send = tx._buffer.send
+        self._manager = manager
+        self._tx = blocking.Transaction(manager, buffer)
         self._takes_id = takes_id
-        self._step_alone = StepAlone(tx)
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
-
-    @property
-    def tx_id(self) -> str:
-        """The id by which the transaction can be asked about."""
-        return self._tx.tx_id
-
-    @property
-    def producer(self) -> str:
-        """The name whose checkers are asked about it; empty if it has none."""
-        return self._tx.producer
-
-    @property
-    def messages(self) -> int:
-        """The number of messages that were added."""
-        return self._tx.messages
-
-    @property
-    def phase(self) -> Phase:
-        """How far it has come: open, prepared, committed, rolled back or in doubt."""
-        return self._tx.phase
-
-    # --- what it is given -----------------------------------------------------------------------
-
-    def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        queue: int | None = None,
-        message_id: str | None = None,
-        priority: int | None = None,
-        expires_at: datetime | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-    ) -> None:
-        """Add a message. No reader sees it before the commit.
-
-        With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
-        """
-        timing = None
-        if delay is not None or deliver_at is not None:
-            timing = self._tx._due(delay, deliver_at)
-        self._send(topic, body, key, tag, headers, queue, message_id, priority, expires_at, timing)
-
-    def send_many(
-        self,
-        topic: str,
-        bodies: Iterable[Body | Message],
-        *,
-        queue: int | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-    ) -> None:
-        """Add several messages, given as bodies or Messages: all of them, or none if one is
-        refused.
-        """
-        self._tx.send_many(topic, bodies, queue=queue, delay=delay, deliver_at=deliver_at)
+        self._step_alone = StepAlone(self)
 
     async def ack(self, delivery: AsyncRange) -> None:
         """Let the commit also ack `delivery`. So consume, transform and produce count
@@ -109,19 +48,6 @@ class AsyncTransaction:
                 f"{type(delivery).__name__}"
             )
         await self._side.quickly(self._tx.ack, delivery)
-
-    def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
-        """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
-
-        With `expect`, the step that writes raises MarkMoved unless the mark has the value `expect`
-        at that time. -1 means that the mark must not exist. MarkMoved is also raised if another
-        undecided transaction changes the mark.
-        """
-        self._tx.mark(name, value, data, expect)
-
-    def unmark(self, name: str, expect: int | None = None) -> None:
-        """Let the commit also remove the mark `name`. `expect` is as in `mark`."""
-        self._tx.unmark(name, expect)
 
     def savepoint(self) -> Callable[[], Awaitable[None]]:
         """Return a function that drops what was added after the savepoint. It may be awaited
@@ -142,13 +68,12 @@ class AsyncTransaction:
         """Make the transaction durable and undecided. Its messages stay invisible until it is
         decided, and only a decision ends it.
         """
-        tx = self._tx
         with self._step_alone:
-            tx._buffer.require(OPEN, "prepare")
+            self._buffer.require(OPEN, "prepare")
             if self._takes_id:
                 await self._take_id()
             if self._side.routes_late:
-                await self._side.route(tx._buffer)
+                await self._side.route(self._buffer)
             await self._step(Phase.PREPARED, self._side.prepare)
 
     async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
@@ -162,16 +87,16 @@ class AsyncTransaction:
 
     async def _commit(self, sync: bool | None = None) -> None:
         tx = self._tx
-        if tx.phase is not OPEN:
+        if self.phase is not OPEN:
             await self._side.threads.run(tx._commit, sync)
             return
         if sync is not None:
-            tx._manager.waits(sync)  # raises TypeError for a wrong `sync`
+            self._manager.waits(sync)  # raises TypeError for a wrong `sync`
         with self._step_alone:
             if self._takes_id:
                 await self._take_id()
             if self._side.routes_late:
-                await self._side.route(tx._buffer)
+                await self._side.route(self._buffer)
             tx._sync = sync
             tx._receipts = await self._step(Phase.COMMITTED, self._side.commit, sync)
 
@@ -179,7 +104,7 @@ class AsyncTransaction:
         """Take a step to the phase `after`. `begin` begins the call; return its answer."""
         stepping = Stepping(self._tx, after)
         try:
-            call = begin(self._tx._buffer, *how)
+            call = begin(self._buffer, *how)
             try:
                 answer = await call.future
             except CancelledError as cancelled:
@@ -213,8 +138,8 @@ class AsyncTransaction:
         self._step_alone.check()
         if self._takes_id:
             # This transaction has not claimed the id, and another one may have it: do not free it.
-            tx._buffer.named = False
-        if tx.phase is OPEN:
+            self._buffer.named = False
+        if self.phase is OPEN:
             await self._side.quickly(tx.rollback)
         else:
             await self._side.threads.run(tx.rollback)
@@ -227,10 +152,10 @@ class AsyncTransaction:
 
     async def _take_id(self) -> None:
         """Claim the id that the user gave. Raises TxIdInUse if it is in use."""
-        manager: Any = self._tx._manager
+        manager = self._manager
         self._takes_id = False
         try:
-            call = self._side.threads.begin(partial(manager.take_id, self._tx._buffer))
+            call = self._side.threads.begin(partial(manager.take_id, self._buffer))
             try:
                 await call.future
             except CancelledError as cancelled:
@@ -239,7 +164,7 @@ class AsyncTransaction:
                 finally:
                     # The id is claimed, but no block will end the transaction.
                     if call.error is None:
-                        release = partial(manager.release, self._tx._buffer)
+                        release = partial(manager.release, self._buffer)
                         await settled(self._side.threads.begin(release))
         except BaseException:
             self._takes_id = True
@@ -275,32 +200,28 @@ class AsyncTransaction:
 
     async def _end_after(self, error: BaseException) -> None:
         """End a block that has raised."""
-        if self._tx.phase is OPEN and not self._step_alone.is_on:
+        if self.phase is OPEN and not self._step_alone.is_on:
             await self.rollback()
         else:
-            self._tx._note_what_becomes_of_it(error)
+            self._note_what_becomes_of_it(error)
 
     async def _end(self) -> None:
         """End a block that has reached its end."""
-        tx = self._tx
-        phase = tx._buffer.phase
+        phase = self._buffer.phase
         if phase is Phase.IN_DOUBT:
-            tx._buffer.refuse("the end of its block")
+            self._buffer.refuse("the end of its block")
         if phase is not OPEN and phase is not Phase.PREPARED:
             return
         try:
             await self._commit()
         except BaseException as error:
-            if tx.phase is OPEN:
+            if self.phase is OPEN:
                 # The commit was refused after the block: no code can try again.
                 await self.rollback()
             # Such an error says itself what became of it.
             elif not isinstance(error, TransactionError):
-                tx._note_what_becomes_of_it(error)
+                self._note_what_becomes_of_it(error)
             raise
-
-    def __repr__(self) -> str:
-        return repr(self._tx)
 
 
 class StepAlone:
@@ -310,7 +231,7 @@ class StepAlone:
 
     __slots__ = ("_tx", "is_on")
 
-    def __init__(self, tx: blocking.Transaction) -> None:
+    def __init__(self, tx: AsyncTransaction) -> None:
         self._tx = tx
         self.is_on = False
 

@@ -33,7 +33,6 @@ from fmq.store.journal.commit_queue import waits
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due
-from fmq.tx.commands.transaction import Transaction
 from fmq.wire.batches import decode_batch
 from fmq.wire.claims import AckAsked, encode_ack
 from fmq.wire.frames import Op
@@ -312,11 +311,11 @@ class RemoteSide:
     # --- transactions ---------------------------------------------------------------------------
 
     def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None
-    ) -> Transaction:
-        """Return a new transaction. Its id is not held yet."""
+        self, tx_id: str | None, producer: str | None, check_after: float | None, make: Any
+    ) -> Any:
+        """Return what `make` makes of a new transaction. Its id is not held yet."""
         names = tx_id, producer, check_after
-        return self.door.manager.begin(*names, takes_id=False, router=self._router)
+        return self.door.manager.begin(*names, make, takes_id=False, router=self._router)
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
         """Begin to commit a transaction. The answer of the order is a function that makes its

@@ -102,7 +102,6 @@ DIFFERENCES = [
         REMOTE,
         "over frames the chores are nobody's: what retention does is not seen here",
         {
-            "test_consume_filtered": ("test_messages_that_do_not_match_keep_no_segment",),
             "test_consume_groups": (
                 "test_unacked_messages_dropped_by_retention_are_counted_and_logged",
             ),

@@ -87,21 +87,15 @@ class Coordinator(Protocol):
         """Note the end of a call that has written. It may run chores."""
 
 
-class Transaction:
-    """A transaction: all of its messages become visible, or none. One thread at a time uses it.
-
-    As a context manager it commits at the end of the block. A block that raises rolls back,
-    unless it has prepared: then the transaction stays undecided, because the exception says
-    nothing about the user's database.
+class TransactionContent:
+    """What a transaction is given, and how far it has come. No call here waits, so they are the
+    same on a loop.
     """
 
-    def __init__(self, manager: Coordinator, buffer: TransactionBuffer) -> None:
-        self._manager = manager
+    def __init__(self, buffer: TransactionBuffer, time_us: Callable[[], int]) -> None:
+        """`time_us` returns the time by the clock on the wall."""
         self._buffer = buffer
-        self._was_prepared = False
-        # The `sync=` that its commit was given.
-        self._sync: bool | None = None
-        self._receipts: Receipts = list
+        self._time_us = time_us
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         # Each of two copies would commit under the same id.
@@ -172,13 +166,7 @@ class Transaction:
     def _due(self, delay: float | None, deliver_at: datetime | None) -> Timing | None:
         if delay is None and deliver_at is None:
             return None
-        return check_due(delay, deliver_at, self._manager.time_us())
-
-    def ack(self, delivery: Ackable) -> None:
-        """Let the commit also ack `delivery`. So consume, transform and produce count
-        exactly once.
-        """
-        self._buffer.ack(delivery)
+        return check_due(delay, deliver_at, self._time_us())
 
     def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
         """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
@@ -192,6 +180,53 @@ class Transaction:
     def unmark(self, name: str, expect: int | None = None) -> None:
         """Let the commit also remove the mark `name`. `expect` is as in `mark`."""
         self._buffer.change_mark("unmark", lambda marks: marks.remove(name, expect))
+
+    # --- how it ends ----------------------------------------------------------------------------
+
+    def _note_what_becomes_of_it(self, error: BaseException) -> None:
+        """Add a note to `error` that says what becomes of the transaction whose block it leaves."""
+        if self.phase is Phase.PREPARED:
+            add_note(
+                error,
+                f"transaction {self.tx_id!r} was prepared before this exception and stays "
+                "undecided, because the exception says nothing about your database. Decide it "
+                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker has "
+                f"done so already: engine.outcome({self.tx_id!r}) tells.",
+            )
+        elif self.phase is IN_DOUBT:
+            add_note(
+                error,
+                f"what became of transaction {self.tx_id!r} is not known here; "
+                f"engine.outcome({self.tx_id!r}) tells, if need be after opening again.",
+            )
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"
+
+
+class Transaction(TransactionContent):
+    """A transaction: all of its messages become visible, or none. One thread at a time uses it.
+
+    As a context manager it commits at the end of the block. A block that raises rolls back,
+    unless it has prepared: then the transaction stays undecided, because the exception says
+    nothing about the user's database.
+    """
+
+    def __init__(self, manager: Coordinator, buffer: TransactionBuffer) -> None:
+        super().__init__(buffer, manager.time_us)
+        self._manager = manager
+        self._was_prepared = False
+        # The `sync=` that its commit was given.
+        self._sync: bool | None = None
+        self._receipts: Receipts = list
+
+    # --- what it is given -----------------------------------------------------------------------
+
+    def ack(self, delivery: Ackable) -> None:
+        """Let the commit also ack `delivery`. So consume, transform and produce count
+        exactly once.
+        """
+        self._buffer.ack(delivery)
 
     def savepoint(self) -> Callable[[], None]:
         """Return a function that drops what was added after the savepoint. It may be called
@@ -359,26 +394,6 @@ class Transaction:
             elif not isinstance(error, TransactionError):
                 self._note_what_becomes_of_it(error)
             raise
-
-    def _note_what_becomes_of_it(self, error: BaseException) -> None:
-        """Add a note to `error` that says what becomes of the transaction whose block it leaves."""
-        if self.phase is PREPARED:
-            add_note(
-                error,
-                f"transaction {self.tx_id!r} was prepared before this exception and stays "
-                "undecided, because the exception says nothing about your database. Decide it "
-                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker has "
-                f"done so already: engine.outcome({self.tx_id!r}) tells.",
-            )
-        elif self.phase is IN_DOUBT:
-            add_note(
-                error,
-                f"what became of transaction {self.tx_id!r} is not known here; "
-                f"engine.outcome({self.tx_id!r}) tells, if need be after opening again.",
-            )
-
-    def __repr__(self) -> str:
-        return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"
 
 
 class Stepping:
