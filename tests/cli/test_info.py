@@ -32,16 +32,15 @@ def test_info_names_the_writing_process_while_it_writes(shop: Path) -> None:
 
 
 def test_info_asks_the_process_that_serves(shop: Path) -> None:
-    """It knows messages that are not durable yet, and files do not say that."""
+    """It shows what the engine shows at that moment."""
     with fmq.open(shop, fmq.Options(sync="interval", sync_interval_seconds=3600)) as engine:
         (before,) = fmq_json("info", shop).of("directory")
         engine.send("audit", b"d")
         with engine.serve():
-            said = fmq_json("info", shop)
+            said, queues = fmq_json("info", shop), engine.queues()
             assert "which serves others" in fmq_table("info", shop)
         (about,) = said.of("directory")
         assert (before["served"], about["served"]) == (False, True)
-        queues = engine.queues()
     assert [(each["topic"], each["next"]) for each in said.of("queue")] == [
         (each.topic, each.next) for each in queues
     ]

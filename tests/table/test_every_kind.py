@@ -121,7 +121,7 @@ def test_records_of_every_kind_have_rows_with_their_content(told: CrashDisk) -> 
 OTHERWISE = {
     *(
         "flags",
-        "content",
+        *("bodies", "columns", "ids"),
         "tail",
         "id_keys",
         "extension",
@@ -171,7 +171,6 @@ def sample(made: Any) -> Any:
         "table": bytes(8),
         "bound": False,
         "kind": 1,
-        "content": None,
         "tail": b"",
     }
     for name in made.__slots__:
