@@ -21,7 +21,7 @@ BETWEEN_PROCESSES = (
         "a sequence is lost over a restart",
         '        self.requests.carry(state.get("requests", []))\n',
         "",
-        STORIES,
+        tests="tests/remote/test_repeats.py -k if_the_engine_process_is_killed",
     ),
     Mutant(
         "a claim is not given back when its connection ends",
