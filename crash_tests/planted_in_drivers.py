@@ -59,4 +59,10 @@ IN_DRIVERS = (
         "                pass\n",
         tests="tests/consume/test_take.py",
     ),
+    Mutant(
+        "a member that drains waits for its turn to be woken",
+        "            self._wake_stirred()\n            self.wake_next()\n",
+        "            self.wake_next()\n",
+        tests="tests/aio/test_drained_polls.py",
+    ),
 )

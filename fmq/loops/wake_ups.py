@@ -12,7 +12,7 @@ first poll that finds nothing waits again, and the listener listens again.
                              poll 3 ... poll 1000 sleep on
 
 If each member has its own queues (a strategy), the listener wakes the polls of those members whose
-queues have a message.
+queues have a message. A member that drains has all its polls woken, whose turn it is or not.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class GroupWaits:
         entry = member.entry
         with self._commit_queue.lock:
             entry.waiting.add(notify)  # a member with a waiting poll is not taken for silent
-            if not self._compete:
-                entry.on_stir = self._stirred.add
+            entry.on_stir = self._stir if self._compete else self._stirred.add
         self._waiting[notify] = member
         if self._listens is None:
             self._begin(member)
@@ -86,18 +85,32 @@ class GroupWaits:
                 notify()
                 break
 
+    def _stir(self, member: Member) -> None:
+        """Wake all polls of `member`, which drains, even if another poll is just looking and nobody
+        listens. The caller holds the engine's lock.
+        """
+        self._stirred.add(member)
+        self._fired()
+
+    def _wake_stirred(self) -> None:
+        """Wake the polls of members that drain, or whose queues may have a message."""
+        while self._stirred:
+            woken: list[Any] = [*self._stirred.pop().waiting]
+            for notify in woken:
+                if self._waiting.pop(notify, None) is not None:
+                    notify()
+
     def _wake_owners(self) -> None:
         """Wake the polls whose members may find something in their queues."""
         if not self._waiting:
             return
         first = next(iter(self._waiting.values()))
         self._begin(first)  # before the look: the next message may come meanwhile
-        woken: list[Any] = [*self._waiting] if first.all_may_find() else []
-        while self._stirred:
-            woken += self._stirred.pop().waiting
-        for notify in woken:
-            if self._waiting.pop(notify, None) is not None:
+        if first.all_may_find():
+            for notify in [*self._waiting]:
+                del self._waiting[notify]
                 notify()
+        self._wake_stirred()
         if first is self._listens and not self._waiting:
             self._end()
 
@@ -119,6 +132,7 @@ class GroupWaits:
     def _wake(self) -> None:
         self._end()
         if self._compete:
+            self._wake_stirred()
             self.wake_next()
         else:
             self._wake_owners()

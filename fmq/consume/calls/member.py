@@ -474,6 +474,8 @@ def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> No
     engine's lock.
     """
     groups.leave(group, member)
+    member.stir()  # its own polls end
+    messages.ledger.arrived.update(member.topics)
     messages.wake()
 
 
