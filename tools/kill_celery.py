@@ -36,6 +36,7 @@ from tools.kill_servers import kill, servers
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("KILL_CELERY", "."))
 PATIENCE_SECONDS = 60.0
+SETTLED_SECONDS = 150.0  # what a kill has left undecided is asked about after 60
 app = Celery("kill", broker=f"fmq://{FOLDER}/jobs")
 app.conf.update(
     broker_connection_retry_on_startup=True,
@@ -171,7 +172,7 @@ def run(directory: Path, kills: int, seed: int) -> str:
             _until(running, len(running.done()))
             running.client.terminate()
             running.client.wait(PATIENCE_SECONDS)
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + SETTLED_SECONDS
             while not running.orders() <= set(running.done()) and time.monotonic() < deadline:
                 time.sleep(0.05)
             orders, done = running.orders(), running.done()
