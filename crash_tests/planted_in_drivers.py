@@ -36,8 +36,9 @@ IN_DRIVERS = (
     ),
     Mutant(
         "a request that is woken twice goes on twice",
-        "        if self not in self._caller.waiting:\n            return\n",
-        "",
+        "            self._is_woken = True  # while its look shares a write: it looks once more\n"
+        "            return\n",
+        "            pass\n",
         tests=f"{SYNCS} -k twice",
     ),
     Mutant(
@@ -64,5 +65,11 @@ IN_DRIVERS = (
         "            self._wake_stirred()\n            self.wake_next()\n",
         "            self.wake_next()\n",
         tests="tests/aio/test_drained_polls.py",
+    ),
+    Mutant(
+        "a wake-up while a look is written is lost",
+        "                        if self._stop is not None and not self._is_woken:\n",
+        "                        if self._stop is not None:\n",
+        tests="tests/test_drivers.py -k while_its_look",
     ),
 )

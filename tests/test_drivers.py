@@ -117,3 +117,34 @@ def test_a_call_gets_the_answer_of_its_plan_and_its_refusal(
         return bytes(first + ahead + work)
 
     assert run(call()) == b"aabbc"
+
+
+def test_a_request_that_is_woken_while_its_look_is_written_looks_once_more() -> None:
+    """Nobody would wake it again: what it listened with has done so."""
+    heard: list[Notify] = []
+    clock = FakeClock()
+
+    def listen(notify: Notify) -> float:
+        heard.append(notify)
+        return 1e9
+
+    def call() -> Steps[bytes]:
+        arrival = Arrival(listen, lambda notify: None, 1e9)
+        yield arrival
+        yield Durable(lambda what: what)
+        yield arrival
+        return b"%d" % len(heard)
+
+    with opened(CrashDisk(), clock) as engine:
+        server = MemoryServer(engine, clock)
+        client = Hostile(server)
+        client.hello()
+        client.session.load.asked(0)
+        ClientCall(client.session, Frame(Op.ASK, 0, 0, 9, b""), None, call()).go_on()
+        heard[0]()  # as a message, or its consumer drains
+        server.loop.step()
+        for _ in range(9):
+            client.session.host.served()
+            server.loop.step()
+        assert [(each.request, each.payload) for each in client.answers[1:]] == [(9, b"2")]
+        server.close()

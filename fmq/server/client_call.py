@@ -50,6 +50,7 @@ class ClientCall:
     _stop: Callable[[Notify], None] | None = None  # ends what listens now
     _group: GroupWaits | None = None  # with which it has listened
     _timer: Timer | None = None
+    _is_woken = False  # between its look and its waiting
     _name: int | None = None  # by which the client may cancel it
     # As an order of a turn:
     work: Any = None
@@ -83,9 +84,10 @@ class ClientCall:
                             self._caller.host.order(self._caller.client, self)
                             return
                     elif type(want) is Arrival:
-                        if self._stop is not None:
+                        if self._stop is not None and not self._is_woken:
                             self._wait()
                             return
+                        self._quiet()
                         self._listen(want)
                     else:
                         answer = want()
@@ -149,7 +151,7 @@ class ClientCall:
             self._group = group = host.waits.of(want.member)
             listen, stop = partial(group.listen, want.member), partial(group.stop, want.member)
         self._until, self._deadline = min(listen(self._notify), want.deadline), want.deadline
-        self._stop = stop
+        self._stop, self._is_woken = stop, False
 
     def _wait(self) -> None:
         """Wait until it is worth to look again."""
@@ -164,6 +166,7 @@ class ClientCall:
 
     def _again(self) -> None:
         if self not in self._caller.waiting:
+            self._is_woken = True  # while its look shares a write: it looks once more
             return
         self._quiet()
         host = self._caller.host
