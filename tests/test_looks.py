@@ -386,6 +386,15 @@ def stage(request: Any, tmp_path: Path) -> Iterator[Stage]:
     made.plans.engine.close()
 
 
+def mixes(shown: Any, before: Any, on_disk: Any) -> bool:
+    """Whether each queue of `shown` is as it was before or as it is now: `groups` promises that
+    each is shown at one instant, and not all at the same.
+    """
+    if not len(shown) == len(before) == len(on_disk):
+        return False
+    return all(one in both for one, *both in zip(shown, before, on_disk, strict=True))
+
+
 def test_calls_that_look_show_only_durable_changes(stage: Stage) -> None:
     plans = stage.plans
     wrong = []
@@ -397,7 +406,10 @@ def test_calls_that_look_show_only_durable_changes(stage: Stage) -> None:
             shown = seen(look, stage.face)
             if shown != before and not (sort_name in REMOVES and name in READS):
                 with stage.left() as left:
-                    if seen(look, left) != shown:
+                    on_disk = seen(look, left)
+                    if on_disk != shown and not (
+                        name == "groups" and mixes(shown, before, on_disk)
+                    ):
                         wrong.append(f"{name} while there is a {sort_name}: {before} -> {shown}")
     plans.settle()
     assert not wrong, "\n".join(wrong)
