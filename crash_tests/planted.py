@@ -301,9 +301,8 @@ MUTANTS = (
     ),
     Mutant(
         "the index of a sealed segment is not synced, and believed",
-        "            file.write(0, (encode_index(index, self._store),), sync=True)\n"
-        "            file.sync()\n",
-        "            file.write(0, (encode_index(index, self._store),), sync=False)\n",
+        "        file.write(0, (data,), sync=True)\n        file.sync()\n",
+        "        file.write(0, (data,), sync=False)\n",
         "--workload roll",
         (("            return self._rebuild(base)", "            return SegmentIndex(base)"),),
     ),

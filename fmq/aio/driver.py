@@ -121,10 +121,8 @@ class LoopWatch:
             finally:
                 self.stop()
             return
-        driver, listen, self._stop = self._driver, arrival.listen, arrival.stop
-        if (member := arrival.member) is not None:
-            self._group = group = driver.waits.of(member)
-            listen, self._stop = partial(group.listen, member), partial(group.stop, member)
+        driver = self._driver
+        self._group, listen, self._stop = driver.waits.listening(arrival)
         self.deadline = arrival.deadline
         self._future = driver.loop.create_future()
         until = min(listen(self._notify), arrival.deadline)

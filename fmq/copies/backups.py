@@ -150,9 +150,10 @@ class _BackupRun:
         before = contents.read(target)
         self._check(before)
         known = {piece.base: piece for piece in before.pieces} if before else {}
-        starts = {each.segment.base: self._start(each, known) for each in journal.extents}
-        self._total = sum(each.end - starts[each.segment.base] for each in journal.extents)
-        pieces = [self._piece(each, starts[each.segment.base], known) for each in journal.extents]
+        names = set(target.names())
+        starts = [(each, self._start(each, known, names)) for each in journal.extents]
+        self._total = sum(each.end - start for each, start in starts)
+        pieces = [self._piece(each, start, known) for each, start in starts]
         if self._total or before is None or len(pieces) != len(before.pieces):
             target.sync()
             made = Contents(journal.store.hex(), journal.position, taken_us, tuple(pieces))
@@ -160,9 +161,8 @@ class _BackupRun:
             self._remove_dropped(made)
         else:
             made = before
-        size = made.bytes
         problems = tuple(self._problems)
-        return Backup(target.path, made.position, len(pieces), size, self._total, problems)
+        return Backup(target.path, made.position, len(pieces), made.bytes, self._total, problems)
 
     def _check(self, before: Contents | None) -> None:
         """Raise BackupRefused unless the target is empty, or an older backup of this journal."""
@@ -192,7 +192,7 @@ class _BackupRun:
                 "changed. Name another directory, so that nothing newer is lost."
             )
 
-    def _start(self, extent: _Extent, known: dict[int, SegmentCopy]) -> int:
+    def _start(self, extent: _Extent, known: dict[int, SegmentCopy], names: set[str]) -> int:
         """Return the position from which on the segment is missing in the backup.
 
         Raises BackupRefused if it has another segment of this place.
@@ -200,7 +200,7 @@ class _BackupRun:
         base = extent.segment.base
         name = segment_name(base)
         piece = known.get(base)
-        if piece is None or piece.damage or name not in self._target.names():
+        if piece is None or piece.damage or name not in names:
             return base
         chain = extent.segment.chain
         if not extent.sealed or piece.end < extent.end:

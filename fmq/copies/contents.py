@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from fmq.errors import Damaged
-from fmq.machine.disk import Directory
+from fmq.machine.disk import Directory, replace
 from fmq.store.journal.segment import HEADER_BYTES
 
 NAME = "BACKUP"
@@ -56,13 +56,7 @@ def write(directory: Directory, held: Contents) -> None:
     """Write `held` to the BACKUP of `directory`, durably and at one instant."""
     said = {"format": FORMAT, **held._asdict()}
     body = json.dumps(said).encode() + b"\n"
-    with suppress(FileNotFoundError):
-        directory.remove(NEW)
-    with closing(directory.create(NEW)) as file:
-        file.write(0, (b"%08x\n" % zlib.crc32(body), body), sync=True)
-        file.sync()
-    directory.rename(NEW, NAME)
-    directory.sync()
+    replace(directory, NAME, NEW, b"%08x\n" % zlib.crc32(body) + body)
 
 
 def read(directory: Directory) -> Contents | None:

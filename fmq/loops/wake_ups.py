@@ -18,13 +18,14 @@ queues have a message. A member that drains has all its polls woken, whose turn 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from fmq.consume.calls.member import GroupMember
 from fmq.consume.claims.membership import Member
 from fmq.loops.event_loop import DAY, Loop, Timer, notifier
-from fmq.store.journal.call_steps import Notify
+from fmq.store.journal.call_steps import Arrival, Notify
 from fmq.store.journal.commit_queue import CommitQueue
 
 
@@ -138,6 +139,14 @@ class GroupWaits:
             self._wake_owners()
 
 
+class Listening(NamedTuple):
+    """How one call of a loop listens."""
+
+    group: GroupWaits | None
+    listen: Callable[[Notify], float]
+    stop: Callable[[Notify], None]
+
+
 class Waits:
     """All waiting polls of one loop, by group."""
 
@@ -155,3 +164,11 @@ class Waits:
         if waits is None:
             waits = self._of[key] = GroupWaits(*self._what, compete=compete)
         return waits
+
+    def listening(self, arrival: Arrival) -> Listening:
+        """Return how a call listens for `arrival`: with its group, if a member looks."""
+        member = arrival.member
+        if member is None:
+            return Listening(None, arrival.listen, arrival.stop)
+        group = self.of(member)
+        return Listening(group, partial(group.listen, member), partial(group.stop, member))

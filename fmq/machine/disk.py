@@ -155,3 +155,19 @@ def free(directory: Directory, *names: str) -> None:
     for name in names:
         directory.remove(name)
     directory.sync()
+
+
+def replace(directory: Directory, name: str, temporary: str, data: Buffer) -> None:
+    """Make `data` the content of the file `name`, durably. Whoever opens it, also after a crash,
+    finds the file from before or the new one, whole: it is written as `temporary` first.
+    """
+    if temporary in directory.names():
+        directory.remove(temporary)
+    file = directory.create(temporary)
+    try:
+        file.write(0, (data,), sync=True)
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(temporary, name)
+    directory.sync()

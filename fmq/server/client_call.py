@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 from fmq.errors import FmqError, OutcomeUnknown
@@ -143,13 +142,11 @@ class ClientCall:
 
     def _listen(self, want: Arrival) -> None:
         """Listen. The call looks once more, as something may have come before."""
-        host, listen, stop = self._caller.host, want.listen, want.stop
+        host = self._caller.host
         if self._notify is None:
             check_held("requests of one client that wait", self._caller.waiting)
             self._notify = notifier(host.loop, self._again)
-        if want.member is not None:
-            self._group = group = host.waits.of(want.member)
-            listen, stop = partial(group.listen, want.member), partial(group.stop, want.member)
+        self._group, listen, stop = host.waits.listening(want)
         self._until, self._deadline = min(listen(self._notify), want.deadline), want.deadline
         self._stop, self._is_woken = stop, False
 

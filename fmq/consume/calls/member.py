@@ -442,9 +442,7 @@ class GroupMember(Settler):
         """Take nothing new from now on."""
         self.draining.is_on = True
         with self.writer.commit_queue.lock:
-            self.entry.stir()
-            self._messages.ledger.arrived.update(self.topics)
-            self._messages.wake()
+            _end_polls(self._messages, self.entry)
 
     def count_members(self) -> int:
         """Return how many members the group has."""
@@ -474,7 +472,14 @@ def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> No
     engine's lock.
     """
     groups.leave(group, member)
-    member.stir()  # its own polls end
+    _end_polls(messages, member)
+
+
+def _end_polls(messages: Messages, member: Member) -> None:
+    """Wake all polls of `member`, which takes nothing any more, and those that wait for what it
+    held. The caller holds the engine's lock.
+    """
+    member.stir()
     messages.ledger.arrived.update(member.topics)
     messages.wake()
 

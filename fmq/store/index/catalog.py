@@ -20,7 +20,7 @@ from operator import attrgetter, itemgetter
 from typing import TypeVar
 
 from fmq.errors import Damaged, NewerFormat
-from fmq.machine.disk import Directory
+from fmq.machine.disk import Directory, replace
 from fmq.store.index.id_table import IdTable
 from fmq.store.index.index import LaneKey, LaneSummary, SegmentIndex, outcome_key
 from fmq.store.index.index_blocks import (
@@ -90,16 +90,7 @@ class Catalog:
         """Write `index` to the file of its segment, durably."""
         name = segment_name(index.base, SUFFIX)
         temporary = segment_name(index.base, TEMPORARY)
-        if temporary in self._directory.names():
-            self._directory.remove(temporary)
-        file = self._directory.create(temporary)
-        try:
-            file.write(0, (encode_index(index, self._store),), sync=True)
-            file.sync()
-        finally:
-            file.close()
-        self._directory.rename(temporary, name)
-        self._directory.sync()
+        replace(self._directory, name, temporary, encode_index(index, self._store))
 
     def drop(self, base: int) -> None:
         """Remove the segment at `base`, which is the oldest one."""

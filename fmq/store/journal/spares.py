@@ -180,7 +180,7 @@ class Spares:
         """
         with self.lock:
             before = self.needed, self._enough
-            self.needed, self._enough = needed, min(size, self._most)
+            self.need(needed, size)
             try:
                 while self.count() < needed + self.aside:
                     self._make(self._enough)
