@@ -56,6 +56,12 @@ BETWEEN_PROCESSES = (
         STORIES,
     ),
     Mutant(
+        "an id is released again when a transaction that has ended is dropped",
+        "        transaction.if_id_dropped.detach()\n",
+        "        pass\n",
+        tests="tests/remote/test_remote_engine.py -k dropped",
+    ),
+    Mutant(
         "a loop forgets what it would have to wait to send",
         "        self._backlog += requests\n",
         "",

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import fmq
-from crash_tests.engines import PATH
+from crash_tests.engines import PATH, let_go
 from crash_tests.oracle import Violation
 from crash_tests.transport.awaited import AwaitedClient
 from crash_tests.transport.blow import Blow
@@ -160,6 +160,9 @@ class Story:
             if blows is not None:
                 blows.begin(self.server)
             return self._tell(blows)
+        except BaseException:
+            let_go(self.server.engine, self.server.disk)
+            raise
         finally:
             for client in self._clients:
                 if isinstance(client, AwaitedClient):

@@ -127,7 +127,8 @@ class RemoteManager:
         """Hold the id that the user chose for a transaction. Raises TxIdInUse if it is in use."""
         self._link.ask(Op.TAKE_ID, encode_values([buffer.tx_id]))
         release = partial(self._release_id, buffer.tx_id)
-        finalize(buffer, self.keeper.dropped.append, release).atexit = False
+        buffer.if_id_dropped = finalize(buffer, self.keeper.dropped.append, release)
+        buffer.if_id_dropped.atexit = False
 
     def _release_id(self, tx_id: str) -> None:
         with suppress(FmqError):  # an engine process that is gone holds no id
@@ -180,6 +181,7 @@ class RemoteManager:
 
         def encode(sequence: int, waiting: int) -> tuple[bytes]:
             transaction.planned()
+            _keep_id(transaction)  # the engine process releases it with the answer
             return (encode_collected(Collected(sequence, waiting, sync, *what), messages),)
 
         def done(answer: bytes) -> Any:
@@ -219,6 +221,7 @@ class RemoteManager:
     def release(self, transaction: TransactionBuffer) -> None:
         """Allow the id of an open transaction to be used again."""
         if transaction.named:
+            _keep_id(transaction)
             self._release_id(transaction.tx_id)
 
     def outcome(self, tx_id: str, number: int = 0) -> Outcome:
@@ -247,6 +250,12 @@ class RemoteManager:
 
     def after(self) -> None:
         """Do nothing: the engine process runs its chores by itself."""
+
+
+def _keep_id(transaction: TransactionBuffer) -> None:
+    """Leave the id alone when the transaction is dropped: it may be another one's by then."""
+    if transaction.if_id_dropped is not None:
+        transaction.if_id_dropped.detach()
 
 
 def _place(delivery: Any) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -67,6 +68,36 @@ def test_a_transaction_of_a_client_is_visible_as_a_whole(
     assert [receipt.topic for receipt in tx.commit()] == ["orders", "emails"]
     with pytest.raises(TxIdInUse):
         client.transaction(tx_id="T")
+
+
+def test_a_transaction_that_is_dropped_after_its_end_leaves_its_id_to_the_next_one(
+    server: MemoryServer, client: RemoteEngine
+) -> None:
+    ended = client.transaction(tx_id="T")
+    ended.rollback()
+    tx = client.transaction(tx_id="T")
+    del ended
+    gc.collect()
+    client.transaction().rollback()  # carries out what was dropped
+    with pytest.raises(TxIdInUse):
+        server.connect().transaction(tx_id="T")
+    tx.rollback()
+    server.connect().transaction(tx_id="T").rollback()
+
+
+@pytest.mark.parametrize("step", ["commit", "prepare"])
+def test_a_transaction_that_was_written_asks_for_nothing_when_it_is_dropped(
+    server: MemoryServer, client: RemoteEngine, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tx = client.transaction(tx_id="T")
+    tx.send("t", b"1")
+    getattr(tx, step)()
+    asked: list[bytes] = []
+    monkeypatch.setattr(MemoryServer, "deliver", lambda _, session, data: asked.append(data))
+    del tx
+    gc.collect()
+    client.transaction().rollback()
+    assert not asked
 
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])

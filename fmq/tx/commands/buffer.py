@@ -131,6 +131,8 @@ class TransactionBuffer:
         # A finalizer. If this object is dropped, it releases the deliveries that are held for its
         # acks.
         self._if_dropped: Any = None
+        # A finalizer. If this object is dropped, it releases the id that another process holds.
+        self.if_id_dropped: Any = None
         self._savepoints: list[object] = []  # from the oldest to the newest
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self._bytes = 0
