@@ -11,6 +11,8 @@ from datetime import datetime
 
 from fmq.arguments.options import SECONDS_MAX
 from fmq.cli.text import printable
+from fmq.errors import BadFilter
+from fmq.filters.sql_filter import SqlFilter, sql
 
 
 def text(word: str) -> str:
@@ -61,3 +63,27 @@ def moment(word: str) -> datetime:
         raise ArgumentTypeError(
             f"{printable(word)}: must be a time, such as 2026-11-24T12:00:00Z"
         ) from None
+
+
+def header(word: str) -> tuple[str, str]:
+    """Return the name and the value of a header."""
+    name, equals, value = text(word).partition("=")
+    if not equals:
+        raise ArgumentTypeError(f"{printable(word)}: must be a name and a value, as in trace=4f2a")
+    return name, value
+
+
+def place(word: str) -> int | datetime:
+    """Return an offset, a number of messages before the end as a negative one, or a time."""
+    try:
+        return int(word)
+    except ValueError:
+        return moment(word)
+
+
+def filter_(word: str) -> SqlFilter:
+    """Return a filter."""
+    try:
+        return sql(text(word))
+    except BadFilter as error:
+        raise ArgumentTypeError(printable(str(error))) from None

@@ -9,7 +9,24 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn
 
 import fmq
-from fmq.cli import backup, ddl, dead, demo, export, group, info, records, serve, topic, tx, verify
+from fmq.cli import (
+    backup,
+    ddl,
+    dead,
+    delayed,
+    demo,
+    export,
+    find,
+    group,
+    info,
+    read,
+    records,
+    send,
+    serve,
+    topic,
+    tx,
+    verify,
+)
 from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import discard, make_output, note
 from fmq.cli.text import printable
@@ -17,7 +34,10 @@ from fmq.cli.text import printable
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-VERBS = (demo, info, records, tx, group, dead, topic, verify, backup, export, serve, ddl)
+VERBS = (
+    *(demo, send, read, find, info, topic, group, tx, dead, delayed),
+    *(records, verify, backup, export, serve, ddl),
+)
 
 
 class Parser(argparse.ArgumentParser):

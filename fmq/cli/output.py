@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 from fmq.cli.text import plain, printable, printable_json, printable_lines
@@ -60,13 +59,14 @@ class Output(Protocol):
         self,
         what: str,
         columns: Sequence[Column],
-        rows: Iterable[Row],
+        rows: Iterable[Row | None],
         *,
         title: str = "",
         empty: str = "",
     ) -> int:
         """Print a line for each row as it comes, or `empty` if there are none. Return the number of
-        rows.
+        rows. None in place of a row says that the next one may be long in coming: what came before
+        is printed by then.
         """
 
     def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
@@ -124,13 +124,16 @@ class JsonOutput:
         self,
         what: str,
         columns: Sequence[Column],
-        rows: Iterable[Row],
+        rows: Iterable[Row | None],
         *,
         title: str = "",
         empty: str = "",
     ) -> int:
         count = 0
         for row in rows:
+            if row is None:
+                sys.stdout.flush()
+                continue
             self._line(what, row)
             count += 1
         return count
@@ -200,7 +203,7 @@ class TableOutput:
         self,
         what: str,
         columns: Sequence[Column],
-        rows: Iterable[Row],
+        rows: Iterable[Row | None],
         *,
         title: str = "",
         empty: str = "",
@@ -300,8 +303,14 @@ def _width(text: str) -> int:
     return max(map(len, text.split("\n")))
 
 
-def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield the rows in lists of bounded length."""
-    left = iter(rows)
-    while part := list(islice(left, ROWS_MEASURED)):
+def _parts(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
+    """Yield the rows in lists of bounded length. A list also ends where None stands for a row."""
+    part: list[Row] = []
+    for row in rows:
+        if row is not None:
+            part.append(row)
+        if part and (row is None or len(part) == ROWS_MEASURED):
+            yield part
+            part = []
+    if part:
         yield part

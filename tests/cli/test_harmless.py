@@ -42,25 +42,28 @@ def run(*arguments: object, cwd: Path | None = None) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
+DIR = "DIR"  # stands for the hostile directory
 VERBS = [
-    ("info",),
-    ("records",),
-    ("tx", "list"),
-    ("tx", "show", "decided"),
-    ("tx", "show", "undecided"),
-    ("verify",),
+    ("info", DIR),
+    ("records", DIR),
+    ("tx", "list", DIR),
+    ("tx", "show", DIR, "decided"),
+    ("tx", "show", DIR, "undecided"),
+    ("verify", DIR),
+    ("read", DIR, "t"),
+    ("read", DIR, "t", "--whole"),
+    ("find", DIR, "t", HOSTILE),
 ]
 
 
 @pytest.mark.parametrize("how", ["json", "table"])
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: ascii(" ".join(verb)))
 def test_no_command_prints_control_characters(
     hostile: Path, verb: tuple[str, ...], how: str
 ) -> None:
     """Control characters, marks of direction and separators of lines are escaped."""
-    name, *rest = verb
-    where = [name, rest[0], hostile, *rest[1:]] if rest else [name, hostile]
-    code, out, error = run(*where, "--format", how)
+    words = [hostile if word == DIR else word for word in verb]
+    code, out, error = run(*words, "--format", how)
     assert code == 0, error
     assert is_harmless(out), ascii(out)
     assert is_harmless(error), ascii(error)

@@ -135,8 +135,14 @@ def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Pat
         ["tx", "list"],
         ["tx", "show"],
         ["tx", "decide"],
+        ["send"],
+        ["read"],
+        ["find"],
+        ["delayed", "list"],
+        ["delayed", "recall"],
     ):
         more = {"show": ["order-1"], "decide": ["order-1", "commit", "--reason", "x"]}
+        more |= {"send": ["t", "x"], "read": ["t"], "find": ["t", "k"], "recall": ["0"]}
         code, lines, error = fmq_json(*verb, tmp_path, *more.get(verb[-1], []))
         assert (code, lines) == (3, []), verb
         assert "no journal" in error, verb

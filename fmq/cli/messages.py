@@ -1,0 +1,139 @@
+"""Messages on the command line: how they are shown, and what they are sent from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import fmq
+from fmq.cli.output import Column, Row
+from fmq.cli.text import exact, plain, preview, size
+
+# What `fmq read` prints and a new message gets anew.
+OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id"}
+
+
+class Sent(NamedTuple):
+    """A message to send, and where and when to."""
+
+    topic: str | None
+    queue: int | None
+    deliver_at: datetime | None
+    message: fmq.Message
+
+
+def row_of(message: fmq.Message) -> Row:
+    """Return a message as a row: its place first and its body last."""
+    row: dict[str, Any] = {
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "position": message.position,
+        "time": message.time,
+        "tx_id": message.tx_id,
+        "producer": message.producer,
+        "key": message.key,
+        "tag": message.tag,
+        "headers": message.headers,
+        "message_id": message.message_id,
+        "priority": message.priority,
+        "expires_at": message.expires_at,
+    }
+    row = {name: value for name, value in row.items() if value is not None}
+    try:
+        return row | {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        return row | {"body_base64": base64.b64encode(message.body).decode()}
+
+
+def receipt_row(receipt: fmq.Receipt) -> Row:
+    """Return a receipt as a row. That of messages that wait says until when."""
+    row = receipt._asdict()
+    return row | {"due": receipt.due} if isinstance(receipt, fmq.DelayedReceipt) else row
+
+
+def sent_from(line: bytes) -> Sent:
+    """Return the message that a line of JSON describes. Raises ValueError, which says what is
+    wrong with the line.
+    """
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    fields = {name: value for name, value in found.items() if name not in OF_THE_OLD_ONE}
+    body = _body(fields)
+    times = [
+        None if (word := fields.pop(name, None)) is None else datetime.fromisoformat(word)
+        for name in ("expires_at", "deliver_at")
+    ]
+    topic, queue = fields.pop("topic", None), fields.pop("queue", None)
+    if strange := fields.keys() - {"key", "tag", "headers", "message_id", "priority"}:
+        raise ValueError(f"a message has no {min(strange)!r}")
+    return Sent(topic, queue, times[1], fmq.Message(body, **fields, expires_at=times[0]))
+
+
+def _body(fields: dict[str, Any]) -> bytes:
+    """Take the body out of the fields of a line."""
+    if ("body" in fields) == ("body_base64" in fields):
+        raise ValueError("it needs a 'body', or else a 'body_base64'")
+    if "body_base64" in fields:
+        return base64.b64decode(fields.pop("body_base64"), validate=True)
+    body = fields.pop("body")
+    return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
+
+
+def body_of(row: Row) -> bytes:
+    """Return the body of a row as bytes."""
+    return row["body"].encode() if "body" in row else base64.b64decode(row["body_base64"])
+
+
+def _body_laid_out(row: Row) -> str:
+    """Return a whole body: text as it is, JSON with a line for each field, other bytes as hex."""
+    if "body" not in row:
+        return body_of(row).hex(" ", 4)
+    text: str = row["body"]
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _place(row: Row) -> str:
+    return f"{plain(row['topic'])}/{row['queue']}/{row['offset']}"
+
+
+MESSAGES = (
+    Column("", "message", of_row=_place, style="bold", copied=True),
+    Column("time", "sent (UTC)", style="dim"),
+    Column("tx_id", "transaction", optional=True),
+    Column("key", "key", optional=True),
+    Column("tag", "tag", optional=True),
+    Column("headers", "headers", optional=True, folds=True),
+    Column("", "size", right=True, of_row=lambda row: size(len(body_of(row)))),
+    Column("", "body", of_row=lambda row: preview(body_of(row)), folds=True),
+)
+WHOLE = (
+    Column("time", "sent (UTC)"),
+    Column("position", "position", show=exact),
+    Column("tx_id", "transaction"),
+    Column("producer", "producer"),
+    Column("key", "key"),
+    Column("tag", "tag"),
+    Column("headers", "headers"),
+    Column("message_id", "id"),
+    Column("priority", "priority"),
+    Column("expires_at", "expires (UTC)"),
+    Column("", "size", of_row=lambda row: size(len(body_of(row)))),
+    Column("", "body", of_row=_body_laid_out),
+)
+RECEIPTS = (
+    Column("topic", "topic", style="bold"),
+    Column("queue", "queue", right=True),
+    Column("offset", "first offset", right=True, show=exact),
+    Column("count", "messages", right=True),
+    Column("position", "position", right=True, show=exact, copied=True),
+    Column("due", "due (UTC)", optional=True),
+)

@@ -1,0 +1,168 @@
+"""`fmq read` and `fmq tail`: print the messages of a topic, in the order in which they came.
+
+Nothing is taken: groups do not notice. Messages of several queues come in the order of the
+journal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from heapq import merge
+from typing import Any
+
+import fmq
+from fmq.basics.results import QueueInfo
+from fmq.cli.arguments import count, filter_, place, text
+from fmq.cli.codes import ERROR, FINE
+from fmq.cli.messages import MESSAGES, WHOLE, row_of
+from fmq.cli.output import Output, note
+from fmq.cli.place import reading
+
+AT_ONCE = 1000  # messages that are read together
+WAIT_SECONDS = 0.5  # in one queue, before the others are looked at
+LONG_SECONDS = 60.0  # where there is only one
+TAIL = -10
+
+Engine = fmq.ReadOnlyEngine | fmq.RemoteEngine
+Found = fmq.Message | None  # None stands for a pause: the next one may be long in coming
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    for name, start, follows, help_ in (
+        ("read", 0, False, "the messages of a topic"),
+        ("tail", TAIL, True, "the last messages of a topic, and those that come"),
+    ):
+        parser = verbs.add_parser(name, parents=[common], help=help_, description=__doc__)
+        parser.add_argument("dir", metavar="DIR")
+        parser.add_argument("topic", type=text, metavar="TOPIC")
+        parser.add_argument("--queue", type=count, metavar="N", help="this queue alone")
+        parser.add_argument(
+            "--from",
+            dest="start",
+            type=place,
+            default=start,
+            metavar="WHERE",
+            help="an offset, a time, or -N for the last N messages; by default "
+            + ("the first message" if start == 0 else f"{start}"),
+        )
+        parser.add_argument("--limit", type=count, metavar="N", help="stop after so many")
+        parser.add_argument("--key", type=text, help="only those with this key")
+        parser.add_argument("--tag", type=text, help="only those with this tag")
+        parser.add_argument(
+            "--filter", type=filter_, metavar="SQL", help="as in \"amount > 5 AND TAGS = 'new'\""
+        )
+        form = parser.add_mutually_exclusive_group()
+        form.add_argument("--whole", action="store_true", help="all of each, JSON laid out")
+        form.add_argument("--raw", action="store_true", help="only bodies, each with a line end")
+        if follows:
+            parser.add_argument("--no-follow", dest="follows", action="store_false")
+        else:
+            parser.add_argument("-f", "--follow", dest="follows", action="store_true")
+        parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    with reading(args.dir) as engine:
+        there = engine.topic(args.topic).queues()
+        queues = [each for each in there if args.queue in (None, each.queue)]
+        if not queues:
+            note(f"topic {args.topic} has the queues 0 to {len(there) - 1}, and no {args.queue}.")
+            return ERROR
+        found = _first(args.limit, _wanted(args, _messages(engine, queues, args)))
+        if args.raw:
+            for message in found:
+                if message is None:
+                    sys.stdout.buffer.flush()
+                else:
+                    sys.stdout.buffer.write(message.body + b"\n")
+        elif args.whole:
+            for message in found:
+                if message is not None:
+                    at = f"{message.topic}/{message.queue}/{message.offset}"
+                    output.facts("message", row_of(message), WHOLE, title=at)
+        else:
+            rows = (None if message is None else row_of(message) for message in found)
+            output.rows("message", MESSAGES, rows, empty="no such messages")
+    return FINE
+
+
+def _first(limit: int | None, found: Iterator[Found]) -> Iterator[Found]:
+    """Yield so many messages, and what stands for a pause between them."""
+    if limit == 0:
+        return
+    for message in found:
+        yield message
+        if limit is not None and message is not None:
+            limit -= 1
+            if not limit:
+                return
+
+
+def _wanted(args: argparse.Namespace, found: Iterator[Found]) -> Iterator[Found]:
+    """Yield the messages that the arguments ask for."""
+    for message in found:
+        if message is None or not (
+            (args.key is not None and message.key != args.key)
+            or (args.tag is not None and message.tag != args.tag)
+            or (args.filter and not args.filter.matches_message(message.tag, message.headers))
+        ):
+            yield message
+
+
+def _messages(engine: Engine, queues: list[QueueInfo], args: argparse.Namespace) -> Iterator[Found]:
+    """Yield the messages of the queues, and with `--follow` those that come."""
+    starts = [_start_of(engine, queue, args.start) for queue in queues]
+    parts = [
+        _stretch(engine, queue, start, queue.next)
+        for queue, start in zip(queues, starts, strict=True)
+    ]
+    in_order = merge(*parts, key=_position)
+    is_last = isinstance(args.start, int) and args.start < 0
+    yield from deque(in_order, -args.start) if is_last else in_order
+    if args.follows:
+        yield from _following(engine, args.topic, {queue.queue: queue.next for queue in queues})
+
+
+def _start_of(engine: Engine, queue: QueueInfo, where: int | datetime) -> int:
+    if isinstance(where, datetime):
+        return engine.offset_at(queue.topic, queue.queue, where)
+    return max(where if where >= 0 else queue.next + where, queue.first)
+
+
+def _stretch(engine: Engine, queue: QueueInfo, start: int, end: int) -> Iterator[fmq.Message]:
+    """Yield the messages of one queue from `start` up to, not including, `end`."""
+    while start < end:
+        limit = min(end - start, AT_ONCE)
+        batch = engine.read_batch(queue.topic, queue=queue.queue, offset=start, limit=limit)
+        if batch is None:
+            return
+        yield from batch.messages
+        start = batch.next
+
+
+def _following(engine: Engine, topic: str, ends: dict[int, int]) -> Iterator[Found]:
+    """Yield what comes in the queues behind their `ends`."""
+    only_one = len(ends) == 1
+    while True:
+        found: list[fmq.Message] = []
+        for queue, end in ends.items():
+            came = engine.read_batch(topic, queue=queue, offset=end, limit=AT_ONCE)
+            if came is not None:
+                found += came.messages
+                ends[queue] = came.next
+        if found:
+            yield from sorted(found, key=_position)
+            continue
+        yield None
+        queue, end = next(iter(ends.items()))
+        wait = LONG_SECONDS if only_one else WAIT_SECONDS
+        engine.read_batch(topic, queue=queue, offset=end, limit=1, timeout=wait)
+
+
+def _position(message: fmq.Message) -> tuple[int, int]:
+    assert message.position is not None and message.offset is not None
+    return message.position, message.offset
