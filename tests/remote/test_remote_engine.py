@@ -10,6 +10,7 @@ import pytest
 from fmq import Engine, Message
 from fmq.errors import LeaseLost, TxIdInUse
 from fmq.remote.remote_engine import RemoteEngine
+from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.transport import MemoryServer
 from tests.small import bodies, opened
@@ -85,19 +86,32 @@ def test_a_transaction_that_is_dropped_after_its_end_leaves_its_id_to_the_next_o
     server.connect().transaction(tx_id="T").rollback()
 
 
+class NotedServer(MemoryServer):
+    """A server that notes what its clients send."""
+
+    def __init__(self, engine: Engine, clock: FakeClock) -> None:
+        super().__init__(engine, clock)
+        self.asked: list[bytes] = []
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        self.asked.append(data)
+        super().deliver(session, data)
+
+
 @pytest.mark.parametrize("step", ["commit", "prepare"])
 def test_a_transaction_that_was_written_asks_for_nothing_when_it_is_dropped(
-    server: MemoryServer, client: RemoteEngine, step: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, clock: FakeClock, step: str
 ) -> None:
+    server = NotedServer(engine, clock)
+    client = server.connect()
     tx = client.transaction(tx_id="T")
     tx.send("t", b"1")
     getattr(tx, step)()
-    asked: list[bytes] = []
-    monkeypatch.setattr(MemoryServer, "deliver", lambda _, session, data: asked.append(data))
+    server.asked.clear()
     del tx
     gc.collect()
     client.transaction().rollback()
-    assert not asked
+    assert not server.asked
 
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
