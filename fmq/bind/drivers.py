@@ -141,12 +141,12 @@ def database_at(address: object) -> Database:
 def _install(scheme: str) -> str:
     """Return how to install the driver for an address of this scheme."""
     if scheme in ("postgresql", "postgres"):
-        return "pip install 'fmq[postgres]'"
+        return "pip install 'fmq-engine[postgres]'"
     if scheme == "django":
-        return "pip install 'fmq[django]'"
+        return "pip install 'fmq-engine[django]'"
     if "psycopg" in scheme:
-        return "pip install 'fmq[sqlalchemy,postgres]'"
-    return "pip install 'fmq[sqlalchemy]', and the driver that the address names"
+        return "pip install 'fmq-engine[sqlalchemy,postgres]'"
+    return "pip install 'fmq-engine[sqlalchemy]', and the driver that the address names"
 
 
 def _database_at(address: object) -> Database:

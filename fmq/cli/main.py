@@ -15,6 +15,7 @@ from fmq.cli import (
     dead,
     delayed,
     demo,
+    doctor,
     export,
     find,
     group,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 VERBS = (
-    *(demo, send, read, find, info, topic, group, tx, dead, delayed),
+    *(demo, doctor, send, read, find, info, topic, group, tx, dead, delayed),
     *(records, verify, backup, export, serve, ddl),
 )
 

@@ -12,20 +12,29 @@ REMOTE = {
 def remote_kind(path: str, mountinfo: str) -> str | None:
     """Return the kind of the file system at the real `path` if another machine serves it, else
     None.
+    """
+    kind, _ = mount_of(path, mountinfo)
+    return kind if kind in REMOTE else None
+
+
+def mount_of(path: str, mountinfo: str) -> tuple[str, str]:
+    """Return the kind and the options of the file system at the real `path`; "" if the list does
+    not have it.
 
     It is the mount with the longest name. If several have that name, the last one hides the others.
     """
-    longest, kind = "", ""
+    longest, kind, options = "", "", ""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
-        fields = before.split(" ")
-        if len(fields) < 5 or not after:
+        fields, of_file_system = before.split(" "), after.split(" ")
+        if len(fields) < 6 or len(of_file_system) < 3:
             continue
         point = _unescaped(fields[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(longest):
-            longest, kind = point, after.split(" ")[0]
-    return kind if kind in REMOTE else None
+            longest, kind = point, of_file_system[0]
+            options = f"{fields[5]},{of_file_system[2]}"
+    return kind, options
 
 
 def _unescaped(point: str) -> str:

@@ -117,10 +117,10 @@ def test_a_mistake_in_resolve_is_refused_in_words(
 @pytest.mark.parametrize(
     ("module", "address", "extra"),
     [
-        ("psycopg", "postgresql://host/shop", "fmq[postgres]"),
-        ("django.db", "django://default", "fmq[django]"),
-        ("sqlalchemy", "mysql+pymysql://host/shop", "fmq[sqlalchemy]"),
-        ("psycopg", "postgresql+psycopg://host/shop", "fmq[sqlalchemy,postgres]"),
+        ("psycopg", "postgresql://host/shop", "fmq-engine[postgres]"),
+        ("django.db", "django://default", "fmq-engine[django]"),
+        ("sqlalchemy", "mysql+pymysql://host/shop", "fmq-engine[sqlalchemy]"),
+        ("psycopg", "postgresql+psycopg://host/shop", "fmq-engine[sqlalchemy,postgres]"),
     ],
 )
 def test_an_address_whose_driver_is_missing_names_what_to_install(

