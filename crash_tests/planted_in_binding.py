@@ -39,8 +39,8 @@ FOUND_IN_BINDING = (
     ),
     Mutant(
         "a block that has committed confirms nothing",
-        "self._step(COMMITTED, self._manager.confirm_prepared)",
-        "self._step(COMMITTED, lambda _: list)",
+        "self._step(Phase.COMMITTED, self._manager.confirm_prepared)",
+        "self._step(Phase.COMMITTED, lambda _: list)",
         tests=POSTED,
     ),
     Mutant(

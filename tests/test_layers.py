@@ -274,7 +274,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 # says that the two are one thing, or that a third one is missing.
 BACK_FOR_TYPES = {
     ("fmq.tx.ledger.dead_letters", "fmq.tx.ledger.ledger"): "functions of a ledger, a part of it",
-    ("fmq.tx.commands.blocks", "fmq.tx.commands.transaction"): "holds the one that runs",
     ("fmq.consume.claims.claim", "fmq.consume.claims.holds"): "a claim names where it is held",
     ("fmq.consume.claims.ready_queues", "fmq.consume.claims.holds"): "keeps the holds to look at",
     ("fmq.consume.calls.advance", "fmq.consume.calls.thread_member"): "a call of that member",

@@ -23,12 +23,12 @@ MADE = {
     "handles": "fmq.faces.blocking.handles",
     "loops": "fmq.consume.calls.loops",
     "member_door": "fmq.consume.calls.member_door",
+    "transaction": "fmq.tx.commands.transaction",
 }
 """What is made of each file."""
 MODULES = {
     **{f"fmq.aio.face.{name}": made for name, made in MADE.items()},
     "fmq.aio.feedback": "fmq.feedback.service",
-    "fmq.aio.loop_transaction": "fmq.tx.commands.transaction",
     "fmq.aio.loop_workers": "fmq.consume.calls.workers",
     "fmq.bind.on_loop": "fmq.bind.bound_transaction",
 }
@@ -42,7 +42,10 @@ NAMES = {
     "__aiter__": "__iter__",
 }
 SYNTAX = [
+    # A `def` with this comment is left out with all of its lines.
+    (r"(?m)^( *)(?:async )?def .*# on a loop: .*\n(?:\1 +.*\n|\n(?=\1 +))*\n?", ""),
     (r".*# on a loop: .*\n", ""),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
     ("an `async with`", "a `with`"),
     (r"\basync (?=def |with |for |with`|`)", ""),
     (r"\bawait ", ""),

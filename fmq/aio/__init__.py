@@ -14,9 +14,9 @@ has more.
 from fmq.aio.face.consumer import AsyncConsumer
 from fmq.aio.face.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
+from fmq.aio.face.transaction import AsyncTransaction
 from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.loop_engine import AsyncEngine
-from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.aio.opening import connect, of, open
 
 __all__ = [

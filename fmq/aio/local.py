@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from fmq.aio.call import Call
 from fmq.aio.driver import LoopDriver
+from fmq.aio.face.transaction import AsyncTransaction
+from fmq.aio.loop_manager import LoopManager
 from fmq.aio.loop_turn import AioTurn
 from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.threads import Threads
@@ -42,6 +44,7 @@ class LocalSide:
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, door.after)
         self.clock = clock = parts.writer.clock
         self._driver = LoopDriver(loop, parts.commit_queue, self.turn, threads, clock.monotonic)
+        self._manager = LoopManager(self, parts.manager)
         # Held by a thread while a consumer joins its group.
         self.joining = Lock()
 
@@ -150,10 +153,12 @@ class LocalSide:
     # --- transactions ---------------------------------------------------------------------------
 
     def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None, make: Any
-    ) -> Any:
-        """Return what `make` makes of a new transaction. Its id is not held yet."""
-        return self._parts.manager.begin(tx_id, producer, check_after, make, takes_id=False)
+        self, tx_id: str | None, producer: str | None, check_after: float | None
+    ) -> AsyncTransaction:
+        """Return a new transaction. Its id is not held yet."""
+        buffer_for = self._parts.manager.buffer_for
+        buffer = buffer_for(tx_id, producer, check_after, takes_id=False)
+        return AsyncTransaction(self._manager, buffer)
 
     async def route(self, transaction: TransactionBuffer) -> None:
         """Do nothing: each message has its queue."""

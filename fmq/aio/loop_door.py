@@ -10,7 +10,6 @@ import asyncio
 from asyncio import CancelledError, get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -20,7 +19,6 @@ from fmq.aio.face.consumer import AsyncConsumer
 from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.local import LocalSide
 from fmq.aio.loop_member import LoopMember
-from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
 from fmq.arguments.options import Options
@@ -194,8 +192,7 @@ class LoopDoor:
         side.check()
         if bind is not None:
             return self.blocking.begin(tx_id, producer, check_after, bind)
-        make = partial(AsyncTransaction, side, takes_id=tx_id is not None)
-        return side.begin(tx_id, producer, check_after, make)
+        return side.begin(tx_id, producer, check_after)
 
     async def send_with(
         self,

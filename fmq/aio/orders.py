@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fmq.aio.call import Call
 from fmq.basics.message import Receipt
 from fmq.errors import OutcomeUnknown
-from fmq.tx.commands.command import Command
+from fmq.store.journal.call_steps import Command
 
 T = TypeVar("T")
 

@@ -16,9 +16,11 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from fmq.aio.call import Call, end_of, written
+from fmq.aio.face.transaction import AsyncTransaction
 from fmq.aio.late_router import LateRouter, choose_now, unknown_topics
 from fmq.aio.link_reader import LoopReader
 from fmq.aio.link_writer import Asking
+from fmq.aio.loop_manager import LoopManager
 from fmq.aio.orders import PLAIN, AioOrder, SentCall, Undo
 from fmq.aio.threads import Threads
 from fmq.basics.message import Body, Message
@@ -56,6 +58,7 @@ class RemoteSide:
         self._reader = LoopReader(self._link, loop, threads)
         self._asking = Asking(loop, self._link, self._reader, self._sender, threads)
         self._router: Any = LateRouter(door.router)
+        self._manager = LoopManager(self, door.manager)
         # Held by a thread while a consumer joins its group.
         self.joining = Lock()
         self._names = count(1)  # numbers for requests that may be cancelled
@@ -311,11 +314,12 @@ class RemoteSide:
     # --- transactions ---------------------------------------------------------------------------
 
     def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None, make: Any
-    ) -> Any:
-        """Return what `make` makes of a new transaction. Its id is not held yet."""
+        self, tx_id: str | None, producer: str | None, check_after: float | None
+    ) -> AsyncTransaction:
+        """Return a new transaction. Its id is not held yet."""
         names = tx_id, producer, check_after
-        return self.door.manager.begin(*names, make, takes_id=False, router=self._router)
+        buffer = self.door.manager.buffer_for(*names, takes_id=False, router=self._router)
+        return AsyncTransaction(self._manager, buffer)
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
         """Begin to commit a transaction. The answer of the order is a function that makes its

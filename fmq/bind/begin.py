@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fmq.arguments.names import check_producer
-from fmq.bind.bound_transaction import BoundTransaction
+from fmq.bind.bound_transaction import BoundCoordinator, BoundTransaction
 from fmq.bind.databases import Databases
 from fmq.bind.drivers import binding_of, is_async
 from fmq.bind.interface import Binding
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
-from fmq.tx.commands.transaction import Beginner
+from fmq.tx.commands.transaction import Transaction
+
+B = TypeVar("B", bound=Transaction)
+
+
+class Beginner(BoundCoordinator, Protocol):
+    """Begins transactions, and carries out their steps."""
+
+    def begin(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        make: type[B] = ...,
+    ) -> B:
+        """Return a new transaction. Raises TxIdInUse if its id is in use."""
 
 
 def begin_bound(

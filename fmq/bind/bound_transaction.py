@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
@@ -29,14 +29,30 @@ from fmq.bind.interface import Binding
 from fmq.errors import TransactionError, WrongState
 from fmq.errors.notes import add_note
 from fmq.feedback.service import Feedback
+from fmq.store.journal.commit_queue import CommitQueue
 from fmq.tx.commands.blocks import enter, leave
-from fmq.tx.commands.buffer import Phase
-from fmq.tx.commands.transaction import Transaction
+from fmq.tx.commands.buffer import Phase, Receipts, TransactionBuffer
+from fmq.tx.commands.transaction import Coordinator, Transaction
+from fmq.tx.commands.transaction_content import TransactionContent
+
+
+class BoundCoordinator(Coordinator, Protocol):
+    """Carries out the steps of bound transactions, too."""
+
+    @property
+    def commit_queue(self) -> CommitQueue | None:
+        """The queue that its steps wait for; None if the engine is in another process."""
+
+    def confirm_prepared(self, transaction: TransactionBuffer) -> Receipts:
+        """Commit a prepared transaction without waiting. Return a function that makes its
+        receipts.
+        """
 
 
 class BoundTransaction(Transaction):
     """A `with` block that begins the database's transaction, and ends both transactions."""
 
+    _manager: BoundCoordinator
     _binding: Binding
     _feedback: Feedback
     _strict: bool
@@ -77,7 +93,7 @@ class BoundTransaction(Transaction):
         enter(self)
         return self
 
-    def _taking(self, store: str | None) -> Transaction | None:
+    def _taking(self, store: str | None) -> TransactionContent | None:
         """Return this transaction while its block runs, and while the end of the block flushes.
 
         Once it is prepared at the end, what the database's own callbacks send is not part of it.
@@ -156,7 +172,7 @@ class BoundTransaction(Transaction):
         moment.
         """
         try:
-            self._commit_posted()
+            self.commit_posted()
         except BaseException as error:
             if not isinstance(error, TransactionError):
                 add_note(
@@ -167,6 +183,17 @@ class BoundTransaction(Transaction):
                 )
             raise
         self._on_commit()
+
+    def commit_posted(self) -> None:
+        """Commit without waiting. If a crash loses this decision, a checker makes it again: the
+        database has the marker.
+        """
+        if not self._is_undecided():
+            self._commit()
+            return
+        self._sync = False  # a later commit() has to wait until it is durable
+        self._step(Phase.COMMITTED, self._manager.confirm_prepared)
+        self._manager.after()
 
     def in_doubt(self, failed: BaseException) -> InDoubt | None:
         """Return the error for a database commit that raised and may have happened nevertheless.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 from fmq.tx.commands.blocks import innermost
 from fmq.tx.commands.transaction import Transaction
@@ -29,6 +29,7 @@ def current_transaction(of: HasStore | None = None) -> Transaction | None:
     began them. Each thread has its own blocks. A task of asyncio begins with those of the code that
     started it. A session of SQLAlchemy that an outbox is attached to counts as a block from its
     `begin()` on, or once it has changed something. So does each block of Django's whose alias an
-    outbox is attached to.
+    outbox is attached to. On a loop the transaction is an AsyncTransaction.
     """
-    return innermost(None if of is None else of.feedback.store)
+    found = innermost(None if of is None else of.feedback.store)
+    return cast(Transaction | None, found)

@@ -9,14 +9,14 @@ from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message
 from fmq.basics.results import Outcome, Settled, UndecidedTransaction
-from fmq.bind.begin import begin_bound
+from fmq.bind.begin import Beginner, begin_bound
 from fmq.bind.databases import Databases
 from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.needs import Questions
 from fmq.feedback.service import Feedback
-from fmq.tx.commands.transaction import Beginner, Transaction
+from fmq.tx.commands.transaction import Transaction
 
 
 class Producing:

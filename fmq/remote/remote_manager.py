@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from operator import call
 from threading import RLock
 from typing import Any, TypeVar
 from weakref import finalize
@@ -20,13 +21,13 @@ from fmq.remote.link import Link
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.store.journal.commit_queue import waits
 from fmq.tx.commands.appends import runs_of
-from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.buffer import Receipts, TransactionBuffer
 from fmq.tx.commands.ids import TxIds
 from fmq.tx.commands.limits import Limits
 from fmq.tx.commands.manager import in_ms
 from fmq.tx.commands.router import Router
 from fmq.tx.commands.sender import with_left_out
-from fmq.tx.commands.transaction import Receipts, Transaction
+from fmq.tx.commands.transaction import Transaction
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_runs
 from fmq.wire.transaction_frames import Collected, encode_collected
@@ -84,6 +85,7 @@ class RemoteManager:
         self.time_us = clock.time_us
         self._ids = TxIds(drawn)
         self.keeper = RemoteKeeper()
+        self.quickly: Callable[..., Any] = call
 
     @property
     def store(self) -> str:
@@ -96,11 +98,20 @@ class RemoteManager:
         producer: str | None,
         check_after: float | None,
         make: type[T] = Transaction,  # type: ignore[assignment]
+    ) -> T:
+        """Return a new transaction. Raises TxIdInUse if its id is in use."""
+        return make(self, self.buffer_for(tx_id, producer, check_after))
+
+    def buffer_for(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
         *,
         takes_id: bool = True,
         router: Router | None = None,
-    ) -> T:
-        """Return a new transaction. Raises TxIdInUse if its id is in use.
+    ) -> TransactionBuffer:
+        """Return the empty buffer of a new transaction. Raises TxIdInUse if its id is in use.
 
         Without `takes_id` the id is not checked here: `take_id` does that before the first step.
         """
@@ -119,9 +130,10 @@ class RemoteManager:
         names = tx_id, producer or "", check_after_ms
         router = router or self._router
         buffer = TransactionBuffer(self.keeper, router, limits, *names, named=named)
+        buffer.must_take_id = named
         if named and takes_id:
             self.take_id(buffer)
-        return make(self, buffer)
+        return buffer
 
     def take_id(self, buffer: TransactionBuffer) -> None:
         """Hold the id that the user chose for a transaction. Raises TxIdInUse if it is in use."""
@@ -129,6 +141,7 @@ class RemoteManager:
         release = partial(self._release_id, buffer.tx_id)
         buffer.if_id_dropped = finalize(buffer, self.keeper.dropped.append, release)
         buffer.if_id_dropped.atexit = False
+        buffer.must_take_id = False
 
     def _release_id(self, tx_id: str) -> None:
         with suppress(FmqError):  # an engine process that is gone holds no id

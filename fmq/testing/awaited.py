@@ -199,8 +199,8 @@ class Awaited:
         if name in ("_finish", "_what"):
             raise AttributeError(name)  # while it is being copied, it has no inner object yet
         if name.startswith("_") and not hasattr(self._what, name):
-            inner = getattr(self._what, "_tx", None) or getattr(self._what, "_joined", None)
-            return getattr(inner, name)  # attributes that tests look into
+            # attributes that tests look into
+            return getattr(getattr(self._what, "_joined", None), name)
         if isinstance(getattr_static(self._what, name, None), property):
             return self._call(partial(getattr, self._what, name))
         found = getattr(self._what, name)

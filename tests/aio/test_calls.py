@@ -153,6 +153,20 @@ def test_a_transaction_in_two_phases_is_undecided_until_its_commit(on_loop: Any)
     on_loop(story)
 
 
+def test_the_transaction_whose_block_runs_is_found(on_loop: Any) -> None:
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        async with face.transaction() as tx:
+            found: Any = fmq.current_transaction(face)
+            assert found is tx
+            await asyncio.create_task(is_found(tx))
+        assert fmq.current_transaction() is None
+
+    async def is_found(tx: object) -> None:
+        assert fmq.current_transaction() is tx
+
+    on_loop(story)
+
+
 def test_a_poll_waits_for_a_send_without_a_thread(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         async with face.consumer("t", group="g") as consumer:

@@ -268,6 +268,25 @@ def test_a_cancelled_call_is_carried_out_and_reported_or_can_be_repeated(
     stepper.run(calls.consumer.close())
 
 
+def test_a_commit_after_one_that_was_cancelled_returns_its_receipts(
+    engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
+) -> None:
+    async def begun(*, prepares: bool) -> fmq.aio.AsyncTransaction:
+        tx = face.transaction()
+        tx.send("known", b"1")
+        if prepares:
+            await tx.prepare()
+        return tx
+
+    for prepares in (False, True):
+        for turns in TURNS:
+            tx = stepper.run(begun(prepares=prepares))
+            task = stepper.cancel_after(turns, tx.commit)
+            assert [each.count for each in stepper.run(tx.commit())] == [1]
+            if not task.cancelled():
+                break
+
+
 def test_a_cancelled_block_that_prepares_is_undecided_or_has_ended(
     engine: fmq.Engine, face: fmq.aio.AsyncEngine, stepper: Stepper
 ) -> None:
@@ -286,7 +305,7 @@ def test_a_cancelled_block_that_prepares_is_undecided_or_has_ended(
         if task.cancelled():
             note = note_of(task)
             assert undecided == ("stays undecided" in note)
-            assert written == ("it is done" in note)
+            assert written == ("cannot be taken back" in note and not undecided)
         else:
             ended += 1
             assert written == 1

@@ -61,13 +61,6 @@ DIFFERENCES = [
         },
     ),
     Difference(
-        LOOPS,
-        "the transaction that runs is the blocking one inside of that of the loop",
-        {
-            "test_tx_current_transaction": ("*",),
-        },
-    ),
-    Difference(
         AIO_FRAMES,
         "what the garbage collector ends is told to the engine process by a thread, soon",
         {
@@ -89,6 +82,11 @@ DIFFERENCES = [
         LOOPS,
         ONE_THREAD,
         {"test_consume_members": ("test_members_are_shown_as_they_are_at_one_instant",)},
+    ),
+    Difference(
+        LOOPS,
+        "the transaction that is found is the awaited one inside of its blocking front",
+        {"test_tx_current_transaction": ("*",)},
     ),
     Difference(
         LOOPS,

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import current_thread
+from typing import Any
 
 import pytest
 
 import fmq
+from fmq.bind.bound_transaction import BoundTransaction
 from fmq.errors import AlreadyDecided, EngineFailed, MarkMoved
 from fmq.faces.blocking.handles import TopicHandle
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
@@ -27,6 +29,11 @@ def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[fmq.Engine]:
     """An engine with its threads, on a clock that stands still: no pause ever ends by itself."""
     with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
         yield engine
+
+
+def commit_posted(tx: Any) -> None:
+    """Post the commit of a prepared transaction, as a bound block does at its end."""
+    BoundTransaction.commit_posted(tx)
 
 
 def post(
@@ -44,7 +51,7 @@ def post(
     for each in acks:
         tx.ack(each)
     tx.prepare()
-    tx._commit_posted()
+    commit_posted(tx)
     return tx
 
 
@@ -138,7 +145,7 @@ def test_a_poll_that_finds_nothing_waits_for_one_write_only(clock: FakeClock) ->
             tx.prepare()
 
         def post_next() -> None:
-            prepared.pop()._commit_posted()
+            commit_posted(prepared.pop())
             if prepared:
                 disk.before("write", lambda: pool.submit(post_next).result(), names="*.seg")
 

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar, overload
 
 from fmq.aio.face.door import AsyncEngineDoor, AsyncJoiningFace, AsyncLookingDoor
 from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
+from fmq.aio.face.transaction import AsyncTransaction
 from fmq.aio.feedback import AsyncFeedback
-from fmq.aio.loop_transaction import AsyncTransaction
 from fmq.allocation import Strategy
 from fmq.arguments.names import (
     check_count,

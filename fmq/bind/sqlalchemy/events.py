@@ -26,6 +26,7 @@ from fmq.bind.sqlalchemy.binding import TransactionMarker, database_of
 from fmq.tx.commands.blocks import enter, leave
 from fmq.tx.commands.buffer import Phase
 from fmq.tx.commands.transaction import Transaction
+from fmq.tx.commands.transaction_content import TransactionContent
 
 FLUSHES_MAX = 100  # after as many flushes SQLAlchemy raises an error
 
@@ -252,7 +253,7 @@ class _SessionMessages:
         self.closing = False  # True once the commit has begun: a first message is too late
         self.has_changed = False  # True once a flush or a statement has changed rows
 
-    def _taking(self, store: str | None) -> Transaction | None:
+    def _taking(self, store: str | None) -> TransactionContent | None:
         """Return the transaction of a session that has begun or changed something, so that a send
         goes to it.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 if TYPE_CHECKING:
-    from fmq.tx.commands.transaction import Transaction
+    from fmq.tx.commands.transaction_content import TransactionContent
 
 # From so many blocks on, those that ended in another context are dropped from the list.
 PRUNED_FROM = 16
@@ -23,7 +23,7 @@ class Block(Protocol):
     follows.
     """
 
-    def _taking(self, store: str | None) -> Transaction | None:
+    def _taking(self, store: str | None) -> TransactionContent | None:
         """Return the transaction that takes the messages sent now, if it is of `store` (None: of
         any). Return None if the block has ended, is being ended, or belongs to another store.
         """
@@ -49,7 +49,7 @@ def leave(block: Block) -> None:
         _blocks.set(tuple(each for each in blocks if each() is not block))
 
 
-def innermost(store: str | None) -> Transaction | None:
+def innermost(store: str | None) -> TransactionContent | None:
     """Return the transaction of the innermost block that runs here and belongs to `store`."""
     for each in reversed(_blocks.get()):
         block = each()

@@ -10,14 +10,15 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 from weakref import finalize
 
-from fmq.basics.message import Body, Message
-from fmq.errors import WrongState
+from fmq.basics.message import Body, Message, Receipt
+from fmq.errors import EngineFailed, OutcomeUnknown, WrongState
 from fmq.store.bytes.content import as_bytes, copied_headers, split_bodies
 from fmq.store.bytes.extension import Request
 from fmq.store.bytes.extras import EXTRA_BYTES
 from fmq.store.bytes.kinds import AckRange
 from fmq.store.bytes.record import utf8
 from fmq.store.bytes.timing import TIMING_BYTES, Timing
+from fmq.store.journal.section import is_refusal
 from fmq.tx.commands.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.commands.marks import MarkBuffer
 from fmq.tx.commands.router import Router
@@ -41,7 +42,9 @@ class Phase(Enum):
     IN_DOUBT = "in doubt"  # a step failed, but its append may be durable
 
 
-OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
+OPEN, PREPARED, COMMITTED = Phase.OPEN, Phase.PREPARED, Phase.COMMITTED
+ROLLED_BACK, IN_DOUBT = Phase.ROLLED_BACK, Phase.IN_DOUBT
+Receipts = Callable[[], list[Receipt]]
 
 
 class Keeper(Protocol):
@@ -118,7 +121,13 @@ class TransactionBuffer:
         # The messages that the prepare or commit left out, because they had been sent before.
         self.left_out: Sequence[Any] = ()
         self.number = 0  # the position of its first record, once that is written
-        self.phase = OPEN
+        self.phase = self.before_step = OPEN
+        self.was_prepared = False
+        self.receipts: Receipts = list  # makes the receipts, once it is committed
+        # True while a task of a loop commits or prepares it. A second task is refused.
+        self.is_in_step = False
+        # True if the user chose the id, and `take_id` has not been called yet.
+        self.must_take_id = False
         self.messages = 0
         self.runs: dict[Place, list[Message | bytes]] = {}
         # True while every message is only a body, without key, tag, headers or extras.
@@ -288,10 +297,6 @@ class TransactionBuffer:
         """Return the deliveries that the transaction acks."""
         return [ackable for ackable, _ in self._held]
 
-    def leave_acks_to_the_journal(self) -> None:
-        """Forget the held deliveries: applying the ROLLBACK gives them back."""
-        self._held.clear()
-
     def _watch_over_acks(self) -> None:
         """Arrange that the deliveries are given back if the transaction is dropped without
         an end.
@@ -345,11 +350,26 @@ class TransactionBuffer:
             self._if_dropped.detach()
             self._if_dropped = None
 
-    def refused(self, phase: Phase) -> None:
-        """Note that a step was refused: the transaction is as it was before, in `phase`."""
-        self.phase = phase
-        if phase is OPEN:
-            self._watch_over_acks()
+    def stepped(self, after: Phase, taken: Any) -> None:
+        """Note that a step was taken, to the phase `after`. For a commit, `taken` makes the
+        receipts.
+        """
+        self.phase = after
+        if after is COMMITTED:
+            self.receipts = taken
+        elif after is PREPARED:
+            self.was_prepared = True
+        else:
+            self._held.clear()  # applying the ROLLBACK gives them back
+
+    def failed(self, error: BaseException) -> None:
+        """Note that a step has raised `error`. If that refuses the step, the transaction is as it
+        was before.
+        """
+        if is_refusal(error) and not isinstance(error, (EngineFailed, OutcomeUnknown)):
+            self.phase = self.before_step
+            if self.phase is OPEN:
+                self._watch_over_acks()
 
     def require(self, phase: Phase, step: str) -> None:
         """Raise WrongState unless the transaction is in `phase`, in which `step` is possible."""

@@ -20,13 +20,13 @@ from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import COMMIT, Decided, Kind
 from fmq.store.journal.call_steps import Durable, Steps, drive
 from fmq.tx.commands.appends import Ending, decision_on
+from fmq.tx.commands.buffer import Receipts
 from fmq.tx.commands.ids import IdsInUse
 from fmq.tx.commands.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
 from fmq.tx.commands.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.commands.prepared_bytes import PreparedBytes
 from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.sender import LeftOut, receipts_of, with_left_out
-from fmq.tx.commands.transaction import Receipts
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry, seal_text
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from operator import call
+from typing import Any, TypeVar
 
 from fmq.arguments.names import check_name, check_seconds, check_tx_id
 from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Append, Kind, Run
 from fmq.store.index.catalog import Catalog
+from fmq.store.journal.call_steps import Command
 from fmq.tx.commands.appends import one_phase, runs_of, two_phases
-from fmq.tx.commands.buffer import TransactionBuffer
-from fmq.tx.commands.command import Command
+from fmq.tx.commands.buffer import Receipts, TransactionBuffer
 from fmq.tx.commands.decisions import Decisions
 from fmq.tx.commands.ids import IdsInUse, TxIds
 from fmq.tx.commands.limits import Limits
@@ -29,7 +30,7 @@ from fmq.tx.commands.relocation import relocate_oldest
 from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.router import Router
 from fmq.tx.commands.sender import receipts_of
-from fmq.tx.commands.transaction import Receipts, Transaction
+from fmq.tx.commands.transaction import Transaction
 from fmq.tx.commands.writer import Writer
 
 T = TypeVar("T", bound=Transaction)
@@ -91,6 +92,7 @@ class TransactionManager:
         self.outcome, self.make_durable = self.decisions.outcome, self.decisions.make_durable
         self.waits, self.makes_durable = self._commit_queue.waits, writer.makes_durable
         self.release = self.in_use.release
+        self.quickly: Callable[..., Any] = call
         for entry in self._ledger.undecided.values():
             entry.prepare.reserved = Reserve.needed_for(measured([entry.prepare, *entry.runs]))
             self._reserve.remember(entry.prepare.reserved)
@@ -104,14 +106,9 @@ class TransactionManager:
         producer: str | None,
         check_after: float | None,
         make: type[T] = Transaction,  # type: ignore[assignment]
-        *,
-        takes_id: bool = True,
     ) -> T:
-        """Return a new transaction. Raises TxIdInUse if its id is in use.
-
-        Without `takes_id` the id is not checked here: `take_id` does that before the first step.
-        """
-        return make(self, self.buffer_for(tx_id, producer, check_after, takes_id=takes_id))
+        """Return a new transaction. Raises TxIdInUse if its id is in use."""
+        return make(self, self.buffer_for(tx_id, producer, check_after))
 
     def buffer_for(
         self,
@@ -124,7 +121,8 @@ class TransactionManager:
     ) -> TransactionBuffer:
         """Return the empty buffer of a new transaction. Raises TxIdInUse if its id is in use.
 
-        An id that is not `named` was drawn by a client, so no other transaction has it.
+        An id that is not `named` was drawn by a client, so no other transaction has it. Without
+        `takes_id` the id is not checked here: `take_id` does that before the first step.
         """
         if producer is not None:
             producer = check_name("producer", producer)
@@ -137,8 +135,10 @@ class TransactionManager:
         buffer = TransactionBuffer(
             writer, router, limits, tx_id, producer or "", check_after_ms, named=named
         )
-        if named and takes_id:
-            self.take_id(buffer)
+        if named:
+            buffer.must_take_id = not takes_id
+            if takes_id:
+                self.take_id(buffer)
         return buffer
 
     def take_id(self, buffer: TransactionBuffer) -> None:

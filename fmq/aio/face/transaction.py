@@ -1,0 +1,276 @@
+"""The calls that end a transaction, and what happens at the end of its block."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+from fmq.aio.loop_manager import check_awaited  # on a loop: ack() takes deliveries of loops
+from fmq.basics.message import Receipt
+from fmq.basics.results import Outcome
+from fmq.errors import AlreadyDecided, TransactionError, UnknownTransaction
+from fmq.tx.commands.blocks import enter, leave
+from fmq.tx.commands.buffer import (
+    COMMITTED,
+    IN_DOUBT,
+    OPEN,
+    PREPARED,
+    ROLLED_BACK,
+    Ackable,
+    Phase,
+    Receipts,
+    TransactionBuffer,
+)
+from fmq.tx.commands.transaction_content import Owner, TransactionContent
+
+
+class AsyncCoordinator(Owner, Protocol):
+    """Carries out the steps of transactions, here, for a loop, or in another process."""
+
+    async def commit_at_once(
+        self, transaction: TransactionBuffer, sync: bool | None = None
+    ) -> Receipts:
+        """Commit an open transaction in one append. Return a function that makes its receipts."""
+        ...
+
+    async def prepare(self, transaction: TransactionBuffer) -> None:
+        """Make an open transaction durable and undecided."""
+
+    async def commit_prepared(
+        self, transaction: TransactionBuffer, sync: bool | None = None
+    ) -> Receipts:
+        """Commit a prepared transaction. Return a function that makes its receipts."""
+        ...
+
+    async def roll_back_prepared(self, transaction: TransactionBuffer) -> None:
+        """Roll back a prepared transaction."""
+
+    async def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """Return what became of a transaction."""
+        ...
+
+    async def make_durable(self, sync: bool | None) -> None:
+        """Make an earlier decision durable that was not waited for, if a call with this `sync`
+        waits.
+        """
+
+    async def quickly(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what `function` returns. It may ask the engine process, but waits for no sync."""
+
+    def waits(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
+        ...
+
+    def makes_durable(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` is durable on its return."""
+        ...
+
+    def release(self, transaction: TransactionBuffer) -> None:
+        """Let the id of an open transaction be used again."""
+
+    def check_open(self) -> None:
+        """Raise if the engine is closed, so that questions get no answer."""
+
+    def after(self) -> None:
+        """Note the end of a call that has written. It may run chores."""
+
+    async def hold_id(self, transaction: TransactionBuffer) -> None:  # on a loop: put off till now
+        """Hold the id that the user chose, if it is not held yet. Raises TxIdInUse."""
+
+    def check_alone(self, transaction: TransactionBuffer) -> None:  # on a loop: tasks may meet
+        """Raise WrongState if another task is committing or preparing the transaction."""
+
+
+class AsyncTransaction(TransactionContent):
+    """A transaction: all of its messages become visible, or none. One user at a time: one thread,
+    or one task of a loop.
+
+    As an `async with` block it commits at the end of the block. A block that raises rolls back,
+    unless it has prepared: then the transaction stays undecided, because the exception says
+    nothing about the user's database.
+    """
+
+    _manager: AsyncCoordinator
+
+    # --- what it is given -------------------------------------------------------------------------
+
+    async def ack(self, delivery: Ackable) -> None:
+        """Let the commit also ack `delivery`. So consume, transform and produce count
+        exactly once.
+        """
+        check_awaited(delivery)  # on a loop: one of threads would block its own acks
+        await self._manager.quickly(self._buffer.ack, delivery)
+
+    def savepoint(self) -> Callable[[], Awaitable[None]]:
+        """Return a function that drops what was added after the savepoint. It may be called
+        repeatedly.
+
+        Calling it also drops later savepoints: their functions raise WrongState from then on.
+        """
+        back = self._buffer.savepoint()
+
+        async def roll_back() -> None:
+            await self._manager.quickly(back)
+
+        return roll_back
+
+    # --- its steps --------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Make the transaction durable and undecided. Its messages stay invisible until it is
+        decided, and only a decision ends it.
+        """
+        self._buffer.require(OPEN, "prepare")
+        await self._step(PREPARED, self._manager.prepare)
+        self._manager.after()
+
+    async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
+        """Show all messages at once, and return their receipts. A second call returns the same
+        receipts.
+
+        With `sync=False` the call does not wait: the transaction becomes durable, and its messages
+        visible, with the next sync of any call. With `sync=True` it is durable on return, whatever
+        the options say.
+        """
+        await self._commit(sync)
+        return self._buffer.receipts()
+
+    async def _commit(self, sync: bool | None = None) -> None:
+        manager, phase = self._manager, self._buffer.phase
+        if phase is OPEN:
+            take = manager.commit_at_once
+        elif self._is_undecided():
+            take = manager.commit_prepared
+        elif phase is COMMITTED:
+            await self._wait_until_durable(sync)
+            return
+        else:
+            await self._refuse_decision("commit")
+        self._sync = sync
+        await self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
+        manager.after()
+
+    async def rollback(self) -> None:
+        """Drop the transaction. Before prepare nothing was written, and an id that you chose is
+        free again.
+        """
+        phase = self._buffer.phase
+        self._manager.check_alone(self._buffer)  # on a loop: another task may be committing it
+        if self._is_undecided():
+            await self._step(ROLLED_BACK, self._manager.roll_back_prepared)
+        elif phase is OPEN or phase is ROLLED_BACK:
+            await self._manager.quickly(self._drop)
+        else:
+            await self._refuse_decision("rollback")
+        self._manager.after()
+
+    def _drop(self) -> None:
+        """End an open transaction. What it would have acked is given back."""
+        if self._buffer.phase is OPEN:
+            self._manager.release(self._buffer)
+            self._buffer.phase = ROLLED_BACK
+        self._buffer.give_back()
+
+    async def _refuse_decision(self, step: str) -> NoReturn:
+        """Raise AlreadyDecided if the opposite decision is in the journal, else WrongState."""
+        phase = self._buffer.phase
+        if phase is COMMITTED or (phase is ROLLED_BACK and self._buffer.was_prepared):
+            raise AlreadyDecided(await self.outcome())
+        self._buffer.refuse(step)
+
+    async def _wait_until_durable(self, sync: bool | None) -> None:
+        """If this call waits, make an earlier decision durable that did not wait."""
+        manager = self._manager
+        manager.waits(sync)  # raises TypeError if `sync` is none of True, False and None
+        if not manager.makes_durable(self._sync):
+            await manager.make_durable(sync)
+            self._sync = sync
+
+    async def _step(
+        self, after: Phase, take: Callable[[TransactionBuffer], Awaitable[Any]]
+    ) -> None:
+        """Take a step to the phase `after`. If it is refused by a typed error, the transaction is
+        as before. After any other exception its bytes may be durable or not.
+        """
+        buffer = self._buffer
+        before = buffer.before_step = buffer.phase
+        if before is not OPEN:
+            # A step of an open transaction is in doubt only from the moment its append is planned.
+            buffer.phase = IN_DOUBT
+        try:
+            taken = await take(buffer)
+        except BaseException as error:
+            buffer.failed(error)
+            raise
+        buffer.stepped(after, taken)
+
+    def _is_undecided(self) -> bool:
+        """Return whether the transaction can be decided. One whose decision raised may be decided
+        again.
+        """
+        buffer = self._buffer
+        return buffer.phase is PREPARED or (buffer.phase is IN_DOUBT and buffer.was_prepared)
+
+    async def outcome(self) -> Outcome:
+        """Return what became of the transaction, as `engine.outcome` does, once it was prepared or
+        committed.
+        """
+        manager, buffer = self._manager, self._buffer
+        manager.check_open()
+        if buffer.phase is ROLLED_BACK and not buffer.was_prepared:
+            raise UnknownTransaction(  # the id may belong to another transaction by now
+                f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
+                "it is in the journal"
+            )
+        try:
+            return await manager.outcome(self.tx_id, buffer.number)
+        except OSError:
+            manager.check_open()  # closing the engine also closes its files
+            raise
+
+    # --- as a block -------------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, None, AsyncTransaction]:  # on a loop: without a block
+        """Hold the id, if the user gave one. Return this transaction."""
+        yield from self._manager.hold_id(self._buffer).__await__()
+        return self
+
+    async def __aenter__(self) -> AsyncTransaction:
+        await self._manager.hold_id(self._buffer)  # on a loop: that was put off until now
+        enter(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        leave(self)
+        buffer = self._buffer
+        phase = buffer.phase
+        if error is None:
+            if phase is OPEN or phase is PREPARED:
+                await self._commit_at_end()
+            elif phase is IN_DOUBT:
+                # A step has failed, and the block went on. Code after it would believe that all is
+                # committed.
+                buffer.refuse("the end of its block")
+        elif phase is OPEN and not buffer.is_in_step:
+            await self.rollback()
+        else:
+            self._note_what_becomes_of_it(error)
+
+    async def _commit_at_end(self) -> None:
+        try:
+            await self._commit()
+        except BaseException as error:
+            if self._buffer.phase is OPEN:
+                # The commit was refused after the block: no code can try again.
+                await self.rollback()
+            # Such an error says itself what became of it.
+            elif not isinstance(error, TransactionError):
+                self._note_what_becomes_of_it(error)
+            raise
