@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,35 @@ def test_bad_connections_are_logged_once_a_minute(caplog: pytest.LogCaptureFixtu
                 pass
         assert len(caplog.records) == 2
         assert "999 more connections" in caplog.records[1].getMessage()
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open no file and accept no connection within the block."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest := os.open("/", os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_connections_without_a_descriptor_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop tries to accept a hundred times in one turn. The clients that it has are served."""
+    with fmq.open(tmp_path) as engine, engine.serve(), ExitStack() as crowd:
+        client = crowd.enter_context(fmq.connect(tmp_path, start=False))
+        dials = [crowd.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
+        with no_descriptor_left():
+            for each in dials:
+                each.connect(str(tmp_path / "SOCKET"))
+            for _ in range(3):
+                client.send("t", b"is answered after the loop has tried to accept")
+        (record,) = caplog.records
+    assert record.name == "fmq.server"
+    assert "Too many open files" in record.getMessage()
 
 
 def test_the_log_of_an_on_demand_process_has_times_and_a_limit(tmp_path: Path) -> None:
