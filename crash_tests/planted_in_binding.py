@@ -31,6 +31,21 @@ FOUND_IN_BINDING = (
         tests=f"{DATABASES} -k address",
     ),
     Mutant(
+        "an outbox of Django's shows its messages before the block has committed",
+        "        try:\n            commit()\n        except BaseException as failed:\n"
+        "            self._failed(",
+        "        sending[0].tx.confirm()\n"
+        "        try:\n            commit()\n        except BaseException as failed:\n"
+        "            self._failed(",
+        more=(
+            (
+                "                each.tx.confirm()\n            except BaseException:\n",
+                "                pass\n            except BaseException:\n",
+            ),
+        ),
+        tests="tests/bind/test_django_kill.py -k True",
+    ),
+    Mutant(
         "the messages are shown before the database has committed",
         "            self._binding.commit()\n        except BaseException as failed:",
         "            self.confirm()\n"
