@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from fmq.basics.clock import as_datetime
 
 Body = bytes | bytearray | memoryview
-Decision = Literal["commit", "rollback"]
+Decision = Literal["commit", "rollback", "commit_without_lost"]
+"""What may become of an undecided transaction. The third commits what is left of one that is
+impaired, because messages of it were damaged on the disk.
+"""
 
 
 class Origin(NamedTuple):

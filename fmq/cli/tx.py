@@ -39,7 +39,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     deciding = actions.add_parser("decide", parents=[common], help="commit it or roll it back")
     deciding.add_argument("dir", metavar="DIR")
     deciding.add_argument("tx_id", type=text, metavar="ID")
-    deciding.add_argument("decision", choices=("commit", "rollback"))
+    deciding.add_argument("decision", choices=("commit", "rollback", "commit_without_lost"))
     deciding.add_argument(
         "--reason", required=True, type=words, metavar="TEXT", help="kept in the journal"
     )

@@ -29,6 +29,7 @@
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
     │   ├── MessageIdUndecided     an undecided transaction holds the id
+    │   ├── Impaired            messages of an undecided transaction are damaged
     │   └── RollBack            raised by a program: its own part did not happen
     └── LeaseLost               the lease of a delivery or a question has ended
 
@@ -74,6 +75,7 @@ from fmq.errors.storage_errors import (
 )
 from fmq.errors.transaction_errors import (
     AlreadyDecided,
+    Impaired,
     MarkMoved,
     MessageIdUndecided,
     RollBack,
@@ -114,6 +116,7 @@ __all__ = [
     "Forked",
     "GroupExists",
     "IllegalRecord",
+    "Impaired",
     "LeaseLost",
     "Locked",
     "MarkMoved",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fmq.basics.clock import as_text
@@ -66,6 +67,22 @@ class RollBack(TransactionError):
     """A program raises it when its own part did not happen, so that the transaction is rolled
     back.
     """
+
+
+class Impaired(TransactionError):
+    """Messages of an undecided transaction are damaged on the disk, so it cannot be committed as it
+    was prepared.
+    """
+
+    def __init__(self, tx_id: str, messages: int, reasons: Sequence[str]) -> None:
+        """`messages` are damaged, for the `reasons`."""
+        self.tx_id, self.messages = tx_id, messages
+        super().__init__(
+            f"transaction {tx_id!r} is impaired: {messages} of its messages cannot be read "
+            f"({'; '.join(reasons)}). Nothing was changed, and it stays undecided. Restore the "
+            f"segment from a backup, or roll it back, or commit the rest of it: engine.decide("
+            f"{tx_id!r}, 'commit_without_lost')."
+        )
 
 
 class AlreadyDecided(TransactionError):

@@ -8,6 +8,7 @@ began.
 from __future__ import annotations
 
 import contextlib
+import logging
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from fmq.store.journal.spares import FIRST_SPARE, all_zeros, create_spare, is_sp
 from fmq.store.reading.key_marks import SUFFIX as KEYS_SUFFIX
 from fmq.tx.ledger.ledger import Ledger
 
+logger = logging.getLogger("fmq.recovery")
 LEFTOVER = (".new", ".copy", INDEX_SUFFIX, KEYS_SUFFIX, PART)
 
 
@@ -50,6 +52,10 @@ class RecoveryReport:
     """Bytes after the last whole append, which nothing proves durable. quarantine/ keeps them."""
     copied: bool
     """Whether the last segment was copied, because its tail was not proven durable."""
+    damaged: tuple[str, ...] = ()
+    """Messages that this opening has met, and that cannot be read any more: where they lie, and
+    what is wrong with them.
+    """
 
 
 class Recovered(NamedTuple):
@@ -139,7 +145,10 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         undecided=len(replay.ledger.undecided),
         cut_bytes=cut,
         copied=copied,
+        damaged=tuple(replay.ledger.damaged.values()),
     )
+    for what in report.damaged:
+        logger.error("%s: damaged messages, which are passed over: %s", directory.path, what)
     # The slot with the larger generation counts. So the next generation must exceed those of both
     # slots, even of a slot that is not used because its segments were dropped.
     newest = replay.checkpoint or checkpoints.read(directory, store)

@@ -184,7 +184,8 @@ class Replay:
             growing = durable_only and not sealed
             if growing and max(position, self.applied_from) <= self.told <= limit:
                 limit = self.told  # nothing beyond it is durable yet
-            scan = self._scan(file, segment, position, limit, growing=growing)
+            proven = limit + 1 if sealed else self.durable_to
+            scan = self._scan(file, segment, position, limit, proven, growing=growing)
             waiting = self._apply_all(scan, segment, hold=growing)
             ending = scan.ending
             assert ending is not None
@@ -228,7 +229,7 @@ class Replay:
         return 0
 
     def _scan(
-        self, file: File, segment: Segment, position: int, limit: int, *, growing: bool
+        self, file: File, segment: Segment, position: int, limit: int, proven: int, *, growing: bool
     ) -> Scan:
         """Return a scan from `position`, with the checksum of the segment up to there.
 
@@ -248,6 +249,7 @@ class Replay:
             chain,
             chain_at,
             rest_was_zeros=growing and self._zeros_in == file.identity(),
+            proven=proven,
         )
 
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
@@ -257,11 +259,19 @@ class Replay:
             self.part_size = 0  # the checkpoint's part file belongs to the segment before
         waiting = []
         for append in scan:
+            if scan.damaged:
+                self._note_damaged(scan.damaged, segment)
             if hold and append[0].position >= self.applied_from:
                 waiting.append(append)
             else:
                 self._apply(append, segment)
         return waiting
+
+    def _note_damaged(self, damaged: dict[int, str], segment: Segment) -> None:
+        """Note the messages whose bodies are damaged, in the words of an error."""
+        for position, reason in damaged.items():
+            what = f"{segment.name}, position {position}: {reason}"
+            self.ledger.damaged.setdefault(position, what)
 
     def _apply(self, append: list[Record], segment: Segment) -> None:
         ledger = self.ledger
@@ -310,7 +320,8 @@ def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentInd
     file = directory.open(segment.name)
     try:
         start = segment.base + HEADER_BYTES
-        scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store), 0, start)
+        where = file, segment.base, segment.end, start, zlib.crc32(store), 0, start
+        scan = Scan(*where, proven=segment.limit + 1)
         for append in scan:
             apply_to_index(index, append)
     except BadRecord as error:

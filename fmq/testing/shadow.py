@@ -106,6 +106,7 @@ def copy_of(ledger: Ledger) -> Ledger:
     """Return a copy of `ledger` without listeners."""
     copy = Ledger(ledger.index.base)
     copy.unsettled, copy.known_from = ledger.unsettled, ledger.known_from
+    copy.damaged = ledger.damaged
     copy.carry(ledger.carried())
     copy.timers = ledger.timers.copy()
     for entry in ledger.undecided.values():

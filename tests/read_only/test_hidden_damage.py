@@ -78,10 +78,11 @@ def test_a_flipped_bit_hides_no_transaction_in_silence() -> None:
         except Damaged:
             refused += 1
             with suppress(Damaged), looking(disk) as reader:
-                assert reader.damage is not None
+                # A damaged body ends nothing, and costs its message when that is read.
+                stopped = reader.damage is not None
                 assert set(bodies(reader, "t")) <= {b"C", b"last"}
                 reader.refresh()
-                assert reader.damage is not None, "looking again makes nothing whole"
+                assert (reader.damage is not None) == stopped, "looking again makes nothing whole"
         flip(disk, name, place)
     assert refused > 300
 

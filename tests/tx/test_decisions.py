@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from fmq.errors import (
 )
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
-DECISIONS: tuple[Decision, ...] = get_args(Decision)
+DECISIONS: tuple[Decision, ...] = ("commit", "rollback")
 WORDS = {"commit": "committed", "rollback": "rolled back"}
 
 

@@ -98,6 +98,10 @@ class BadRecord(Exception):
     """Raised for bytes that are not a sound record, torn or damaged."""
 
 
+class BadBodies(BadRecord):
+    """Raised for a sound head whose bodies are not those that the head describes."""
+
+
 class Misplaced(Exception):
     """Raised for a sound record that belongs at another position."""
 

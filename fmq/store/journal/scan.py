@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fmq.machine.disk import File
 from fmq.store.bytes.decoding import decode, durable_to_of
-from fmq.store.bytes.kinds import Record
+from fmq.store.bytes.kinds import Record, Run
 from fmq.store.bytes.record import (
     ALIGNMENT,
     COMMON,
@@ -23,6 +23,7 @@ from fmq.store.bytes.record import (
     LAST,
     NAME,
     PREFIX_BYTES,
+    BadBodies,
     BadRecord,
     Misplaced,
     Newer,
@@ -62,6 +63,10 @@ class Scan:
     After the last one, `ending` says what stopped it. `durable_to` is the largest that any record
     stated. `chain` is the checksum of the segment up to the last whole append, if it was `chain` at
     the position `chain_at` and the scan has passed that.
+
+    With `proven`, messages whose bodies are damaged are passed over where they had been durable:
+    below `proven`, or below the durable_to of a later record. Their head says what they are, and
+    `damaged` where they lie and what is wrong with each.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Scan:
         chain_at: int = -1,
         *,
         rest_was_zeros: bool = False,
+        proven: int | None = None,
     ) -> None:
         """Stop at `limit`: the segment's end if that is known, else the position after its file.
 
@@ -92,6 +98,8 @@ class Scan:
         self._chain = chain
         self._chain_at = chain_at
         self._rest_was_zeros = rest_was_zeros
+        self._proven = proven
+        self.damaged: dict[int, str] = {}
         self.chain: int | None = None
         self.durable_to = 0
         self.ending: ScanEnd | None = None
@@ -129,11 +137,30 @@ class Scan:
         while True:
             try:
                 return self._record(position)
+            except BadBodies as error:
+                try:
+                    self._stop_unless_changed(position, str(error))
+                except _Stop as stop:
+                    if stop.finding is not Finding.BAD or not self._had_been_durable(position):
+                        raise
+                    self.damaged[position] = str(error)
+                    return self._record(position, bodies=False)
             except BadRecord as error:
                 self._stop_unless_changed(position, str(error))
 
-    def _record(self, position: int) -> Record:
-        """Return the record at `position`. Raises BadRecord, or another reason to stop."""
+    def _had_been_durable(self, position: int) -> bool:
+        """Return whether the messages at `position` may be passed over: they had been durable."""
+        if self._proven is None or type(self._record(position, bodies=False)) is not Run:
+            return False
+        if self._proven <= position:
+            beyond = durable_beyond(self._file, self._base, self._limit, position, self._seed)
+            self._proven = max(self._proven, beyond)
+        return self._proven > position
+
+    def _record(self, position: int, *, bodies: bool = True) -> Record:
+        """Return the record at `position`. Raises BadRecord, or another reason to stop. The
+        bodies are verified, too, unless `bodies` is False.
+        """
         if position + HEAD_BYTES_MIN > self._limit:
             raise BadRecord("too little room for a record")
         at = self._need(position, HEAD_BYTES_MIN)
@@ -143,7 +170,7 @@ class Scan:
             if size <= self._limit - position:
                 at = self._need(position, size)
         try:
-            record = decode(self._data, at, position, self._seed)
+            record = decode(self._data, at, position, self._seed, bodies=bodies)
         except Misplaced as error:
             raise _Stop(Finding.MISPLACED, str(error)) from None
         except Newer as error:

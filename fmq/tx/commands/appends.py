@@ -7,7 +7,7 @@ its place, offsets and time when it is planned (`writer.py`), and the plan also 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from fmq.store.bytes.content import columns_crc, copy_of, encode_bodies, encode_items, in_records
 from fmq.store.bytes.extension import extension_of
@@ -133,6 +133,11 @@ class Ending:
         self.decided = decided
         self.runs: list[Run] = []
         self._read: dict[int, Run] = {}  # runs that were read ahead, by position
+        self._lost: Set[int] = frozenset()
+
+    def leave_out(self, lost: Set[int]) -> None:
+        """Do not publish what was prepared at the positions `lost`, where it is damaged."""
+        self._lost = lost
 
     def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
         """Read the bodies among `runs` that the commit will have to copy, outside the lock: those
@@ -141,6 +146,8 @@ class Ending:
         if self.decided.kind == Kind.ROLLBACK:
             return
         for run in runs:
+            if run.position in self._lost:
+                continue
             apart = run.position < segment.base or run.raw_bytes < self._reference_bytes_min
             if run.bodies is None and apart:
                 self._read[run.position] = self._outcomes.whole(run.position)
@@ -150,7 +157,11 @@ class Ending:
         if self.decided.kind == Kind.ROLLBACK:
             return [self.decided]
         entry = self._entry
-        self.runs = [self._published(pre, segment.base) for pre in entry.runs]
+        kept = [pre for pre in entry.runs if pre.position not in self._lost]
+        self.runs = [self._published(pre, segment.base) for pre in kept]
+        if self._lost:
+            self.decided.records = len(kept)
+            self.decided.messages = sum(pre.count for pre in kept)
         acks = [Acks(entry.prepare.acks, 0, entry.tx)] if entry.prepare.acks else []
         marks = [Marks(entry.prepare.marks, 0, entry.tx)] if entry.prepare.marks else []
         return [*self.runs, *acks, *marks, self.decided]

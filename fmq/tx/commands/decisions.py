@@ -6,15 +6,15 @@ that one is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from threading import get_ident
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 from fmq.arguments.names import check_name, check_text, check_tx_id
 from fmq.basics.message import Decision, Message
 from fmq.basics.results import Outcome
-from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, Damaged, Impaired, UnknownTransaction
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import COMMIT, Decided, Kind
@@ -31,6 +31,7 @@ from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry, seal_text
 
 T = TypeVar("T")
+DECISIONS = get_args(Decision)
 Planner = tuple[Ending, Callable[[Ending], bool]]
 """The records that end a transaction, and what plans them, under the lock. That returns whether it
 did: another call may have been faster.
@@ -133,17 +134,21 @@ class Decisions:
         """Do what `decide` does, for a caller that may not block."""
         check_tx_id(tx_id)
         said: object = decision  # callers may pass anything, whatever the annotation says
-        if not isinstance(said, str) or said not in ("commit", "rollback"):
+        if not isinstance(said, str) or said not in DECISIONS:
             raise BadOption(
-                f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
+                f"decision {decision!r}: must be 'commit' or 'rollback', or 'commit_without_lost' "
+                "for a transaction that is impaired. Nothing was changed."
             )
         check_reason(reason)
         if check_text("decided_by", decided_by):
             check_name("decided_by", decided_by)
         if seal is not None:
             check_text("seal", seal)
-        kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
-        decided = yield from self._deciding(tx_id, kind, None, reason, decided_by, seal)
+        kind = Kind.ROLLBACK if decision == "rollback" else Kind.COMMIT
+        without_lost = decision == "commit_without_lost"
+        decided = yield from self._deciding(
+            tx_id, kind, None, reason, decided_by, seal, without_lost=without_lost
+        )
         if isinstance(decided, Ending):
             return outcome_of(decided.decided, receipts_of(decided.runs))
         return decided
@@ -159,6 +164,7 @@ class Decisions:
         number: int = 0,
         *,
         posted: bool = False,
+        without_lost: bool = False,
     ) -> Steps[Ending | Outcome]:
         """Write a decision, or return the outcome if the same decision was made before.
 
@@ -185,8 +191,12 @@ class Decisions:
                     f"transaction {tx_id!r} has the seal {seal_text(entry.prepare.seal)}, not "
                     f"{seal}: the decision is for another one, and nothing was changed"
                 )
+            lost = entry.lost(self._ledger.damaged)
+            if lost and kind == COMMIT and not without_lost:
+                reasons = [self._ledger.damaged[run.position] for run in lost]
+                raise Impaired(tx_id, sum(run.count for run in lost), reasons)
             decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-            planner = self._planner(entry, decided)
+            planner = self._planner(entry, decided, {run.position for run in lost})
             if planner is not None:
                 ending, plan = planner
                 is_awaited = partial(self._is_awaited, entry) if posted else None
@@ -200,14 +210,15 @@ class Decisions:
         """
         return self._ledger.undecided.get(entry.tx) is not entry
 
-    def _planner(self, entry: Entry, decided: Decided) -> Planner | None:
-        """Read what the records that end `entry` need. Return None if another call has decided it
-        first.
+    def _planner(self, entry: Entry, decided: Decided, lost: Set[int]) -> Planner | None:
+        """Read what the records that end `entry` need, without its messages at the positions
+        `lost`. Return None if another call has decided it first.
         """
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
         with self._commit_queue.lock:
             prepare, runs = entry.prepare, [*entry.runs]
+        ending.leave_out(lost)
         try:
             ending.read_ahead(journal.current, runs)
         except (OSError, Damaged):

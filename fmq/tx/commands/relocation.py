@@ -27,6 +27,8 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         entry = next(iter(ledger.undecided.values()), None)
         if entry is None:
             return False
+        if entry.lost(ledger.damaged):
+            return False  # what is damaged cannot be written again: the transaction stays there
         prepare, runs = entry.prepare, entry.runs
         behind = journal.position - prepare.position
     # A transaction in the segment being written keeps no other segment from being dropped.

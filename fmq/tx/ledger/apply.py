@@ -194,6 +194,9 @@ class Step:
         if records != decided.records or messages != decided.messages:
             raise IllegalStep("a COMMIT that does not publish what was prepared")
         if stated is not None:
+            lost = () if self.entry is None else self.entry.lost(ledger.damaged)
+            if lost and records < stated.records:  # committed without what is lost
+                records, messages = records + len(lost), messages + sum(run.count for run in lost)
             published = records, messages, tuple(self.acks), self.marks
             if published != (stated.records, stated.messages, stated.acks, stated.marks):
                 raise IllegalStep("a COMMIT of something else than what its PREPARE stated")

@@ -113,6 +113,12 @@ class Entry:
         """Note that its decision is durable."""
         self.state = state
 
+    def lost(self, damaged: Mapping[int, str]) -> list[Run]:
+        """Return its messages that are among the `damaged` ones. If there are any, the transaction
+        is impaired.
+        """
+        return [run for run in self.runs if run.position in damaged] if damaged else []
+
 
 class Amount:
     """A number of undecided transactions, and how many messages and bytes they hold together."""
@@ -195,6 +201,9 @@ class Ledger:
         self.requests = Requests()
         self.timers = Timers(base)
         self.priorities = KnownPriorities()
+        # Where a replay has met messages whose bodies are damaged, with what is wrong there. Their
+        # heads are sound, so all is known of them but the bodies.
+        self.damaged: dict[int, str] = {}
         self.listener: Listener | None = None  # None during a replay
         self.index = SegmentIndex(base)
         # Indexes of full segments that have no index file yet.

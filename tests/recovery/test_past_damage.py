@@ -1,0 +1,162 @@
+"""Damaged messages cost themselves or their transaction, and never the directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq.errors import Damaged, Impaired
+from fmq.testing import CrashDisk, FakeClock
+from tests.small import bodies, content, fill, flip, opened, remove
+
+LOST = b"lost " * 40
+SLOTS = ("checkpoint.0", "checkpoint.1")
+
+
+def undecided(**options: Any) -> CrashDisk:
+    """A directory with an undecided transaction of three messages, and sends behind it."""
+    disk = CrashDisk()
+    with opened(disk, queues=1, **options) as engine:
+        engine.create_group("g", "t")
+        engine.send("t", b"first")
+        tx = engine.transaction(tx_id="T", producer="p")
+        tx.send("t", b"whole " * 40)
+        tx.send("v", LOST)
+        tx.send("u", b"whole, too")
+        tx.prepare()
+        engine.send("t", b"second")
+    return disk
+
+
+def damage(disk: CrashDisk, body: bytes = LOST) -> None:
+    """Turn a bit in the one place that has `body`."""
+    ((name, at),) = [
+        (name, data.find(body)) for name, data in content(disk).items() if body in data
+    ]
+    flip(disk, name, at + 3)
+
+
+def damaged(**options: Any) -> CrashDisk:
+    disk = undecided(**options)
+    damage(disk)
+    return disk
+
+
+def without_checkpoint(disk: CrashDisk) -> CrashDisk:
+    remove(disk, *(name for name in SLOTS if name in content(disk)))
+    return disk
+
+
+def test_a_damaged_message_behind_an_undecided_transaction_closes_nothing() -> None:
+    disk = undecided()
+    damage(disk, b"second")
+    with opened(disk) as engine:
+        assert [tx.tx_id for tx in engine.undecided()] == ["T"]
+        assert engine.read("t", limit=1)[0].body == b"first"
+        with pytest.raises(Damaged, match="the bodies' checksum"):
+            engine.read("t", offset=1)
+        engine.send("t", b"third")
+        engine.decide("T", "commit")
+        assert bodies(engine, "t", 0, 2) == [b"third", b"whole " * 40]
+
+
+def test_an_opening_says_what_it_has_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    with opened(damaged()) as engine:
+        (what,) = engine.stats().recovery.damaged
+    assert "the bodies' checksum does not match" in what
+    assert what in caplog.text
+    assert not fmq.check("data", disk=damaged()).ok
+
+
+@pytest.mark.parametrize("with_slots", [True, False])
+def test_an_impaired_transaction_is_not_committed_as_it_was_prepared(with_slots: bool) -> None:
+    disk = damaged() if with_slots else without_checkpoint(damaged())
+    with opened(disk) as engine:
+        with pytest.raises(Impaired, match="1 of its messages") as raised:
+            engine.decide("T", "commit")
+        assert (raised.value.tx_id, raised.value.messages) == ("T", 1)
+        assert [tx.tx_id for tx in engine.undecided()] == ["T"]
+        assert bodies(engine, "t") == [b"first", b"second"]
+        engine.decide("T", "rollback")
+    for each in (disk, disk.after_kill(), without_checkpoint(disk.after_kill())):
+        with opened(each) as engine:
+            assert not engine.undecided()
+            assert engine.outcome("T").state == "rolled back"
+
+
+@pytest.mark.parametrize("reference_bytes_min", [1, 1 << 20])
+@pytest.mark.parametrize("rolls", [True, False])
+def test_the_rest_of_an_impaired_transaction_is_committed_on_demand(
+    rolls: bool, reference_bytes_min: int
+) -> None:
+    disk = damaged(reference_bytes_min=reference_bytes_min)
+    with opened(disk, reference_bytes_min=reference_bytes_min) as engine:
+        if rolls:
+            fill(engine)
+        begun = engine.queues("t")[0].next
+        outcome = engine.decide("T", "commit_without_lost", reason="a bad sector")
+        assert (outcome.state, outcome.messages) == ("committed", 2)
+        assert engine.decide("T", "commit").position == outcome.position
+    for each in (disk, disk.after_kill(), without_checkpoint(disk.after_kill())):
+        with opened(each) as engine:
+            assert bodies(engine, "t", 0, begun) == [b"whole " * 40]
+            assert bodies(engine, "u") == [b"whole, too"]
+            assert engine.outcome("T") == outcome
+            assert not engine.undecided()
+
+
+def test_a_sound_transaction_is_committed_whole_even_so() -> None:
+    with opened(undecided()) as engine:
+        engine.decide("T", "commit_without_lost")
+        assert bodies(engine, "v") == [LOST]
+
+
+def test_an_impaired_transaction_is_not_relocated_and_keeps_its_segment() -> None:
+    disk = damaged(relocate_bytes=4096)
+    with opened(disk, relocate_bytes=4096, retain_bytes=8192, keep_unread=False) as engine:
+        for _ in range(20):
+            fill(engine)
+            engine.sync()
+        assert engine.stats().first_position == 0
+        assert engine.stats().trouble is None
+        engine.decide("T", "commit_without_lost")
+        fill(engine)
+        engine.sync()
+        assert engine.stats().first_position > 0
+
+
+def test_what_no_sync_covers_is_cut_as_before() -> None:
+    """Nothing says that the last append had been durable, so it is torn and not damaged."""
+    disk = CrashDisk()
+    with opened(disk, queues=1, checkpoint_idle_seconds=1e9) as engine:
+        engine.send("t", b"first")
+        engine.send("t", LOST)
+        killed = disk.after_kill()
+    damage(killed)
+    with opened(killed) as engine:
+        assert bodies(engine, "t") == [b"first"]
+        report = engine.stats().recovery
+        assert report.cut_bytes
+        assert not report.damaged
+
+
+def test_a_checker_that_says_commit_does_not_commit_an_impaired_transaction() -> None:
+    disk, clock = damaged(), FakeClock()
+    with opened(disk, clock) as engine:
+        engine.checker("p")(lambda question: "commit")
+        clock.advance(3600)
+        engine.settle()
+        assert [tx.tx_id for tx in engine.undecided()] == ["T"]
+        engine.decide("T", "rollback")
+
+
+def test_a_reader_shows_the_rest(disk: CrashDisk) -> None:
+    disk = undecided()
+    damage(disk, b"second")
+    with fmq.open("data", disk=disk, read_only=True) as reader:
+        assert reader.read("t", limit=1)[0].body == b"first"
+        assert [tx.tx_id for tx in reader.undecided()] == ["T"]
+        with pytest.raises(Damaged):
+            reader.read("t", offset=1)
