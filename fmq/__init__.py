@@ -28,7 +28,7 @@ from fmq.consume.calls.any_consumer import AnyConsumer
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
-from fmq.copies import Backup, Restored, backup, restore
+from fmq.copies import Backup, Restored, Salvaged, backup, restore, salvage
 from fmq.engines.current import current_transaction
 from fmq.engines.engine import Engine
 from fmq.engines.read_only_engine import ReadOnlyEngine
@@ -162,6 +162,7 @@ __all__ = [
     "ReadOnly",
     "ReadOnlyEngine",
     "Restored",
+    "Salvaged",
     "Receipt",
     "RecoveryReport",
     "RemoteConsumer",
@@ -198,6 +199,7 @@ __all__ = [
     "backup",
     "check",
     "restore",
+    "salvage",
     "connect",
     "current_transaction",
     "errors",

@@ -43,6 +43,7 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
         "TRIED": 13,
         "TIMER": 14,
         "IDS": 16,
+        "HOLE": 17,
     }
 
 
@@ -131,6 +132,7 @@ ROWS = {
     "TOPIC": ("8xqH", "B"),
     "STATE": ("8xq", ""),
     "IDS": ("8xq", ""),
+    "HOLE": ("8xq", "I"),
 }
 
 

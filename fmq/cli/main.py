@@ -22,6 +22,7 @@ from fmq.cli import (
     info,
     read,
     records,
+    salvage,
     send,
     serve,
     topic,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 VERBS = (
     *(demo, doctor, send, read, find, info, topic, group, tx, dead, delayed),
-    *(records, verify, backup, export, serve, ddl),
+    *(records, verify, backup, salvage, export, serve, ddl),
 )
 
 

@@ -2,5 +2,6 @@
 
 from fmq.copies.backups import Backup, backup
 from fmq.copies.restores import Restored, restore
+from fmq.copies.salvages import Salvaged, salvage
 
-__all__ = ["Backup", "Restored", "backup", "restore"]
+__all__ = ["Backup", "Restored", "Salvaged", "backup", "restore", "salvage"]

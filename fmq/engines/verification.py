@@ -197,7 +197,9 @@ def _check_segment(directory: Directory, segment: Segment, store: bytes) -> Iter
     try:
         start = segment.base + HEADER_BYTES
         seed = zlib.crc32(store)
-        scan = Scan(file, segment.base, segment.end, start, seed, 0, start)
+        scan = Scan(
+            file, segment.base, segment.end, start, seed, 0, start, proven=segment.limit + 1
+        )
         yield from _check_contents(file, segment, scan)
     finally:
         file.close()
@@ -214,15 +216,20 @@ def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterato
     file = directory.open(segment.name)
     try:
         start = segment.base + HEADER_BYTES
-        scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
+        scan = Scan(
+            file, segment.base, segment.end, start, zlib.crc32(store), proven=segment.limit + 1
+        )
         yield from _check_contents(file, segment, scan)
     finally:
         file.close()
 
 
 def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Problem]:
-    """Check that each sound record can be cut into messages."""
+    """Check that the bodies of each record are sound, and can be cut into messages."""
     for run in chain.from_iterable(scan):
+        if run.position in scan.damaged:
+            yield Problem(segment.name, run.position, scan.damaged[run.position])
+            continue
         # A single body without key, tag or headers is not cut out of anything.
         if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
             columns = columns_of(file.read(run.position - segment.base, run.size), 0, run)
@@ -291,7 +298,7 @@ def _chain_at(directory: Directory, segment: Segment, end: int, store: bytes) ->
     file = directory.open(segment.name)
     try:
         start = segment.base + HEADER_BYTES
-        scan = Scan(file, segment.base, end, start, zlib.crc32(store), 0, start)
+        scan = Scan(file, segment.base, end, start, zlib.crc32(store), 0, start, proven=end + 1)
         for _ in scan:
             pass
     finally:

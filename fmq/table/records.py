@@ -27,6 +27,7 @@ from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    Hole,
     IdsKept,
     Kind,
     Marks,
@@ -193,6 +194,10 @@ def _of_row(record: Record) -> dict[str, Any]:
     return said
 
 
+def _of_hole(hole: Hole) -> dict[str, Any]:
+    return {"reason": hole.text.rstrip()}
+
+
 SAYS: dict[type, Any] = {
     Run: _of_run,
     Prepare: _of_prepare,
@@ -203,6 +208,7 @@ SAYS: dict[type, Any] = {
     Changed: _of_change,
     Carryover: _of_state,
     IdsKept: _of_ids,
+    Hole: _of_hole,
 }
 
 

@@ -19,6 +19,7 @@ from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    Hole,
     IdsKept,
     Kind,
     MarkChange,
@@ -105,6 +106,7 @@ def examples() -> dict[str, Record]:
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
     row = TakenId(bytes(range(16)), "orders ä", 3, 41, 1 << 40, 1_600)
     records["IDS"] = IdsKept(table_of(0, [row, row._replace(topic="t")]).encode(), 1_700)
+    records["HOLE"] = Hole("the checksum does not match ä", 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
 
@@ -263,6 +265,7 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
     ),
     st.builds(Carryover, st.binary(max_size=200), times),
     st.builds(IdsKept, st.binary(max_size=200), times),
+    st.builds(Hole, st.text(max_size=200), times),
     st.builds(TopicMade, texts(), u16, times),
 )
 

@@ -100,6 +100,7 @@ SAYS: dict[Kind, list[set[str]]] = {
     Kind.TRIED: [{"attempts"}],
     Kind.TIMER: [RUN | {"due", "timer"}],
     Kind.IDS: [{"bytes", "ids"}],
+    Kind.HOLE: [{"reason"}],
 }
 """Of each kind, what some of its records say besides COMMON."""
 

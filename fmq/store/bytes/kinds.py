@@ -29,6 +29,7 @@ class Kind(IntEnum):
     TRIED = 13
     TIMER = 14
     IDS = 16
+    HOLE = 17
 
 
 # Plain names for code that runs for every record: a member of an enum is found five times slower.
@@ -438,7 +439,25 @@ class TopicMade:
         self.extension = b""
 
 
-Record = Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade
+class Hole:
+    """HOLE: records that were damaged lay here, and a salvage has left them out."""
+
+    kind = Kind.HOLE
+    __slots__ = ("extension", "flags", "position", "size", "tail", "text", "time_us")
+
+    def __init__(self, text: str, time_us: int) -> None:
+        self.text = text  # what was wrong with them, and spaces: it fills the place
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
+Record = (
+    Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade
+    | Hole
+)  # fmt: skip
 Append = list[Any]
 """Records that are applied and written as one piece. The running engine makes appends, and a replay
 decodes them. Both apply them by tx/ledger/apply.py."""

@@ -257,13 +257,24 @@ def end_of(append: Sequence[Record]) -> int:
 def durable_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:
     """Return the largest durable_to that a sound record after `position` states; 0 if there is
     none.
+    """
+    durable_to = 0
+    for data, at, _ in sound_heads(file, base, limit, position, seed):
+        durable_to = max(durable_to, durable_to_of(data, at))
+    return durable_to
+
+
+def sound_heads(
+    file: File, base: int, limit: int, position: int, seed: int
+) -> Iterator[tuple[bytes, int, Record | None]]:
+    """Yield each record after `position` whose head is sound: its bytes, its index in them, and the
+    record without bodies. The record is None if it is of a later version.
 
     A record begins with a magic at a multiple of 8, so records can be searched for after damage. A
     body may contain bytes that look like heads. So the bytes that are hashed are limited to a few
     times those that are searched, and memory is taken only for sound records. Records of a later
     version count, too.
     """
-    durable_to = 0
     left = HASHED_TIMES * (limit - position)
     for data, at, where in _magics(file, base, limit, position):
         _, head_size, says, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
@@ -275,14 +286,13 @@ def durable_beyond(file: File, base: int, limit: int, position: int, seed: int) 
                 continue
             data, at = file.read(where - base, head_size), 0
         try:
-            decode(data, at, where, seed, bodies=False)
+            record = decode(data, at, where, seed, bodies=False)
         except (BadRecord, Misplaced):
             continue
         except Newer:
             # The head is sound and states its position, so its size is right, too.
-            pass
-        durable_to = max(durable_to, durable_to_of(data, at))
-    return durable_to
+            record = None
+        yield data, at, record
 
 
 def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[bytes, int, int]]:

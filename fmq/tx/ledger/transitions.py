@@ -6,6 +6,7 @@ A record that breaks a rule raises IllegalStep.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from fmq.arguments.options import QUEUES_MAX
 from fmq.basics.message import Mark, Origin
@@ -16,6 +17,7 @@ from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
     Carryover,
+    Hole,
     IdsKept,
     Kind,
     MarkChange,
@@ -112,11 +114,13 @@ def queue_begins(queue: Queue, offset: int) -> None:
     another end.
     """
     if offset != queue.end:
-        if queue.settled:
+        if queue.settled or offset < queue.end:
             raise IllegalStep(
                 f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.end}"
             )
-        queue.first = offset
+        # After a HOLE the offsets between are lost, and the index says so when they are read.
+        if not queue.end:
+            queue.first = offset
     queue.settled = True
 
 
@@ -247,8 +251,25 @@ def _state(ledger: Ledger, state: Carryover) -> None:
                 raise IllegalStep(
                     f"STATE says that {name}/{number} ends at {after_last}, not {queue.end}"
                 )
+    if ledger.unsettled:
+        _forget_others(ledger, carried)
     ledger.carry(carried)
     ledger.unsettled = False
+
+
+def _forget_others(ledger: Ledger, carried: dict[str, Any]) -> None:
+    """Forget what a STATE does not name: the records that removed it are missing."""
+    groups = {(group, topic) for group, topic, *_ in carried.get("groups", ledger.subscriptions)}
+    for of_group in (ledger.acked, ledger.tried):
+        for key in [key for key in of_group if key[:2] not in groups]:
+            del of_group[key]
+    for subscription in ledger.subscriptions.keys() - groups:
+        del ledger.subscriptions[subscription]
+    for mark in ledger.marks.keys() - carried.get("marks", ledger.marks).keys():
+        del ledger.marks[mark]
+    for topic in ledger.topics.keys() - carried["topics"].keys():
+        del ledger.topics[topic]
+        ledger.index.forget(topic)
 
 
 def _ids(ledger: Ledger, kept: IdsKept) -> None:
@@ -257,6 +278,20 @@ def _ids(ledger: Ledger, kept: IdsKept) -> None:
     ids.extend(kept.table)
     if ledger.id_window is not None:
         ledger.id_window.note(ids, len(ids) - before)
+
+
+def _hole(ledger: Ledger, hole: Hole) -> None:
+    """Note that records are missing. As at the beginning of a journal whose first segments were
+    dropped, what follows may need them, and the next STATE says what is left.
+    """
+    if ledger.is_live:
+        raise IllegalStep("a hole, which only a salvage writes")
+    ledger.unsettled = True
+    ledger.known_from = max(ledger.known_from, hole.position)
+    ledger.timers.known_from = max(ledger.timers.known_from, hole.position)
+    for topic in ledger.topics.values():
+        for queue in topic.queues:
+            queue.settled = False
 
 
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:
@@ -280,6 +315,7 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.STATE: _state,
     Kind.IDS: _ids,
     Kind.TOPIC: topic_applied,
+    Kind.HOLE: _hole,
 }
 # Kinds that may belong to a transaction. If they do, they take effect with its COMMIT.
 EITHER: dict[int, Callable[..., None]] = {Kind.ACK: _acks, TIMER: timer_waits}
