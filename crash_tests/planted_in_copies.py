@@ -1,4 +1,6 @@
-"""Bugs planted in backups and in restoring, and in the sizes of segments and spares."""
+"""Bugs planted in backups, restoring and salvage, in what passes over damage, and in the sizes of
+segments and spares.
+"""
 
 from crash_tests.mutant import Mutant
 
@@ -46,5 +48,54 @@ IN_COPIES = (
         "len(self._ready) - bisect_left(self._ready, self._enough, key=capacity_of)\n",
         "len(self._ready)\n",
         tests="tests/test_small_stores.py",
+    ),
+    Mutant(
+        "a salvaged journal gets its first name before the others are durable",
+        "        for batch in (others, [first]):\n",
+        "        for batch in ([*others, first],):\n",
+        tests="tests/copies/test_salvages.py -k ends_early",
+    ),
+    Mutant(
+        "a salvage is not told by the checkpoint what was lost",
+        "        if any(self._gaps.values()):\n            state = ",
+        "        if False:\n            state = ",
+        tests="tests/copies/test_salvages.py",
+    ),
+    Mutant(
+        "a salvage takes a torn tail for sound",
+        "        if not self._is_last or start < self._proven:\n            return False\n",
+        "        if not self._is_last or ending.finding is Finding.BAD:\n"
+        "            return False\n",
+        tests="tests/copies/test_salvages.py",
+    ),
+    Mutant(
+        "nothing proves the last append of a salvaged journal",
+        "return gaps or bool(found.damaged) or ledger.unsettled or self._begins_late",
+        "return gaps or ledger.unsettled or self._begins_late",
+        tests="tests/copies/test_salvages.py -k impaired",
+    ),
+    Mutant(
+        "a hole makes decisions unknown only up to its beginning",
+        "    end = hole.position + hole.size\n",
+        "    end = hole.position\n",
+        tests="tests/copies/test_salvages.py -k many_kinds",
+    ),
+    Mutant(
+        "what no sync covers is passed over as if it had been durable",
+        "        return self._proven > position\n",
+        "        return True\n",
+        tests="tests/recovery/test_past_damage.py -k no_sync_covers",
+    ),
+    Mutant(
+        "an impaired transaction is committed as it was prepared",
+        "if lost and kind == COMMIT and not without_lost:",
+        "if False:",
+        tests="tests/recovery/test_past_damage.py",
+    ),
+    Mutant(
+        "a commit without what is lost counts what was prepared",
+        "            self.decided.records = len(kept)\n",
+        "",
+        tests="tests/recovery/test_past_damage.py -k rest_of_an_impaired",
     ),
 )

@@ -132,7 +132,7 @@ ROWS = {
     "TOPIC": ("8xqH", "B"),
     "STATE": ("8xq", ""),
     "IDS": ("8xq", ""),
-    "HOLE": ("8xq", "I"),
+    "HOLE": ("8xq", ""),
 }
 
 

@@ -130,9 +130,10 @@ def kinds_of(place: Path) -> set[tuple[str, ...]]:
 
 
 def test_every_format_version_so_far_has_its_golden_directory() -> None:
-    assert VERSIONS == ["v1", "v1-bound", "v2"]
+    assert VERSIONS == ["v1", "v1-bound", "v2", "v2-holes"]
     assert [f"{version}/{life}" for version, life in GOLDEN] == [
-        *("v1/closed", "v1/killed", "v1-bound/closed", "v2/closed", "v2/killed")
+        *("v1/closed", "v1/killed", "v1-bound/closed"),
+        *("v2/closed", "v2/killed", "v2-holes/closed"),
     ]
 
 
@@ -464,7 +465,7 @@ def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> Non
         with opened(place, expected(version, "closed")) as engine:
             [question] = engine.feedback.ask_about("waiting")
             found[version] = question.bound
-    assert found == {"v1": False, "v1-bound": True, "v2": True}
+    assert found == {"v1": False, "v1-bound": True, "v2": True, "v2-holes": False}
 
 
 @golden

@@ -47,8 +47,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         title = "transactions of which something is lost"
         output.rows("transaction", TRANSACTIONS, iter(transactions), title=title)
     if problems:
-        rows = ({**each, "reason": each["what"]} for each in problems)
-        output.rows("problem", PROBLEMS, rows, title="problems")
+        output.rows("problem", PROBLEMS, iter(problems), title="problems")
     return FINE if made.ok else PROBLEM
 
 
@@ -75,5 +74,5 @@ LOST = (
 TRANSACTIONS = (
     Column("tx_id", "transaction", style="bold", copied=True),
     Column("position", "position", right=True, show=exact),
-    Column("what", "what became of it", folds=True),
+    Column("reason", "what became of it", folds=True),
 )

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fmq.copies.sift import Gap
+from fmq.copies.sift import Breach
 from fmq.store.bytes.internal import is_internal, shown
 from fmq.store.bytes.kinds import (
     PRE_MESSAGE,
@@ -53,17 +53,17 @@ class LostTransaction:
 
     tx_id: str
     position: int
-    what: str
+    reason: str
     """What became of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unsound:
+class UnsoundPlace:
     """A place that is not sound, and what is known of what it said."""
 
     file: str
     position: int
-    what: str
+    reason: str
 
 
 LEFT_OUT = "left out: its append is not whole, so none of its messages is there"
@@ -77,10 +77,11 @@ class Findings:
 
     def __init__(self) -> None:
         self.damaged: dict[int, str] = {}
-        self.problems: list[Unsound] = []
+        self.problems: list[UnsoundPlace] = []
         self.file = ""  # the segment that is being read
         self._sound: dict[tuple[str, int], AckSet] = {}
         self._gaps: list[tuple[int, int]] = []
+        self._kept: set[int] = set()  # sound messages in gaps, to which a commit may refer
         self._unsure_from = 0  # a decision of what was prepared before may be lost
         self._left_out: dict[str, LostTransaction] = {}
         self._in_part: dict[str, LostTransaction] = {}
@@ -88,6 +89,8 @@ class Findings:
     def note(self, append: list[Record]) -> None:
         """Note what a sound append has published."""
         commit = append[-1] if isinstance(append[-1], Decided) else None
+        if commit is not None:
+            self._left_out.pop(commit.tx_id, None)  # its PREPARE alone was lost
         for record in append:
             if isinstance(record, Run) and record.kind not in (PRE_MESSAGE, TIMER):
                 if self._is_sound(record):
@@ -102,27 +105,32 @@ class Findings:
         for record in append if self.damaged else ():
             if reason := self.damaged.get(record.position):
                 what = f"{reason}: {said(record)}"
-                self.problems.append(Unsound(self.file, record.position, what))
+                self.problems.append(UnsoundPlace(self.file, record.position, what))
 
     def _is_sound(self, run: Run) -> bool:
         body = run.body_position if run.kind == REF_MESSAGE else run.position
-        if body in self.damaged:
-            return False
+        if body in self._kept or body in self.damaged:
+            return body in self._kept
         i = bisect_right(self._gaps, (body, 1 << 62)) - 1
         return i < 0 or body >= self._gaps[i][1]
 
-    def note_gap(self, gap: Gap, *, is_known: bool) -> None:
+    def note_gap(self, gap: Breach, *, is_known: bool) -> None:
         """Note a gap. If what it has changed `is_known` from a checkpoint, only messages are lost
         with it, and perhaps decisions.
         """
         self._gaps.append((gap.start, gap.end))
+        self._kept |= {
+            each.position
+            for each in gap.heads
+            if each.kind == PRE_MESSAGE and each.position in gap.sound
+        }
         self._unsure_from = gap.start
         heads = "; ".join(said(record) for record in gap.heads) or "of unknown records"
         more = "what it changed of groups, topics and marks is known from the checkpoint"
         if not is_known:
             more = "what it changed of groups, acks, topics and marks is lost"
         what = f"{gap.reason}: {gap.end - gap.start:,} bytes left out, {heads}; {more}"
-        self.problems.append(Unsound(self.file, gap.start, what))
+        self.problems.append(UnsoundPlace(self.file, gap.start, what))
         for record in gap.heads:
             if isinstance(record, (Run, Prepare, Decided)) and record.tx_id:
                 lost = LostTransaction(record.tx_id, record.position, LEFT_OUT)

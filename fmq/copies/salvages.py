@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock
-from fmq.copies.damage_report import Findings, LostMessages, LostTransaction, Unsound
+from fmq.copies.damage_report import Findings, LostMessages, LostTransaction, UnsoundPlace
 from fmq.copies.segments import copy
-from fmq.copies.sift import Gap, Sift, TornFile
+from fmq.copies.sift import Breach, Sift, TornFile
 from fmq.copies.skeleton import Bone, Skeleton, skeleton_of
 from fmq.errors import BackupRefused, Damaged, NotAStore
 from fmq.errors.storage_errors import unreadable_within
@@ -30,7 +30,7 @@ from fmq.posix import RealDisk
 from fmq.recovery.layout import look
 from fmq.recovery.lock_check import at_rest
 from fmq.recovery.recover import begin, check_ends
-from fmq.store.bytes.encoding import encode_all, measured
+from fmq.store.bytes.encoding import encode_all, measured, size_of
 from fmq.store.bytes.kinds import Carryover, Hole, Kind, Record
 from fmq.store.bytes.record import FIRST, LAST, BadRecord
 from fmq.store.journal.scan import Scan, end_of
@@ -43,9 +43,9 @@ from fmq.tx.ledger.timers import Timers
 from fmq.tx.ledger.transitions import OUTSIDE, show
 
 NEW = ".new"
-HOLE_BYTES_MIN = measured([Hole("", 0)])
-HOLE_BYTES_MAX = 1 << 20
-STATE_CAPACITY_MIN = 1 << 16
+HOLE_BYTES_MIN = measured([Hole(b"", 0)])
+HOLE_BYTES_MAX = 1 << 26
+STATE_CAPACITY_MIN = 1 << 13
 AGAIN_MAX = 1000  # how often the journal is read anew because a record was refused halfway
 Progress = Callable[[int, int], object]
 
@@ -68,7 +68,7 @@ class Salvaged:
     """
     lost: tuple[LostMessages, ...]
     transactions: tuple[LostTransaction, ...]
-    problems: tuple[Unsound, ...]
+    problems: tuple[UnsoundPlace, ...]
 
     @property
     def ok(self) -> bool:
@@ -158,15 +158,16 @@ class _Salvage:
         else:
             reason = f"{len(self._refused):,} records contradict those before them"
             raise Damaged(segment_name(self._skeleton.bones[0].base), 0, reason)
+        first = self._skeleton.bones[0].base
+        self._begins_late = first > self._ledger.floor
         made = self._write(now_us)
         self._prove()
-        first = self._skeleton.bones[0]
         found, ledger = self._findings, self._ledger
         for file, position, what in self._skeleton.problems:
-            found.problems.append(Unsound(file, position, what))
-        if first.base > ledger.floor and not self._begins_early:
+            found.problems.append(UnsoundPlace(file, position, what))
+        if self._begins_late:
             what = "the segments before it are missing"
-            found.problems.append(Unsound(segment_name(first.base), first.base, what))
+            found.problems.append(UnsoundPlace(segment_name(first), first, what))
         lost = found.lost(ledger)
         held = sum(queue.end - queue.first for each in ledger.own_topics() for queue in each.queues)
         return Salvaged(
@@ -192,9 +193,8 @@ class _Salvage:
         ledger.unsettled = first > 0
         ledger.timers = Timers(first)
         self._findings = Findings()
-        self._gaps: dict[int, list[Gap]] = {}
+        self._gaps: dict[int, list[Breach]] = {}
         self._ends: dict[int, int] = {}
-        self._begins_early = first == 0
         self._sound_bytes = self._cut = 0
         checkpoint = self._skeleton.checkpoint
         # The checkpoint fills in what gaps below it have said.
@@ -206,9 +206,9 @@ class _Salvage:
             self._findings.file = segment_name(bone.base)
             gaps = self._gaps[bone.base] = []
             for piece in self._pieces(bone):
-                start = piece.start if isinstance(piece, Gap) else piece[0].position
+                start = piece.start if isinstance(piece, Breach) else piece[0].position
                 self._carry_below(start)
-                if isinstance(piece, Gap):
+                if isinstance(piece, Breach):
                     self._skip(piece, gaps)
                     continue
                 try:
@@ -217,21 +217,20 @@ class _Salvage:
                     self._refused[start] = str(error)
                     if not error.is_first:
                         raise _Again from None
-                    self._skip(Gap(start, end_of(piece), str(error), tuple(piece)), gaps)
+                    self._skip(Breach(start, end_of(piece), str(error), tuple(piece)), gaps)
                 except Damaged as error:
                     self._refused[start] = error.reason
                     raise _Again from None
         self._carry_below(self._carried_at)
-        self._begins_early = self._begins_early or not ledger.unsettled or bool(ledger.floor)
 
-    def _pieces(self, bone: Bone) -> Iterator[list[Record] | Gap]:
+    def _pieces(self, bone: Bone) -> Iterator[list[Record] | Breach]:
         """Yield the appends and gaps of one segment. Each append that was refused before is a
         gap.
         """
         start, is_last = bone.base + HEADER_BYTES, bone is self._skeleton.bones[-1]
         self._ends[bone.base] = start
         if not bone.is_there:
-            yield Gap(start, bone.limit, "the segment is missing")
+            yield Breach(start, bone.limit, "the segment is missing")
             self._ends[bone.base] = start
             return
         with closing(TornFile(self._source.open(segment_name(bone.base)))) as file:
@@ -239,11 +238,11 @@ class _Salvage:
             proven = self._carried_at if is_last else None
             sift = Sift(file, bone.base, limit, self._seed, proven)
             for piece in sift:
-                if isinstance(piece, Gap):
+                if isinstance(piece, Breach):
                     yield piece
                 elif piece[0].position in self._refused:
                     at = piece[0].position
-                    yield Gap(at, end_of(piece), self._refused[at], tuple(piece))
+                    yield Breach(at, end_of(piece), self._refused[at], tuple(piece))
                 else:
                     self._findings.damaged.update(sift.damaged)
                     self._ledger.damaged.update(sift.damaged)
@@ -261,11 +260,11 @@ class _Salvage:
         show(self._ledger, self._ledger.end)
         self._findings.note(append)
 
-    def _skip(self, gap: Gap, gaps: list[Gap]) -> None:
+    def _skip(self, gap: Breach, gaps: list[Breach]) -> None:
         """Note a gap, and let the ledger know that records are missing."""
         gaps.append(gap)
         self._findings.note_gap(gap, is_known=gap.end <= self._carried_at)
-        hole = Hole("", self._ledger.last_us)
+        hole = Hole(b"", self._ledger.last_us)
         hole.position, hole.size = gap.start, gap.end - gap.start
         apply(self._ledger, [hole])
         show(self._ledger, self._ledger.end)
@@ -301,18 +300,26 @@ class _Salvage:
             end, chain = self._copy(bone, header)
             names.append(segment_name(bone.base))
             self._count(bone.capacity)
-        if any(self._gaps.values()) or self._ledger.unsettled:
+        if self._is_damaged():
             header = header._replace(
                 base=header.base + header.capacity, previous_end=end, previous_chain=chain
             )
             self._write_state(header, now_us)
             names.append(segment_name(header.base))
         first, *others = names
-        for named in (others, [first]):
-            for name in named:
+        for batch in (others, [first]):
+            for name in batch:
                 self._target.rename(name.replace(".seg", NEW), name)
             self._target.sync()
         return len(names)
+
+    def _is_damaged(self) -> bool:
+        """Return whether a STATE has to say what is left. It also proves that all before it had
+        been durable, so that damage in the last append is not taken for a torn write.
+        """
+        found, ledger = self._findings, self._ledger
+        gaps = any(self._gaps.values())
+        return gaps or bool(found.damaged) or ledger.unsettled or self._begins_late
 
     def _copy(self, bone: Bone, header: Header) -> tuple[int, int]:
         """Write one segment under a name that no engine reads. Return its end and its chain."""
@@ -321,15 +328,13 @@ class _Salvage:
         with closing(self._target.create(new)) as target:
             target.allocate(bone.capacity)
             target.write(0, (header.encode(),), sync=False)
-            at = self._copy_appends(bone, target)
-            if self._gaps[base] and self._gaps[base][-1].end >= end:
-                end = at
+            if bone.is_there:
+                with closing(TornFile(self._source.open(segment_name(base)))) as source:
+                    last = max([end, *(gap.end for gap in self._gaps[base])])
+                    size = min(source.size(), last - base)
+                    copy(source, target, HEADER_BYTES, size, lambda size: None)
             for gap in self._gaps[base]:
-                for hole in _holes(gap, bone.limit, is_open=gap.start >= end):
-                    where = hole.position, self._ledger.last_us, hole.position
-                    buffers, _, behind = encode_all([hole], *where, self._seed, 0)
-                    target.write(hole.position - base, buffers, sync=False)
-                    end = max(end, behind)
+                end = max(end, self._fill(gap, target, base))
             target.sync()
             scan = Scan(
                 target, base, end, base + HEADER_BYTES, self._seed, 0, base + HEADER_BYTES,
@@ -339,19 +344,22 @@ class _Salvage:
                 pass
         return end, scan.chain or 0
 
-    def _copy_appends(self, bone: Bone, target: File) -> int:
-        """Copy all that lies between the gaps of one segment. Return the end of the last append."""
-        base = bone.base
-        at = end = base + HEADER_BYTES
-        if not bone.is_there:
-            return at
-        with closing(TornFile(self._source.open(segment_name(base)))) as source:
-            for gap in (*self._gaps[base], Gap(max(at, self._ends[base]), 0, "")):
-                if at < gap.start:
-                    copy(source, target, at - base, gap.start - base, lambda size: None)
-                    end = gap.start
-                at = gap.end
-        return end
+    def _fill(self, gap: Breach, target: File, base: int) -> int:
+        """Write records over a gap, which keep its bytes as their content. Return their end."""
+        at = gap.start
+        while gap.end - at >= HOLE_BYTES_MIN:  # only free room at the end of a segment is smaller
+            size = min(gap.end - at, HOLE_BYTES_MAX)
+            if 0 < gap.end - at - size < HOLE_BYTES_MIN:
+                size -= HOLE_BYTES_MIN
+            hole = Hole(b"", 0)
+            head_bytes = size_of(hole)
+            content = target.read(at - base + head_bytes, size - head_bytes)
+            hole.content = content.ljust(size - head_bytes, b"\0")
+            hole.size, hole.flags = size_of(hole), FIRST | LAST
+            where = at, self._ledger.last_us, at
+            buffers, _, at = encode_all([hole], *where, self._seed, 0)
+            target.write(hole.position - base, buffers, sync=False)
+        return at
 
     def _write_state(self, header: Header, now_us: int) -> None:
         """Write a segment that has one STATE: what is known at the end of all that is sound."""
@@ -383,23 +391,3 @@ class _Salvage:
 
 class _Again(Exception):
     """Raised to read the journal anew, without the record that was refused."""
-
-
-def _holes(gap: Gap, limit: int, *, is_open: bool) -> Iterator[Hole]:
-    """Yield records that fill a gap. One at the end of a segment (`is_open`) need not be filled."""
-    at, end = gap.start, gap.end
-    if is_open:
-        end = min(limit, at + HOLE_BYTES_MIN)
-    while at < end:
-        size = min(end - at, HOLE_BYTES_MAX)
-        if 0 < end - at - size < HOLE_BYTES_MIN:
-            size -= HOLE_BYTES_MIN
-        if size < HOLE_BYTES_MIN:
-            return  # only free room can be as small as that
-        reason = gap.reason.encode()[: size - HOLE_BYTES_MIN].decode(errors="ignore")
-        hole = Hole(reason, 0)
-        hole.text += " " * (size - HOLE_BYTES_MIN - len(reason.encode()))
-        hole.flags, hole.position = FIRST | LAST, at
-        assert measured([hole]) == size, "a hole is as large as what it stands for"
-        yield hole
-        at += size

@@ -8,12 +8,14 @@ and whose head is sound belong to their append; `damaged` has their positions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from fmq.errors import NewerFormat
 from fmq.machine.disk import PAGE_BYTES, Buffer, File
+from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.kinds import Record
-from fmq.store.bytes.record import FIRST
+from fmq.store.bytes.record import FIRST, BadRecord
 from fmq.store.journal.scan import (
     Finding,
     Scan,
@@ -26,7 +28,7 @@ from fmq.store.journal.scan import (
 from fmq.store.journal.segment import HEADER_BYTES, segment_name
 
 
-class Gap(NamedTuple):
+class Breach(NamedTuple):
     """Bytes of a segment that are no sound append."""
 
     start: int
@@ -34,6 +36,8 @@ class Gap(NamedTuple):
     reason: str
     heads: tuple[Record, ...] = ()
     """The records in it whose heads are sound. Their append is not whole."""
+    sound: frozenset[int] = frozenset()
+    """The positions of those whose bodies are sound, too."""
 
 
 class Sift:
@@ -57,7 +61,7 @@ class Sift:
         self.end = start
         self.cut = 0
 
-    def __iter__(self) -> Iterator[list[Record] | Gap]:
+    def __iter__(self) -> Iterator[list[Record] | Breach]:
         while True:
             scan = Scan(
                 self._file, self._base, self._limit, self.end, self._seed, proven=self._proven
@@ -90,17 +94,28 @@ class Sift:
             self.cut = last_byte(self._file, at, self._limit - self._base) - at
         return True
 
-    def _gap(self, ending: ScanEnd) -> Gap:
+    def _gap(self, ending: ScanEnd) -> Breach:
         start = ending.append_start
         heads: list[Record] = []
+        sound: set[int] = set()
         found = sound_heads(self._file, self._base, self._limit, start, self._seed)
         for _, _, record in found:
             if record is None:
                 raise NewerFormat(segment_name(self._base), start, "a record behind damage")
-            if record.position > start and record.flags & FIRST:
-                return Gap(start, record.position, ending.reason, tuple(heads))
+            at = record.position
+            if at > start and record.flags & FIRST:
+                return Breach(start, at, ending.reason, tuple(heads), frozenset(sound))
             heads.append(record)
-        return Gap(start, self._limit, ending.reason or "the append is not whole", tuple(heads))
+            with suppress(BadRecord):
+                decode(self._file.read(at - self._base, record.size), 0, at, self._seed)
+                sound.add(at)
+        return Breach(
+            start,
+            self._limit,
+            ending.reason or "the append is not whole",
+            tuple(heads),
+            frozenset(sound),
+        )
 
 
 class TornFile:

@@ -92,7 +92,9 @@ def _bones(
 ) -> list[Bone]:
     remembered = {base: rest for base, *rest in known.segments} if known else {}
     sealed = {base: rest[1] for base, rest in [*remembered.items()][:-1]}
-    bases = sorted({*layout.bases, *(base for base in remembered if base >= layout.bases[0])})
+    floor = known.ledger["floor"] if known else 0
+    named = {base for base, (capacity, *_) in remembered.items() if base + capacity > floor}
+    bases = sorted({*layout.bases, *named})
     bones: list[Bone] = []
     for number, base in enumerate(bases):
         behind = bases[number + 1] if number + 1 < len(bases) else None

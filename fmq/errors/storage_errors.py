@@ -115,9 +115,9 @@ class Damaged(StorageError):
     def __init__(self, file: str, position: int, reason: str) -> None:
         super().__init__(
             f"{file}, position {position}: {reason}. Nothing was changed. "
-            "`fmq verify DIR` lists everything that is wrong, and `fmq records DIR` shows what is "
-            "sound; restore the file from a backup, or read with fmq.open(path, read_only=True) as "
-            "far as that goes."
+            "`fmq verify DIR` lists everything that is wrong. Restore the file from a backup, or "
+            "copy all that is sound to a new directory: `fmq salvage DIR NEW`. Until then "
+            "fmq.open(path, read_only=True) reads as far as that goes."
         )
         self.file = file
         self.position = position

@@ -195,7 +195,7 @@ def _of_row(record: Record) -> dict[str, Any]:
 
 
 def _of_hole(hole: Hole) -> dict[str, Any]:
-    return {"reason": hole.text.rstrip()}
+    return {"bytes": len(hole.content)}
 
 
 SAYS: dict[type, Any] = {

@@ -167,6 +167,56 @@ def make_killed() -> tuple[Files, Seen]:
     return files, shown
 
 
+def make_holes() -> tuple[Files, Seen]:
+    """A directory that was salvaged: a transaction that had set a mark lay where a HOLE is now."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, {"segment_bytes": 4096}) as engine:
+        engine.create_group("billing", "audit")
+        for number in range(4):
+            engine.send("audit", text(f"before {number}", 900))
+        for name in ("lost", "kept"):
+            with engine.transaction(tx_id=name) as tx:
+                tx.mark(name, 7, b"data")
+        for number in range(4):
+            engine.send("audit", text(f"behind {number}", 900))
+        waiting = engine.transaction(tx_id="waiting")
+        waiting.send("orders", b"not yet")
+        waiting.prepare()
+    files = files_of(disk)
+    ((name, at),) = [
+        (name, files[name].find(b"lost"))
+        for name in files
+        if name.endswith(".seg") and b"lost" in files[name]
+    ]
+    damaged = bytearray(files[name])
+    damaged[at] ^= 1  # the name of the mark
+    kept = {each: data for each, data in files.items() if not each.startswith("checkpoint")}
+    disk = disk_of(kept | {name: bytes(damaged)})
+    made = fmq.salvage("data", "new", disk=disk, clock=clock)
+    assert [each.tx_id for each in made.transactions] == ["lost"]
+    assert not made.lost
+    small = fmq.Options(segment_bytes=4096)
+    fmq.open("new", small, disk=disk, clock=clock, background=False).close()
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting", "kept", "lost"],
+        "not acked": [],
+        "unread": {"billing": None},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+    }
+    disk = disk_of(files_of(disk, "new"))
+    shown = look(disk, clock, asked)
+    assert shown["marks"] == {"kept": [7, b"data".hex()]}
+    shown["handed out"] = hand_out(disk, clock, {"billing": ["audit"]})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def _torn(before: Files, after: Files) -> Files:
     """`before`, and of what the last append changed only its first bytes."""
     segments = (name for name in after if name.endswith(".seg"))
@@ -216,8 +266,8 @@ def copied(disk: CrashDisk, clock: FakeClock) -> fmq.Engine:
     return fmq.open("data", disk=disk_of(files_of(disk)), clock=clock, background=False)
 
 
-def files_of(disk: CrashDisk) -> Files:
-    directory = disk.directory("data", make=False)
+def files_of(disk: CrashDisk, path: str = "data") -> Files:
+    directory = disk.directory(path, make=False)
     files = {}
     for name in directory.names():
         file = directory.open(name)
@@ -236,6 +286,7 @@ def disk_of(files: Files) -> CrashDisk:
 
 GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2": {"closed": make_closed, "killed": make_killed},
+    "v2-holes": {"closed": make_holes},
 }
 
 

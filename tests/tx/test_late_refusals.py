@@ -126,7 +126,7 @@ BAD: dict[Kind, dict[str, Callable[[], Record]]] = {
     Kind.TIMER: {
         "without a time": lambda: run(Kind.TIMER),
     },
-    Kind.HOLE: {"of a running engine": lambda: Hole("", 0)},
+    Kind.HOLE: {"of a running engine": lambda: Hole(b"", 0)},
     Kind.IDS: {"of nonsense": lambda: IdsKept(b"\xff" * 11, 0)},
 }
 

@@ -40,8 +40,8 @@ from fmq.store.bytes.record import (
     RECORD_BYTES_MAX,
     U32,
     U64,
-    BadBodies,
     BadRecord,
+    BodiesDamaged,
     Misplaced,
     Newer,
     utf8,
@@ -133,11 +133,11 @@ def _of_another_version(
 
 
 def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
-    """Raise BadBodies unless `data[start:end]` are the bodies that the head describes."""
+    """Raise BodiesDamaged unless `data[start:end]` are the bodies that the head describes."""
     if end > len(data):
-        raise BadBodies("the bodies are cut short")
+        raise BodiesDamaged("the bodies are cut short")
     if zlib.crc32(data[start:end]) != bodies_crc:
-        raise BadBodies("the bodies' checksum does not match")
+        raise BodiesDamaged("the bodies' checksum does not match")
 
 
 def durable_to_of(data: bytes, at: int) -> int:

@@ -279,7 +279,7 @@ FORMS = {
         Form(TopicMade, "8x time_us:q queues:H", topic=NAME),
         Form(Carryover, "8x time_us:q", bodies="json"),
         Form(IdsKept, "8x time_us:q", bodies="table"),
-        Form(Hole, "8x time_us:q", text=LONG_TEXT),
+        Form(Hole, "8x time_us:q", bodies="content"),
     )
 }  # fmt: skip
 """The row of each kind that has one."""

@@ -443,10 +443,10 @@ class Hole:
     """HOLE: records that were damaged lay here, and a salvage has left them out."""
 
     kind = Kind.HOLE
-    __slots__ = ("extension", "flags", "position", "size", "tail", "text", "time_us")
+    __slots__ = ("content", "extension", "flags", "position", "size", "tail", "time_us")
 
-    def __init__(self, text: str, time_us: int) -> None:
-        self.text = text  # what was wrong with them, and spaces: it fills the place
+    def __init__(self, content: bytes, time_us: int) -> None:
+        self.content = content  # their bytes, but for those in the place of this record's head
         self.time_us = time_us
         self.position = 0
         self.size = 0

@@ -98,7 +98,7 @@ class BadRecord(Exception):
     """Raised for bytes that are not a sound record, torn or damaged."""
 
 
-class BadBodies(BadRecord):
+class BodiesDamaged(BadRecord):
     """Raised for a sound head whose bodies are not those that the head describes."""
 
 

@@ -23,8 +23,8 @@ from fmq.store.bytes.record import (
     LAST,
     NAME,
     PREFIX_BYTES,
-    BadBodies,
     BadRecord,
+    BodiesDamaged,
     Misplaced,
     Newer,
     aligned,
@@ -137,7 +137,7 @@ class Scan:
         while True:
             try:
                 return self._record(position)
-            except BadBodies as error:
+            except BodiesDamaged as error:
                 try:
                     self._stop_unless_changed(position, str(error))
                 except _Stop as stop:

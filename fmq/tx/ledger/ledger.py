@@ -452,7 +452,8 @@ class Ledger:
             self.grow(topic, len(ranges))
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
-                queue.first = max(queue.first, first)
+                # The records that would tell where the queue begins may be missing.
+                queue.first = first if self.unsettled else max(queue.first, first)
                 # Only in a replay: a running engine knows all messages before `after`.
                 if queue.end < after:
                     queue.next = queue.end = after

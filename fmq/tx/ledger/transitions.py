@@ -287,8 +287,9 @@ def _hole(ledger: Ledger, hole: Hole) -> None:
     if ledger.is_live:
         raise IllegalStep("a hole, which only a salvage writes")
     ledger.unsettled = True
-    ledger.known_from = max(ledger.known_from, hole.position)
-    ledger.timers.known_from = max(ledger.timers.known_from, hole.position)
+    end = hole.position + hole.size
+    ledger.known_from = max(ledger.known_from, end)
+    ledger.timers.known_from = max(ledger.timers.known_from, end)
     for topic in ledger.topics.values():
         for queue in topic.queues:
             queue.settled = False
