@@ -158,9 +158,14 @@ def with_filter(home: Path, in_record: int, where: str) -> None:
 
 def with_order(home: Path) -> None:
     """Take and ack one by one of a backlog sent one by one, by members that keep the order of keys,
-    beside those that do not. Then a send beside each of them.
+    beside those that do not. Then with sends of another client between.
     """
-    with fmq.open(home / "order", OPTIONS) as engine:
+    path = home / "order"
+    with (
+        fmq.open(path, OPTIONS) as engine,
+        engine.serve(),
+        fmq.connect(path, start=False) as stranger,
+    ):
         for number in range(BACKLOG):
             engine.send("t", b"x", key=f"k{number % KEYS}")
 
@@ -174,7 +179,7 @@ def with_order(home: Path) -> None:
             def send_beside() -> int:
                 for _ in range(HANDLED // 10):
                     (delivery,) = consumer.poll(limit=1)
-                    engine.send("other", b"x")
+                    stranger.send("other", b"x")
                     delivery.ack()
                 return HANDLED // 10
 
@@ -185,7 +190,7 @@ def with_order(home: Path) -> None:
         with plain, ordered:
             for each in (plain, ordered):
                 each.poll(limit=1)[0].ack()  # the first poll reads the most
-            for sends, what in ((False, "take and ack"), (True, "the same and a send")):
+            for sends, what in ((False, "take and ack"), (True, "the same and a client's send")):
                 figures = in_turn(way(plain, sends=sends), way(ordered, sends=sends))
                 show(f"{what} of 100,000 in the order of keys, beside without", *figures)
 
