@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+import fmq
 import fmq.aio
 from fmq.engines.engine import Engine
 from fmq.server.client_call import ClientCall
@@ -19,6 +21,7 @@ from fmq.wire.frames import FAILED, Frame, Op
 from fmq.wire.values import decode_error
 from tests.remote.hostile import Hostile
 from tests.small import opened
+from tests.store.sharing import Gate, GatedDisk
 
 Run = Callable[[Engine, FakeClock, Steps[bytes]], bytes]
 
@@ -148,3 +151,29 @@ def test_a_request_that_is_woken_while_its_look_is_written_looks_once_more() -> 
             server.loop.step()
         assert [(each.request, each.payload) for each in client.answers[1:]] == [(9, b"2")]
         server.close()
+
+
+def test_a_poll_on_a_loop_goes_on_once_another_thread_has_written_its_attempt() -> None:
+    """That thread writes, and syncs for a long time, while the poll looks."""
+    arrived = Event()
+    gate = Gate(arrived.set, only_syncs=True)
+
+    async def story(engine: fmq.Engine, sender: Thread) -> None:
+        # A loop in this mode refuses calls of other threads that would not wake it.
+        asyncio.get_running_loop().set_debug(True)
+        async with fmq.aio.of(engine).consumer("t", group="g") as consumer:
+            gate.shut()
+            sender.start()
+            assert arrived.wait(20)
+            poll = asyncio.ensure_future(consumer.poll())
+            while not inside(engine).journal.pending.waiters:
+                await asyncio.sleep(0)
+            gate.open()
+            (delivery,) = await asyncio.wait_for(poll, 20)
+            await delivery.ack()
+
+    with fmq.open("data", disk=GatedDisk(CrashDisk(), gate), clock=FakeClock()) as engine:
+        engine.send("t", b"1")
+        sender = Thread(target=engine.send, args=("other", b"2"))
+        asyncio.run(story(engine, sender))
+        sender.join()

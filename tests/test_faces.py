@@ -10,7 +10,7 @@ import pytest
 
 import fmq
 from fmq.engines.read_only_door import ReadOnlyDoor
-from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
+from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.server import named_calls as served
 from fmq.testing import CrashDisk, FakeClock
 from fmq.wire import requests
@@ -19,8 +19,6 @@ from tests.small import opened
 from tools.make_faces import AWAITED, MADE, blocking, target
 
 FACES = Path(__file__).parent / "faces"
-BY_AN_OP = {"recall"}
-"""A change that clients ask for by an op of its own."""
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda each: each.reason[:40])
@@ -45,9 +43,9 @@ def test_the_blocking_faces_are_those_that_the_awaited_ones_make(name: str) -> N
 def test_a_server_answers_each_call_of_the_table() -> None:
     """It checks what a client says for each call that it answers, and for no other."""
     assert served.CALLS.keys() == requests.CALLS.keys()
-    assert (LOOKS.keys() | CHANGES.keys()) - BY_AN_OP <= served.CALLS.keys()
+    assert LOOKS.keys() | IN_STEPS.keys() <= served.CALLS.keys()
     assert requests.CHANGES.keys() == GROUP_CHANGES.keys()
-    assert not LOOKS.keys() & (CHANGES.keys() | GROUP_CHANGES.keys())
+    assert not LOOKS.keys() & (IN_STEPS.keys() | GROUP_CHANGES.keys() | {RECALL})
 
 
 def test_a_reader_knows_each_look_of_the_table() -> None:

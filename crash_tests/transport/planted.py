@@ -25,7 +25,7 @@ BETWEEN_PROCESSES = (
     ),
     Mutant(
         "a claim is not given back when its connection ends",
-        "        for member in self._members.values():\n            member.leave(is_lost=True)\n",
+        "        for member in self._members.values():\n            member.lose()\n",
         "",
         STORIES,
     ),

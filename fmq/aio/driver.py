@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, CancelledError, Future, TimerHandle
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from fmq.aio.call import Call, end_of, written
@@ -12,7 +11,7 @@ from fmq.aio.loop_turn import AioTurn
 from fmq.aio.threads import Threads
 from fmq.loops.event_loop import DAY, notifier
 from fmq.loops.wake_ups import GroupWaits, Waits
-from fmq.store.journal.call_steps import Arrival, Durable, Notify, Steps
+from fmq.store.journal.call_steps import Apart, Arrival, Durable, Notify, Steps
 from fmq.store.journal.commit_queue import CommitQueue
 
 T = TypeVar("T")
@@ -56,6 +55,8 @@ class LoopDriver:
                     elif type(want) is Arrival:
                         watch = watch or LoopWatch(self)
                         await watch.keep(want)
+                    elif type(want) is Apart:
+                        answer = await self._threads.long(want.work)
                     else:
                         answer = await self._threads.read(want)
                 except BaseException as error:
@@ -92,9 +93,17 @@ class LoopDriver:
         call = Call(self.loop)
         call.has_begun = True
 
+        failures: list[BaseException] = []
+
+        def settle() -> None:
+            call.settle(None, self._queue.failed_error() if failures else None)
+
+        notify = notifier(self.loop, settle)  # made here, in the thread of the loop
+
         def then(failure: BaseException | None) -> None:
-            error = None if failure is None else self._queue.failed_error()
-            notifier(self.loop, partial(call.settle, None, error))()
+            if failure is not None:
+                failures.append(failure)
+            notify()
 
         answer = self._queue.submit(want.plan, want.what, then, want.sync, ahead=True)
         await call.future

@@ -31,6 +31,7 @@ from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.record import aligned
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.call_steps import Apart, Durable, Steps, nothing
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.durable_page import begin_page, no_page
 from fmq.store.journal.files import Files
@@ -218,14 +219,17 @@ class Parts:
             # Recovery may not be able to tell which write failed.
             self.directory.create(FAILED).close()
 
-    def sync(self) -> None:
+    def syncing(self) -> Steps[None]:
         """Make all that is planned durable, in any sync mode."""
-        self.commit_queue.flush(force=True)
+        yield Durable(nothing, None, True)
 
-    def checkpoint(self) -> None:
+    def checkpointing(self) -> Steps[None]:
         """Write a checkpoint, from which recovery can start."""
         self.refuse_nested()
-        self.sync()
+        yield from self.syncing()
+        yield Apart(self._checkpoint)
+
+    def _checkpoint(self) -> None:
         try:
             self.chores.checkpoint()
         except StorageError:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fmq.allocation import Strategy
 from fmq.arguments.options import Options
@@ -31,7 +31,7 @@ from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested
 from fmq.faces.producers import Producing, ProducingDoor
-from fmq.faces.table import CHANGES, GROUP_CHANGES, LOOKS
+from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
 from fmq.machine.disk import Directory
 from fmq.recovery.recover import Claimed
@@ -44,6 +44,8 @@ from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.sender import receipt_of, receipts_of
 from fmq.wire.processes import absolute, new_member
+
+T = TypeVar("T")
 
 
 class ThreadDoor(ProducingDoor):
@@ -80,7 +82,8 @@ class ThreadDoor(ProducingDoor):
         self._looks = {name: look(parts) for name, look in LOOKS.items()}
         self._changes: dict[str, Callable[..., Any]] = {
             **{name: partial(make, parts.group_changes) for name, make in GROUP_CHANGES.items()},
-            **{name: make(parts) for name, make in CHANGES.items()},
+            **{name: partial(self._drive, make(parts)) for name, make in IN_STEPS.items()},
+            RECALL: parts.delays.recall,
         }
         what = parts.manager, parts.feedback, parts.questions, options, clock
         self._producing = Producing(self, *what, background=background)
@@ -147,6 +150,9 @@ class ThreadDoor(ProducingDoor):
         if not self.background:
             self.after()
         return found
+
+    def _drive(self, call: Callable[..., Steps[T]], *args: Any, **named: Any) -> T:
+        return drive(call(*args, **named), self._queue, self._clock)
 
     def run(self, steps: Callable[..., Any], *args: Any) -> Any:
         """Return what `steps` returns. It makes several looks."""
@@ -260,17 +266,25 @@ class ThreadDoor(ProducingDoor):
 
     def member(self, asked: Joining) -> ThreadMember:
         """Return the member of a group that `asked` describes, for a consumer that others make."""
+        return self._drive(self.joining, asked)
+
+    def joining(self, asked: Joining) -> Steps[ThreadMember]:
+        """Do what `member` does, for a caller that may not block."""
         self.check()
         parts, topics = self.parts, asked.entry.topics
         what = parts.messages, parts.groups, parts.writer, self.check, asked.entry
         skip = parts.group_changes.skip if asked.damaged == SKIP else None
         rest = asked.lease_seconds, self.after, parts.burying, asked.on_change, skip
+        in_steps = parts.group_changes.in_steps
         if not asked.broadcast:
-            parts.group_changes.join(asked.group, topics, asked.wanted)
+            yield from in_steps(lambda changes: changes.join(asked.group, topics, asked.wanted))
             return ThreadMember(*what, asked.group, *rest)
-        with parts.broadcasts.joining(asked.group, asked.entry.name, topics, asked.wanted) as own:
+        with parts.broadcasts.joining(asked.group, asked.entry.name) as own:
+            yield from in_steps(
+                lambda changes: changes.join(own, topics, asked.wanted, at_end=True)
+            )
             joined = ThreadMember(*what, own, *rest)
-        joined.named, joined.on_left = asked.group, partial(parts.broadcasts.left, own)
+        joined.named, joined.leaving_group = asked.group, partial(parts.broadcasts.leaving, own)
         return joined
 
     def join(
@@ -282,12 +296,12 @@ class ThreadDoor(ProducingDoor):
         strategy: str | Strategy | None,
         wanted: str | None,
         **how: Any,
-    ) -> Any:
+    ) -> Steps[ThreadMember]:
         """Return a member of a group, for what a client has said."""
         self.check()
         name = new_member() if member is None else member
         what = topics, group, lease_seconds, name, strategy, wanted, self.options
-        return self.member(check_joining(*what, **how))
+        return self.joining(check_joining(*what, **how))
 
     # --- the engine itself ----------------------------------------------------------------------
 

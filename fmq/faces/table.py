@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fmq.consume.groups.administration import GroupChanges
+from fmq.store.journal.call_steps import Steps
 
 if TYPE_CHECKING:
     from fmq.assembly.parts import Parts
@@ -51,12 +52,16 @@ GROUP_CHANGES: dict[str, Call] = {
 out once, even if a client has to ask again.
 """
 
-CHANGES: dict[str, Callable[[Parts], Call]] = {
-    "checkpoint": lambda parts: parts.checkpoint,
-    "decide": lambda parts: parts.manager.decisions.decide,
-    "purge_dead": lambda parts: parts.burying.purge,
-    "recall": lambda parts: parts.delays.recall,
-    "replay_dead": lambda parts: parts.burying.replay,
-    "sync": lambda parts: parts.sync,
+IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {
+    "checkpoint": lambda parts: parts.checkpointing,
+    "decide": lambda parts: parts.manager.decisions.deciding,
+    "purge_dead": lambda parts: parts.burying.purging,
+    "replay_dead": lambda parts: parts.burying.replaying,
+    "sync": lambda parts: parts.syncing,
 }
-"""Other changes. To carry one out again does no harm, but for a recall, which is done once, too."""
+"""Other changes, as generators of their steps. To carry one out again does no harm."""
+
+RECALL = "recall"
+"""The change that ends the wait of delayed messages. Clients ask for it by an op of its own, as it
+is carried out once.
+"""

@@ -15,7 +15,7 @@ from fmq.loops.event_loop import DAY, Timer, notifier
 from fmq.loops.wake_ups import GroupWaits
 from fmq.server.host import Host
 from fmq.server.load import Load, check_held
-from fmq.store.journal.call_steps import Arrival, Durable, Notify, Steps
+from fmq.store.journal.call_steps import Apart, Arrival, Durable, Notify, Steps
 from fmq.wire.frames import Frame, Op
 
 logger = logging.getLogger("fmq.server")
@@ -88,6 +88,9 @@ class ClientCall:
                             return
                         self._quiet()
                         self._listen(want)
+                    elif type(want) is Apart:
+                        self._caller.host.apart(want.work, self._done)
+                        return
                     else:
                         answer = want()
                 except Exception as raised:
@@ -108,6 +111,12 @@ class ClientCall:
                 "with engine.read, or engine.outcome for a transaction."
             )
         self._caller.failed(self._asked, error)
+
+    def _done(self, result: Any, error: BaseException | None) -> None:
+        """Go on with what a thread has done."""
+        self._answer = result
+        self.go_on(error)
+        self._caller.host.served()
 
     # --- writing --------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from fmq.consume.groups.sieve import filter_of
 from fmq.errors import LeaseLost
 from fmq.server.advance_requests import serve_advance
 from fmq.server.host import Host
-from fmq.server.load import check_held
+from fmq.server.load import Load, check_held
 from fmq.server.members import ServedMember
 from fmq.server.take_requests import Taking
 from fmq.store.journal.call_steps import Durable, Steps
@@ -27,9 +27,11 @@ HOW = False, False, False, False, COUNT, RAISE
 class Consuming:
     """The consumers of a session, by the handles that the client has given them."""
 
-    def __init__(self, host: Host, client: bytes) -> None:
+    def __init__(self, host: Host, client: bytes, load: Load) -> None:
         self._host = host
         self._client = client
+        self._load = load
+        self._has_ended = False
         self._parts = host.parts
         self._members: dict[int, ServedMember] = {}
         self.serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
@@ -50,8 +52,9 @@ class Consuming:
 
     def end(self) -> None:
         """Take back what the consumers hold."""
+        self._has_ended = True
         for member in self._members.values():
-            member.leave(is_lost=True)
+            member.lose()
         self.forget()
 
     def forget(self) -> None:
@@ -68,7 +71,7 @@ class Consuming:
             )
         return member
 
-    def _on_join(self, asked: Frame, said: list[Any]) -> bytes:
+    def _on_join(self, asked: Frame, said: list[Any]) -> Steps[bytes]:
         topics, group, lease, claims, member, strategy, wanted, retry, *said_how = said
         how: list[Any] = [*said_how, *HOW[len(said_how) :]]
         ordered, strict, is_told, broadcast, expired, damaged = how
@@ -81,21 +84,27 @@ class Consuming:
         self._host.commit_own(self._client)
         old = self._members.pop(asked.handle, None)
         if old is not None:
-            old.leave(is_lost=True)
-        consumer = self._host.door.join(
-            *(topics, group, lease, member, shares, wanted),
-            ordered=ordered,
-            strict=strict,
-            is_told=is_told,
-            on_change=None,
-            broadcast=broadcast,
-            retry=retry_said(retry),
-            expired=expired,
-            damaged=damaged,
-        )
-        self._members[asked.handle] = served = ServedMember(
-            consumer, self._parts.writer, self._host.handed_out
-        )
+            old.lose()
+        self._load.is_held = True  # what the client asks for next may be for this consumer
+        try:
+            joined = yield from self._host.door.join(
+                *(topics, group, lease, member, shares, wanted),
+                ordered=ordered,
+                strict=strict,
+                is_told=is_told,
+                on_change=None,
+                broadcast=broadcast,
+                retry=retry_said(retry),
+                expired=expired,
+                damaged=damaged,
+            )
+        finally:
+            self._load.is_held = False
+        served = ServedMember(joined, self._parts.writer, self._host.handed_out)
+        if self._has_ended:
+            served.lose()
+            return b""
+        self._members[asked.handle] = served
         for claim in claims:
             served.claim_again(*claim)
         return b""
@@ -183,10 +192,10 @@ class Consuming:
         self.member(asked.handle).end_hold(*said)
         return b""
 
-    def _on_leave(self, asked: Frame, said: list[bool]) -> bytes:
+    def _on_leave(self, asked: Frame, said: list[bool]) -> Steps[bytes]:
         (counts,) = said
         self._host.commit_own(self._client)
         member = self._members.pop(asked.handle, None)
         if member is not None:
-            member.leave(counts=counts)
+            yield from member.leaving(counts=counts)
         return b""

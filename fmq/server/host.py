@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Thread
 from typing import Any, Protocol
 
 from fmq.assembly.parts import Parts
@@ -36,6 +38,10 @@ class ClientOrders:
         self.orders = orders
 
 
+def _in_thread(run: Callable[[], None]) -> None:
+    Thread(target=run, name="fmq server", daemon=True).start()
+
+
 class Host:
     """One engine, its clients, and the turn that collects their writes."""
 
@@ -63,6 +69,8 @@ class Host:
         self.monotonic = parts.writer.clock.monotonic
         self.turn = TurnWriter(loop, parts.commit_queue, self.monotonic, door.after)
         self.turn.ended = self._turn_ended
+        # Starts what is done apart from the loop.
+        self.start: Callable[[Callable[[], None]], object] = _in_thread
         self._orders: list[TurnOrder] = []
         self._ordering: set[bytes] = set()  # the clients that have ordered them
         self.waits = Waits(loop, parts.commit_queue, self.monotonic)
@@ -88,6 +96,24 @@ class Host:
         """Have what `client` has ordered written at the end of the turn."""
         self._orders.append(order)
         self._ordering.add(client)
+
+    def apart(
+        self, work: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """Let a thread of its own do `work`, and call `then` on the loop with the result or the
+        error.
+        """
+
+        def run() -> None:
+            result = error = None
+            try:
+                result = work()
+            except BaseException as raised:
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed: no client waits any more
+                self.loop.call_soon_threadsafe(then, result, error)
+
+        self.start(run)
 
     def has_ordered(self, client: bytes) -> bool:
         """Return whether `client` has ordered what is not planned yet."""

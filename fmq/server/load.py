@@ -17,7 +17,7 @@ HELD_MAX = 1024
 class Load:
     """The requests of one client without an answer, and its answers that were not sent."""
 
-    __slots__ = ("_answer_bytes", "_request_bytes", "_requests", "is_choked")
+    __slots__ = ("_answer_bytes", "_request_bytes", "_requests", "is_choked", "is_held")
 
     def __init__(self) -> None:
         self._requests = 0
@@ -25,6 +25,8 @@ class Load:
         self._answer_bytes = 0
         self.is_choked = False
         """Whether the client reads its answers more slowly than they come."""
+        self.is_held = False
+        """Whether its next requests wait for one that is being carried out."""
 
     def asked(self, size: int) -> None:
         """Count a request whose payload has `size` bytes."""
@@ -47,6 +49,7 @@ class Load:
         """
         return (
             self.is_choked
+            or self.is_held
             or self._requests - waiting >= REQUESTS_MAX
             or self._request_bytes >= REQUEST_BYTES_MAX
             or self._answer_bytes >= ANSWER_BYTES_MAX

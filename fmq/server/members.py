@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fmq.consume.calls.consumer import Consumer, leave, member_of
 from fmq.consume.calls.member import GroupMember
+from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import DeliveredRange
 from fmq.consume.claims.poll import Poll
@@ -27,8 +27,8 @@ class ClaimedPart(DeliveredRange):
 
     __slots__ = ("_first_and_end", "_holder")
 
-    def __init__(self, consumer: Consumer, claim: Claim, first: int, end: int) -> None:
-        self._consumer = consumer
+    def __init__(self, member: ThreadMember, claim: Claim, first: int, end: int) -> None:
+        self._consumer = member
         self._claim = claim
         self._first_and_end = first, end
         # Stands for the client's transaction that holds the part, if there is one.
@@ -57,9 +57,8 @@ class ClaimedPart(DeliveredRange):
 class ServedMember:
     """One consumer of a client, with the claims that the client may still ack."""
 
-    def __init__(self, consumer: Consumer, writer: Writer, handed_out: HandedOut) -> None:
-        self._consumer = consumer
-        self.in_group = member_of(consumer)
+    def __init__(self, member: ThreadMember, writer: Writer, handed_out: HandedOut) -> None:
+        self.in_group = member
         self._handed_out = handed_out
         self._writer = writer
         self._claims: dict[int, list[Claim]] = {}
@@ -161,11 +160,11 @@ class ServedMember:
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
         """Return the part that a transaction is to ack. Raises LeaseLost."""
         held = self._held.pop((number, first, end), None)
-        return held or ClaimedPart(self._consumer, self.claim_of(number, first, end), first, end)
+        return held or ClaimedPart(self.in_group, self.claim_of(number, first, end), first, end)
 
     def hold(self, number: int, first: int, end: int) -> None:
         """Hold messages for a transaction that the client collects. Raises LeaseLost."""
-        part = ClaimedPart(self._consumer, self.claim_of(number, first, end), first, end)
+        part = ClaimedPart(self.in_group, self.claim_of(number, first, end), first, end)
         part.hold(self._writer)
         self._held[number, first, end] = part
 
@@ -189,18 +188,23 @@ class ServedMember:
             "Nothing was changed."
         )
 
-    def leave(self, *, counts: bool = True, is_lost: bool = False) -> None:
-        """Give everything back, because the client has left or its connection has ended. Without
-        `counts`, attempts of messages in hand do not count.
+    def leaving(self, *, counts: bool) -> Steps[None]:
+        """Give everything back, because the client has left. Without `counts`, attempts of messages
+        in hand do not count.
         """
         self._claims.clear()
-        if is_lost:
-            # Keep the group of a broadcast member, because the client may come back.
-            self.in_group.on_left = lambda: None
         with suppress(FmqError):  # a closed engine holds nothing
-            leave(self._consumer, counts=counts)
+            yield from self.in_group.leaving(counts=counts)
             for number, first, end in [*self._held]:
                 self.end_hold(number, first, end)
+
+    def lose(self) -> None:
+        """Give everything back, because the connection of the client has ended. The group of a
+        broadcast member is kept, because the client may come back. So nothing is written.
+        """
+        self.in_group.leaving_group = None
+        for _ in self.leaving(counts=True):
+            raise AssertionError("it writes nothing")
 
 
 def served_poll(

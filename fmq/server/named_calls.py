@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fmq.faces.table import CHANGES, LOOKS
+from fmq.faces.table import IN_STEPS, LOOKS
 from fmq.server.host import Host
 from fmq.server.long_polls import LongPolls
 from fmq.store.journal.call_steps import Steps
@@ -19,10 +19,6 @@ Call = Callable[..., object]
 
 def _look(name: str, host: Host, *args: Any) -> object:
     return host.door.look(name, *args)
-
-
-def _change(name: str, host: Host, *args: Any, **named: Any) -> object:
-    return host.door.change(name, *args, **named)
 
 
 def _queues_of(host: Host, topic: str) -> int:
@@ -79,8 +75,8 @@ def _confirm_prepared(host: Host, tx_id: str, number: int) -> Steps[bytes]:
     return encode_values(None)
 
 
-def _decide(host: Host, *args: Any, **named: Any) -> Steps[bytes]:
-    return encode_values((yield from host.parts.manager.decisions.deciding(*args, **named)))
+def _in_steps(name: str, host: Host, *args: Any, **named: Any) -> Steps[bytes]:
+    return encode_values((yield from IN_STEPS[name](host.parts)(*args, **named)))
 
 
 def _roll_back_prepared(host: Host, tx_id: str, number: int, unused: None = None) -> Steps[bytes]:
@@ -88,18 +84,18 @@ def _roll_back_prepared(host: Host, tx_id: str, number: int, unused: None = None
     return encode_values(None)
 
 
-DECISIONS: dict[str, Callable[..., Steps[bytes]]] = {
+WRITING: dict[str, Callable[..., Steps[bytes]]] = {
+    **{name: partial(_in_steps, name) for name in IN_STEPS},
     "commit_prepared": _commit_prepared,
     "confirm_prepared": _confirm_prepared,
-    "decide": _decide,
     "roll_back_prepared": _roll_back_prepared,
 }
-"""The calls that decide a transaction. Each is ordered, and shares a sync."""
+"""The calls that write. What they write is ordered, and shares a sync."""
+DECISIONS = {"commit_prepared", "confirm_prepared", "decide", "roll_back_prepared"}
 
 CALLS: dict[str, Call] = {
-    **DECISIONS,
+    **WRITING,
     **{name: partial(_look, name) for name in LOOKS},
-    **{name: partial(_change, name) for name in CHANGES.keys() - {"decide", "recall"}},
     **{
         name: _of_questions(name)
         for name in (
@@ -128,14 +124,13 @@ class NamedCalls:
         self._polls = polls
 
     def serve(self, asked: Frame, said: CallAsked) -> bytes | Steps[bytes]:
-        """Make a call by name. What it writes, but for a decision, waits for its own sync."""
+        """Make a call by name."""
         name, args, named = said
         host = self._host
-        if name in DECISIONS:
-            if args[0] not in host.parts.ledger.by_tx_id:
-                host.commit_own(self._client)  # it may be what the client has ordered
-            return DECISIONS[name](host, *args, **named)
-        host.commit_own(self._client)  # in the order in which the client has asked
+        if name not in DECISIONS or args[0] not in host.parts.ledger.by_tx_id:
+            host.commit_own(self._client)  # in the order in which the client has asked
+        if name in WRITING:
+            return WRITING[name](host, *args, **named)
         host.commit_queue.catch_up()
         found: Any = CALLS[name](host, *args, **named)
         if name == "take_one":

@@ -81,7 +81,7 @@ class Session:
         """
         host = self.host
         self._polls = LongPolls(host)
-        self._consuming = Consuming(host, client)
+        self._consuming = Consuming(host, client, self.load)
         self._writes = Writes(host, client, self._consuming)
         self._serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
             Op.CALL: NamedCalls(host, client, self._polls).serve,

@@ -171,10 +171,9 @@ class Writes:
                 # Refuse it here if it cannot be read: each poll of the group has to read it.
                 filter_of(args[-1])
             request = Request(self._client, sequence, waiting)
-            changes = self._parts.group_changes.asked_by(request)
-            GROUP_CHANGES[name](changes, *args)
-            if changes.step is not None:
-                yield changes.step
+            change = GROUP_CHANGES[name]
+            in_steps = self._parts.group_changes.in_steps
+            yield from in_steps(lambda changes: change(changes, *args), request)
         return encode_values(None)
 
     def _on_take_id(self, asked: Frame, said: list[str]) -> bytes:

@@ -160,6 +160,7 @@ class MemoryServer:
         """Serve `engine` from now on, as a new engine process would."""
         self.engine = engine
         self.host = Host(engine._door, self.loop, self.draw(8))
+        self.host.start = _at_once  # no thread, so that a test does the same in each run
 
     def close(self) -> None:
         """Stop serving."""
@@ -180,3 +181,7 @@ class MemoryServer:
     def dial(self) -> MemoryWire:
         """Return a new connection."""
         return MemoryWire(self)
+
+
+def _at_once(run: Callable[[], None]) -> None:
+    run()

@@ -107,7 +107,7 @@ def test_a_skip_before_an_attempt_is_counted_strands_no_message() -> None:
     """It takes a part of what the poll has claimed, and the poll gives back the rest at once, not
     when its lease ends.
     """
-    count = members.GroupMember.count.__code__
+    count = members.GroupMember._reading.__code__
     for lines in at_each_line(lambda at: Lines(members, at, function=count)):
         with opened(CrashDisk()) as engine, joined(engine) as consumer:
             send(engine, "a", "b", "c")

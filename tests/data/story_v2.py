@@ -16,6 +16,7 @@ from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.kinds import MESSAGE, TIMER, AckRange, Acks, Run
 from fmq.store.bytes.timing import Timing, with_timing
+from fmq.store.journal.call_steps import drive
 from fmq.testing import FakeClock
 from fmq.testing.inside import inside
 from fmq.tx.ledger.timers import Bounds
@@ -228,8 +229,9 @@ def be_a_client(engine: fmq.Engine, clock: FakeClock, time: int) -> None:
     tx._buffer.request = Request(CLIENT, first + 4, 4)
     tx.send("orders", b"in a transaction", queue=1)
     tx.commit()
-    change = parts.group_changes.asked_by(Request(CLIENT, first + 5, 5))
-    change.seek(f"moved-{time}", "audit", None, "latest")
+    moved, asked = f"moved-{time}", Request(CLIENT, first + 5, 5)
+    seek = parts.group_changes.in_steps(lambda it: it.seek(moved, "audit", None, "latest"), asked)
+    drive(seek, parts.commit_queue, parts.writer.clock)
 
 
 def _run_of(kind: int, topic: str, sent: list[fmq.Message]) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Event
 
 import pytest
@@ -23,17 +23,47 @@ from tests.store.sharing import Gate, GatedDisk
 
 HANDLE = 1
 JOIN = [["t"], "g", 30.0, [], "m", None, None, None]
+BROADCAST = False, False, False, True
 READ = frame(Op.READ, 50, encode_values(["t", 0, 0, 1, 0.0]))
+ACK = frame(Op.ACK, 10, encode_ack(AckAsked(0, 0, 1, None, "t", 0)), handle=HANDLE)
+CHECKPOINT = frame(Op.CALL, 11, encode_values(["checkpoint", [], {}]))
 ORDERS = {
-    "RELEASE after an ACK": frame(
-        Op.ACK, 10, encode_ack(AckAsked(0, 0, 1, None, "t", 0)), handle=HANDLE
-    )
+    "RELEASE after an ACK": ACK
     + frame(Op.RELEASE, 11, encode_values([0, 1, 2, 0.0, True, 1]), handle=HANDLE),
     "REJECT": frame(Op.REJECT, 10, encode_values([0, 0, 1, "t", 0, "why"]), handle=HANDLE),
     "CHANGE": frame(Op.CHANGE, 10, encode_values([1, 0, "seek", ["g", "t", 0, 0]])),
     "decide": frame(Op.CALL, 10, encode_values(["decide", ["U", "commit"], {}])),
+    "JOIN of a new group": frame(Op.JOIN, 10, encode_values([["t"], "new", *JOIN[2:]]), handle=2),
+    "JOIN of a broadcast member": frame(
+        Op.JOIN, 10, encode_values([*JOIN[:4], "other", *JOIN[5:], *BROADCAST]), handle=2
+    ),
+    "LEAVE of a broadcast member": frame(Op.LEAVE, 10, encode_values([True]), handle=3),
+    "replay_dead": frame(Op.CALL, 10, encode_values(["replay_dead", ["g", None], {}])),
+    "purge_dead": frame(Op.CALL, 10, encode_values(["purge_dead", ["g", None, None], {}])),
+    "sync after an ACK": ACK + frame(Op.CALL, 11, encode_values(["sync", [], {}])),
+    "checkpoint after an ACK": ACK + CHECKPOINT,
+    "POLL of what was tried too often": frame(
+        Op.POLL, 10, encode_values([1, 0.0, False]), handle=4
+    ),
     "PREPARE": transaction(Op.PREPARE, PRE_MESSAGE, 10),
 }
+SETUP = [
+    frame(Op.JOIN, 2, encode_values(JOIN), handle=HANDLE),
+    frame(Op.POLL, 3, encode_values([2, 0.0, False]), handle=HANDLE),
+    frame(Op.JOIN, 4, encode_values([*JOIN, *BROADCAST]), handle=3),
+    frame(
+        Op.JOIN, 5, encode_values([["tried"], "once", *JOIN[2:7], fmq.Retry(1).said()]), handle=4
+    ),
+    frame(Op.POLL, 6, encode_values([1, 0.0, False]), handle=4),
+    frame(Op.RELEASE, 7, encode_values([0, 0, 1, 0.0, True, 1]), handle=4),
+]
+
+
+def finish(server: MemoryServer) -> None:
+    """Let everything that was asked for be written and answered."""
+    for _ in range(5):
+        server.loop.run()
+        inside(server.engine).commit_queue.flush()
 
 
 @pytest.fixture
@@ -47,6 +77,10 @@ def server(gate: Gate) -> Iterator[MemoryServer]:
     clock = FakeClock()
     with fmq.open("data", disk=GatedDisk(CrashDisk(), gate), clock=clock) as engine:
         engine.send_many("t", [b"1", b"2", b"3"])
+        engine.send("tried", b"once")
+        with engine.consumer("dead", group="g") as consumer:
+            engine.send("dead", b"letter")
+            consumer.poll()[0].reject("by hand")
         with engine.transaction(tx_id="U") as tx:
             tx.send("t", b"4")
             tx.prepare()
@@ -65,9 +99,9 @@ def test_another_client_is_answered_while_a_sync_takes_long(
     first, second = Hostile(server), Hostile(server)
     for number, client in enumerate((first, second)):
         client.hello(VERSION, bytes([number]) * 16, None)
-    first.send(frame(Op.JOIN, 2, encode_values(JOIN), handle=HANDLE))
-    first.send(frame(Op.POLL, 3, encode_values([2, 0.0, False]), handle=HANDLE))
-    inside(server.engine).commit_queue.flush()  # what was handed out is written by now
+    for request in SETUP:
+        first.send(request)
+        finish(server)
     before = len(first.answers)
     gate.shut()
     first.send(ORDERS[name])
@@ -75,11 +109,60 @@ def test_another_client_is_answered_while_a_sync_takes_long(
     assert second.answers[-1].request == 50
     assert len(first.answers) == before
     gate.open()
-    inside(server.engine).commit_queue.flush()
-    server.loop.run()
+    finish(server)
     asked = {10, 11} if "after" in name else {10}
     assert {each.request for each in first.answers[before:]} == asked
     assert not any(each.flags & FAILED for each in first.answers)
+
+
+def test_the_files_of_a_checkpoint_are_written_apart_from_the_loop(server: MemoryServer) -> None:
+    apart: list[Callable[[], None]] = []
+    assert server.host is not None
+    server.host.start = apart.append
+    client = Hostile(server)
+    client.hello()
+    client.send(CHECKPOINT)
+    finish(server)
+    (write,) = apart
+    client.send(READ)
+    assert client.answers[-1].request == 50
+    write()
+    finish(server)
+    assert (client.answers[-1].request, client.answers[-1].flags) == (11, 0)
+    assert server.engine.stats().checkpoints
+
+
+def test_what_a_client_asks_for_beside_a_join_waits_for_it(
+    server: MemoryServer, gate: Gate
+) -> None:
+    """So it does as a client that connects again: it joins, and goes on with its consumer."""
+    client, other = Hostile(server), Hostile(server)
+    for number, each in enumerate((client, other)):
+        each.hello(VERSION, bytes([number]) * 16, None)
+    gate.shut()
+    poll = frame(Op.POLL, 11, encode_values([1, 0.0, False]), handle=2)
+    client.send(ORDERS["JOIN of a new group"] + poll)
+    server.loop.run()
+    gate.open()
+    finish(server)
+    assert [each.request for each in client.answers[1:]] == [10, 11]
+    assert not any(each.flags & FAILED for each in client.answers)
+    assert client.answers[-1].payload
+
+
+def test_a_join_whose_connection_ends_meanwhile_leaves_no_member(
+    server: MemoryServer, gate: Gate
+) -> None:
+    client, other = Hostile(server), Hostile(server)
+    for number, each in enumerate((client, other)):
+        each.hello(VERSION, bytes([number]) * 16, None)
+    gate.shut()
+    client.send(ORDERS["JOIN of a new group"])
+    server.loop.run()
+    client.session.ended()
+    gate.open()
+    finish(server)
+    assert server.engine.group("new").members() == []
 
 
 def test_each_request_of_a_turn_gets_its_own_answer() -> None:

@@ -13,14 +13,6 @@ class Consumer(AnyConsumer):
 
 
 def member_of(consumer: Any) -> ThreadMember:
-    """Return the member of the group that carries out the calls of `consumer`. A server has only
-    the member, and passes that.
-    """
-    door = consumer if isinstance(consumer, ThreadMember) else consumer._door
-    member: ThreadMember = door.blocking
+    """Return the member of the group that carries out the calls of `consumer`."""
+    member: ThreadMember = consumer._door.blocking
     return member
-
-
-def leave(consumer: Any, *, counts: bool) -> None:
-    """Close `consumer`. Without `counts` the attempts of what is in hand do not count."""
-    member_of(consumer).close(counts=counts)

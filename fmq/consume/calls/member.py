@@ -36,7 +36,7 @@ from fmq.errors import (
     StorageError,
 )
 from fmq.store.bytes.internal import is_internal
-from fmq.store.journal.call_steps import Arrival, Steps, Wakeup, drive, made_durable
+from fmq.store.journal.call_steps import Arrival, Durable, Steps, Wakeup, drive, made_durable
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
@@ -77,8 +77,8 @@ class GroupMember(Settler):
         self.ahead = ReadAhead(messages, check)
         buries = burying if entry.buries_expired else None
         self._sieve = Sieve(messages, writer, group, buries)
-        # Called when the member has left its group.
-        self.on_left: Callable[[], object] = lambda: None
+        # What is to be done when the member has left its group.
+        self.leaving_group: Callable[[], Steps[None]] | None = None
         self._on_change = on_change
         self._skip = skip
         now = messages.clock.monotonic()
@@ -87,10 +87,6 @@ class GroupMember(Settler):
         """Takes the member out of its group. The caller holds the engine's lock."""
 
     # --- polling --------------------------------------------------------------------------------
-
-    def count(self, claim: Claim, pieces: list[C]) -> list[C]:
-        """Do what `counting` does, in this thread."""
-        return self.drive(self.counting(claim, pieces))
 
     def counting(self, claim: Claim, pieces: list[C]) -> Steps[list[C]]:
         """Count an attempt of each message in `pieces`, and return the pieces that `claim` still
@@ -143,7 +139,11 @@ class GroupMember(Settler):
                         yield self.writer.commit_queue.catch_up
                         poll.has_caught_up = True
                 elif isinstance(found, Claim):
-                    pieces = poll.pieces or (yield partial(self.read, found, poll))
+                    pieces = poll.pieces
+                    if not pieces and self.retry.is_last(found.count):
+                        yield from self._using_up(found)
+                    elif not pieces:
+                        pieces = yield from self._reading(found, poll)
                     if pieces:
                         return found, pieces
                     poll.claim, poll.is_counted = None, False
@@ -207,17 +207,32 @@ class GroupMember(Settler):
                 poll.until = self._listen(poll.wakeup, now, poll.deadline)
         return found
 
-    def read(self, claim: Claim, poll: Poll) -> list[Any]:
-        """Read the messages of `claim` that are not in memory. Return an empty list if they are
-        gone.
+    def _reading(self, claim: Claim, poll: Poll) -> Steps[list[Any]]:
+        """Read the messages of `claim` that are not in memory, and count their attempts if `poll`
+        does. Return an empty list if they are gone.
         """
-        if self.retry.is_last(claim.count):
-            self._use_up(claim)
-            return []
+        pieces: list[Any] = yield partial(self._read, claim, poll)
+        if not (pieces and poll.counts):
+            return pieces
+        left = yield Durable(self._plan_count, (claim, poll), ahead=True)
+        if len(left) < len(pieces):
+            gone = [each for each in pieces if offsets_of(each) not in left]
+            self.give_back_pieces(claim, gone)
+            pieces = [each for each in pieces if offsets_of(each) in left]
+        return pieces
+
+    def _plan_count(self, what: tuple[Claim, Poll]) -> list[tuple[int, int]]:
+        """Plan the attempts of what a poll has read, as far as its claim still holds that. The
+        caller holds the engine's lock.
+        """
+        claim, poll = what
+        poll.ranges = self.tries.plan_count((claim, poll.ranges))
+        poll.is_counted = True
+        return poll.ranges
+
+    def _read(self, claim: Claim, poll: Poll) -> list[Any]:
         read = self.ahead.take_batch if poll.as_batch else self.ahead.take_messages
         pieces: list[Any] = self._pieces(claim, poll.limit, read, in_one_piece=poll.in_one_piece)
-        if pieces and poll.counts:
-            pieces, poll.is_counted = self.count(claim, pieces), True
         poll.ranges = [offsets_of(piece) for piece in pieces]
         return pieces
 
@@ -409,23 +424,28 @@ class GroupMember(Settler):
         )
         raise error
 
-    def _use_up(self, claim: Claim) -> None:
+    def _using_up(self, claim: Claim) -> Steps[None]:
         """Move messages of the claim to the dead letters that were tried as often as allowed.
         Messages that the group does not want are passed over, and messages that are not due wait,
         as at any attempt.
         """
+        sifted = partial(self._sifted, claim, claim.end - claim.first, in_one_piece=False)
         try:
-            ranges = self._sifted(claim, claim.end - claim.first, in_one_piece=False)
+            ranges = yield sifted
         except OffsetGone:
             return
         for first, end, given_back in self.tries.ends(claim, ranges):
             try:
-                self.reject(claim, first, end, _used_up(claim.count, given_back=given_back))
+                why = _used_up(claim.count, given_back=given_back)
+                yield from self.rejecting(claim, first, end, why)
+                self.after()
             except LeaseLost:
                 pass  # the group was moved meanwhile, so the member holds nothing
             except BaseException as error:
+                if isinstance(error, GeneratorExit):
+                    raise
                 with suppress(LeaseLost):
-                    self.give_back(claim, first, end, self.retry.longest, count=True)
+                    yield from self.giving_back(claim, first, end, self.retry.longest, None)
                 if not isinstance(error, FmqError) or isinstance(error, (Closed, EngineFailed)):
                     raise
                 where = f"{claim.queue.topic}/{claim.queue.number} offset {first}"
@@ -450,15 +470,20 @@ class GroupMember(Settler):
             return len(self._groups.members(self.group, self.clock.monotonic()))
 
     def close(self, *, counts: bool) -> None:
+        """Do what `leaving` does, in this thread."""
+        self.drive(self.leaving(counts=counts))
+
+    def leaving(self, *, counts: bool) -> Steps[None]:
         """Leave the group. Without `counts`, attempts of messages in hand do not count."""
         if not counts and not self.is_closed:
             with suppress(FmqError):  # a failed engine writes no more
-                self.tries.uncount(self._groups, self.entry)
+                yield self.tries.uncounted(self._groups, self.entry)
         self.is_closed = True
         self.draining.changed()
         self.ahead.clear()
         self.writer.change(self.leave)
-        self.on_left()
+        if self.leaving_group is not None:
+            yield from self.leaving_group()
 
 
 def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:

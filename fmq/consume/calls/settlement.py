@@ -116,7 +116,9 @@ class Settler(InHand):
         self.check_held(claim, first, end, claim)
         what = self.group, claim.queue, first, end, reason, claim.holds.count_of
         try:
-            for at, stop, append in self.burying.appends_of(*what):
+            appends = self.burying.appends_of(*what)
+            while (part := (yield partial(next, appends, None))) is not None:
+                at, stop, append = part
                 yield Durable(self.plan_ack, Acking(claim, at, stop, append), True)
         except OffsetGone:
             self.check_held(claim, first, end, claim)  # the topic was deleted meanwhile

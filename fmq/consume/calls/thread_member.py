@@ -15,7 +15,7 @@ from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
 from fmq.consume.claims.poll import Poll
 from fmq.store.bytes.internal import is_internal
-from fmq.store.journal.call_steps import drive
+from fmq.store.journal.call_steps import Steps, drive
 from fmq.store.reading.batch import Batch
 
 D = TypeVar("D")
@@ -83,7 +83,7 @@ class ThreadMember(GroupMember):
             return None
         return make(member, claim, batch, claim.count + 1, shown)
 
-    def close(self, *, counts: bool) -> None:
+    def leaving(self, *, counts: bool) -> Steps[None]:
         """Leave the group. Without `counts`, attempts of messages in hand do not count."""
         self._if_dropped.detach()
-        super().close(counts=counts)
+        return super().leaving(counts=counts)

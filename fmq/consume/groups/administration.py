@@ -30,7 +30,7 @@ from fmq.errors import (
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
-from fmq.store.journal.call_steps import Durable
+from fmq.store.journal.call_steps import Durable, Steps, nothing
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import topics_of
 from fmq.tx.ledger.ledger import Queue, Topic
@@ -53,19 +53,31 @@ class GroupChanges:
         self._messages = messages
         self._extension = b""
         self._write: Callable[..., object] = writer.commit_queue.run
-        self.step: Durable | None = None
+        self._catch_up = writer.catch_up
+        # In a copy for a caller that may not block: what is to be written, or waited for.
+        self._step: Durable | None = None
+        self._upto = -1
 
-    def asked_by(self, request: Request) -> GroupChanges:
-        """Return a copy for one call that carries out `request` of a client, which may not block.
-        The call leaves what is to be written as the `step` of the copy.
+    def in_steps(
+        self, change: Callable[[GroupChanges], object], request: Request | None = None
+    ) -> Steps[None]:
+        """Carry out `change`, which makes one change of what it is given, for a caller that may not
+        block. With `request`, the journal names the request of a client that asks for it.
         """
         found = copy(self)
-        found._extension = extension_of(request)
-        found._write = found._keep
-        return found
+        found._extension = b"" if request is None else extension_of(request)
+        found._write, found._catch_up = found._keep, found._wait_later
+        change(found)
+        if found._step is not None:
+            yield found._step
+        self._catch_up(found._upto)  # a mode without syncs may not have waited
 
     def _keep(self, plan: Callable[[None], None], what: None, sync: bool) -> None:
-        self.step = Durable(plan, what, sync)
+        self._step = Durable(plan, what, sync)
+
+    def _wait_later(self, position: int) -> None:
+        if position >= self._ledger.applied_upto:
+            self._step, self._upto = Durable(nothing), position
 
     # --- members --------------------------------------------------------------------------------
 
@@ -355,7 +367,7 @@ class GroupChanges:
         if is_needed:
             self._write(plan_changes, None, True)
         else:  # nothing to change, as for almost every new consumer
-            writer.catch_up(self._ledger.changed_at)
+            self._catch_up(self._ledger.changed_at)
 
     def _finder(self, topic: str, at: At) -> Callable[[Queue], int]:
         """Return a function that finds the offset for `at` in a queue. It is called in a plan,

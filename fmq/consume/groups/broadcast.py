@@ -7,7 +7,7 @@ group is deleted `reclaim_seconds` later, unless a client has come back to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from fmq.basics.clock import Clock
@@ -15,6 +15,7 @@ from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.groups import Groups
 from fmq.errors import FmqError
 from fmq.store.bytes.internal import broadcast_group, is_broadcast
+from fmq.store.journal.call_steps import Steps
 from fmq.tx.ledger.ledger import Ledger
 
 
@@ -38,15 +39,14 @@ class Broadcasts:
         self._may_be_some = True
 
     @contextmanager
-    def joining(
-        self, group: str, member: str, topics: Iterable[str], wanted: str | None
-    ) -> Iterator[str]:
-        """Make the group of a member. Do not sweep it while the block makes its consumer."""
+    def joining(self, group: str, member: str) -> Iterator[str]:
+        """Return the name of a member's own group. It is not swept while the block makes the group
+        and its consumer.
+        """
         name = broadcast_group(group, member)
         self._may_be_some = True
         self._joining[name] = self._joining.get(name, 0) + 1
         try:
-            self._changes.join(name, topics, wanted, at_end=True)
             yield name
         finally:
             self._joining[name] -= 1
@@ -75,9 +75,12 @@ class Broadcasts:
             self._unused_since = {name: since.get(name, now) for name in unused}
             for name, began in self._unused_since.items():
                 if now - began >= self._grace:
-                    self.left(name)
+                    with suppress(FmqError):  # the next sweep tries again
+                        self._changes.delete(name, unless=self._is_used)
 
-    def left(self, name: str) -> None:
+    def leaving(self, name: str) -> Steps[None]:
         """Delete a group that its member has left. Errors are not raised: a sweep tries again."""
         with suppress(FmqError):
-            self._changes.delete(name, unless=self._is_used)
+            yield from self._changes.in_steps(
+                lambda changes: changes.delete(name, unless=self._is_used)
+            )

@@ -23,6 +23,7 @@ from fmq.store.bytes.extension import decode_extension, encode_extension
 from fmq.store.bytes.extras import with_ids_taken
 from fmq.store.bytes.internal import dead_topic, is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Acks, Append, Changed, ChangeKind, QueuePlace, Run
+from fmq.store.journal.call_steps import Durable, Steps
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import CARRIED, PURGED, REPLAYED, DeadLetterState
@@ -148,7 +149,9 @@ class Burying:
 
     # --- from the dead letters ------------------------------------------------------------------
 
-    def replay(self, group: str, numbers: list[int] | None, *, or_gone: bool = False) -> int:
+    def replaying(
+        self, group: str, numbers: list[int] | None, *, or_gone: bool = False
+    ) -> Steps[int]:
         """Replay these dead letters, or all of them, to `group`. Return how many were replayed.
 
         Raises UnknownDeadLetter, and changes nothing, if one of them does not exist. With `or_gone`
@@ -159,11 +162,13 @@ class Burying:
         for number, _, count in self._wanted(group, numbers, or_gone=or_gone):
             at, last = number - 1, number + count - 1
             while letters := self._pages.letters(group, at, LETTERS_AT_ONCE, last):
-                done += self._replay(group, whose, letters)
+                done += yield from self._replaying(group, whose, letters)
                 at = letters[-1].number
         return done
 
-    def _replay(self, group: str, whose: DeadLetterState | None, letters: list[Letter]) -> int:
+    def _replaying(
+        self, group: str, whose: DeadLetterState | None, letters: list[Letter]
+    ) -> Steps[int]:
         """Replay `letters`, with one append for each topic that they came from. Return how many
         still existed.
         """
@@ -178,20 +183,21 @@ class Burying:
                 [letter.failure for letter in some],
             )
             ranges = ranges_of(letter.offset for letter in some)
-            if self._end(group, whose, topic, ranges, REPLAYED, [run]):
+            if (yield self._ended(group, whose, topic, ranges, REPLAYED, [run])):
                 done += len(some)
             elif len(some) > 1:
-                done += sum(self._replay(group, whose, [letter]) for letter in some)
+                for letter in some:
+                    done += yield from self._replaying(group, whose, [letter])
         return done
 
-    def purge(
+    def purging(
         self,
         group: str,
         numbers: list[int] | None,
         before_us: int | None,
         *,
         or_gone: bool = False,
-    ) -> int:
+    ) -> Steps[int]:
         """Drop these dead letters of `group`, or all of them, for good. Replayed ones that are not
         acked are dropped, too, unless an undecided transaction acks them. Return how many were
         dropped.
@@ -210,13 +216,13 @@ class Burying:
         done = 0
         for at in range(0, len(ranges), RANGES_AT_ONCE):
             part = ranges[at : at + RANGES_AT_ONCE]
-            if self._end(group, whose, "", part, PURGED, []):
+            if (yield self._ended(group, whose, "", part, PURGED, [])):
                 done += sum(end - first for first, end in part)
         if numbers is None and before_us is None:
-            done += self._purge_replayed(group)
+            done += yield from self._purging_replayed(group)
         return done
 
-    def _purge_replayed(self, group: str) -> int:
+    def _purging_replayed(self, group: str) -> Steps[int]:
         """Ack everything that was replayed to `group`, for good. Return how many messages there
         were.
         """
@@ -234,7 +240,7 @@ class Burying:
                 self._writer.send(append)
                 return True
 
-            if self._writer.commit_queue.run(plan, append, True):
+            if (yield Durable(plan, append, True)):
                 done += sum(each.end - each.first for each in acks)
 
     def _replayed(self, group: str) -> list[AckRange]:
@@ -291,7 +297,7 @@ class Burying:
                     raise UnknownDeadLetter(group, number)
         return _joined(found)
 
-    def _end(
+    def _ended(
         self,
         group: str,
         whose: DeadLetterState | None,
@@ -299,10 +305,10 @@ class Burying:
         ranges: list[tuple[int, int]],
         why: int,
         copies: list[Run],
-    ) -> bool:
-        """End the letters in `ranges`, with their `copies`, in one append. Return False, and change
-        nothing, if one of them has ended already, or if the group was deleted: a new group of the
-        same name may have letters at these places.
+    ) -> Durable:
+        """Return the step that ends the letters in `ranges`, with their `copies`, in one append.
+        The answer is False, and nothing was changed, if one of them has ended already, or if the
+        group was deleted: a new group of the same name may have letters at these places.
         """
         writer = self._writer
         places = [QueuePlace(0, offset) for first, end in ranges for offset in (first, end, 0)]
@@ -320,7 +326,7 @@ class Burying:
             writer.send(append)
             return True
 
-        return writer.commit_queue.run(plan, append, True)
+        return Durable(plan, append, True)
 
     def _renumbered(self, append: Append) -> Append:
         """Put the offsets of the copies into the END_DEAD of `append`, and return it. The caller
@@ -371,7 +377,8 @@ class Burying:
         failures = [letter.failure._replace(number=letter.number) for letter in letters]
         run = self._run_of(dead_topic(group), [letter.message for letter in letters], failures)
         ranges = ranges_of(letter.offset for letter in letters)
-        if self._end(group, whose, "", ranges, CARRIED, [run]):
+        step = self._ended(group, whose, "", ranges, CARRIED, [run])
+        if self._writer.commit_queue.run(step.plan, step.what, step.sync):
             return run.size
         if len(letters) == 1:
             return 0  # the letter was replayed or purged meanwhile

@@ -117,11 +117,11 @@ class Tries:
         self._wake(claim.queue)
         return True
 
-    def uncount(self, groups: Groups, member: Member) -> None:
-        """Give back what `member` has in hand, without counting the attempts: its program ends, or
-        was drained.
+    def uncounted(self, groups: Groups, member: Member) -> Durable:
+        """Return the step that gives back what `member` has in hand, without counting the
+        attempts: its program ends, or was drained.
         """
-        self._writer.commit_queue.run(self._plan_uncount, (groups, member), wait=True, ahead=True)
+        return Durable(self._plan_uncount, (groups, member), ahead=True)
 
     def _plan_uncount(self, what: tuple[Groups, Member]) -> None:
         now_us = self._clock.time_us()

@@ -48,6 +48,14 @@ class Command(NamedTuple, Generic[T]):
     """Of its append, in bytes."""
 
 
+class Apart(NamedTuple):
+    """A step that may take long, as it writes and syncs files. A loop leaves it to a thread of its
+    own.
+    """
+
+    work: Callable[[], Any]
+
+
 class Arrival(NamedTuple):
     """A step that ends when it is worth to look again. The first one of a call ends at once, as
     something may have arrived before there was a listener: so a call looks, and looks again.
@@ -65,10 +73,14 @@ class Arrival(NamedTuple):
     """The member of a group that looks. On a loop those of one group listen together."""
 
 
+def nothing(what: object = None) -> None:
+    """Do nothing: as a plan, it waits for what is planned already."""
+
+
 made_durable = partial(tuple.__new__, Durable)  # of a tuple, in C; Durable() is slower
 
-Steps = Generator[Durable | Arrival | Callable[[], Any], Any, T]
-"""A call. The third kind of step is work that may touch the disk: a function."""
+Steps = Generator[Durable | Arrival | Apart | Callable[[], Any], Any, T]
+"""A call. The last kind of step is work that may touch the disk: a function."""
 
 
 class Wakeup:
@@ -139,6 +151,8 @@ def drive(call: Steps[T], queue: CommitQueue, clock: Clock) -> T:
                 elif type(want) is Arrival:
                     watch = watch or Watch(clock)
                     answer = watch.keep(want)
+                elif type(want) is Apart:
+                    answer = want.work()
                 else:
                     answer = want()
                 step = call.send
