@@ -297,6 +297,56 @@ def test_no_modules_name_each_other_in_a_circle_for_their_types() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+# A private name of another room that is used all the same.
+PRIVATE = {
+    ("fmq.compat.kombu", "consumer._door"): "tells whose delivery it is: no public name does",
+}
+
+
+def is_own(value: ast.expr) -> bool:
+    """Whether an object is the one whose class is being written: `self`, `cls` or `super()`."""
+    if isinstance(value, ast.Call):
+        value = value.func
+    return isinstance(value, ast.Name) and value.id in ("self", "cls", "super")
+
+
+def private_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Private names of other objects that `tree` uses, each with the source of its use."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or is_own(node.value):
+            continue
+        if node.attr.startswith("_") and not node.attr.startswith("__"):
+            yield node.attr, ast.unparse(node)
+
+
+def names_made(tree: ast.AST) -> Iterator[str]:
+    """The names of what `tree` defines: functions, classes, and attributes of any object."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value  # in __slots__
+
+
+def test_no_room_uses_a_private_name_of_another_one() -> None:
+    """A room that needs one asks for a function or a property. Other libraries' names do not
+    count.
+    """
+    made: dict[str, set[str | None]] = {}
+    for module, tree in TREES.items():
+        for name in names_made(tree):
+            made.setdefault(name, set()).add(room_of(module))
+    assert {
+        (module, use)
+        for module, tree in TREES.items()
+        for name, use in private_names(tree)
+        if room_of(module) != "fmq.testing"
+        and room_of(module) not in made.get(name, {room_of(module)})
+    } == set(PRIVATE)
+
+
 # Their modules mirror others, or have the names that Django and other queues ask for.
 MIRRORS = (
     *("fmq.bind.django", "fmq.bind.sqlalchemy", "fmq.cli", "fmq.compat", "fmq.export"),

@@ -145,6 +145,11 @@ class BoundTransaction(Transaction):
     ) -> None:
         raise AssertionError("it was not entered")
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to send, ack or mark."""
+        return self._buffer.is_empty
+
     # --- the steps, which an outbox calls from the events of its session -------------------------
 
     def warn_of_loss(self, loss: str) -> None:

@@ -19,6 +19,7 @@ from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
 from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.walk import Walk
+from fmq.engines.read_only_engine import undecided_on_the_disk
 from fmq.store.bytes.kinds import Prepare
 
 MESSAGES_SHOWN = 20
@@ -59,7 +60,7 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
         behind = []
         if isinstance(engine, fmq.ReadOnlyEngine):
             known = {tx.tx_id for tx in proven}
-            behind = [tx for tx in engine._door.undecided_on_the_disk() if tx.tx_id not in known]
+            behind = [tx for tx in undecided_on_the_disk(engine) if tx.tx_id not in known]
             rows += [undecided_row(tx, is_proven=False) for tx in behind]
         output.rows("undecided", UNDECIDED, rows, empty="nothing is undecided")
     if behind:

@@ -4,6 +4,7 @@ names.
 
 from __future__ import annotations
 
+from fmq.basics.results import UndecidedTransaction
 from fmq.engines.engine import Engine
 from fmq.engines.read_only_door import ReadOnlyDoor, refuse
 from fmq.errors import Damaged
@@ -44,3 +45,8 @@ class ReadOnlyEngine(AnyEngine):
 
     def __repr__(self) -> str:
         return repr(self._door)
+
+
+def undecided_on_the_disk(engine: ReadOnlyEngine) -> list[UndecidedTransaction]:
+    """Return the undecided transactions that are on the disk, proven durable or not."""
+    return engine._door.undecided_on_the_disk()

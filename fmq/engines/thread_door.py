@@ -37,7 +37,7 @@ from fmq.machine.disk import Directory
 from fmq.recovery.recover import Claimed
 from fmq.server.doors import Reach
 from fmq.server.host import Host
-from fmq.server.server_handle import Serving
+from fmq.server.server_handle import Serving, after_fork
 from fmq.store.journal.call_steps import Steps, drive
 from fmq.store.journal.section import is_mine
 from fmq.store.reading.batch import Batch
@@ -389,7 +389,7 @@ class ThreadDoor(ProducingDoor):
         self._closing = Closing()  # a thread that was closing it does not exist in the child
         self._threads = None
         if self.serving is not None:
-            self.serving._forked()
+            after_fork(self.serving)
         self._release()
 
     def __del__(self) -> None:

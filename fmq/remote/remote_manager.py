@@ -177,7 +177,7 @@ class RemoteManager:
         """Return two functions. The first encodes a COMMIT or PREPARE. The second takes the answer;
         for a COMMIT it returns a function that makes the receipts.
         """
-        if transaction._keeper is not self.keeper:
+        if not transaction.is_of(self.keeper):
             raise Forked(self._link.hello.path)
         options = self._link.hello.options
         runs = runs_of(kind, transaction, options.compress_bytes_min)

@@ -49,11 +49,13 @@ class Serving:
         """
         self._listener.close()
 
-    def _forked(self) -> None:
-        self._listener.forked()
-
     def __enter__(self) -> Serving:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def after_fork(serving: Serving) -> None:
+    """Close the sockets of a server of the parent, in the child of a fork."""
+    serving._listener.forked()

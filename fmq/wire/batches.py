@@ -104,22 +104,22 @@ def decode_batch(data: bytes, at: int = 0) -> Batch:
         bodies = columns.bodies()
         if sum(counts) != len(bodies):
             raise BadFrame("the origins of a batch are not those of its messages")
-        if replayed:
-            return _replayed(Batch(run.topic, 0, offset, bodies, offset, [runs], 0), *replayed)
-        return Batch(run.topic, run.queue, offset, bodies, offset, [runs], 0)
+        queue = 0 if replayed else run.queue
+        what = run.topic, queue, offset, bodies, offset, [runs], 0
+        return _replayed(what, *replayed) if replayed else Batch(*what)
     except (ValueError, TypeError, BadColumns) as error:
         raise BadFrame(f"a batch that cannot be read: {error}") from None
 
 
-def _replayed(batch: Batch, said: list[Any]) -> ReplayedRead:
-    """Return `batch` as a batch of replayed dead letters. Raises ValueError or TypeError."""
+def _replayed(what: tuple[Any, ...], said: list[Any]) -> ReplayedRead:
+    """Return a batch of replayed dead letters, made of the arguments of a Batch. Raises ValueError
+    or TypeError.
+    """
     place, where = said
-    found = ReplayedRead(
-        batch.topic, 0, batch.offset, batch.bodies, batch.offset, batch._runs, batch._seed
-    )
+    found = ReplayedRead(*what)
     found.place = place
     found.shown = [
         message._replace(offset=offset, origin=Origin(*origin))
-        for message, (offset, *origin) in zip(batch.messages, where, strict=True)
+        for message, (offset, *origin) in zip(Batch(*what).messages, where, strict=True)
     ]
     return found

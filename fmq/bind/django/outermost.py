@@ -57,8 +57,7 @@ class BlockMessages:
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to send, ack or mark."""
-        buffer = self.tx._buffer
-        return not (buffer.messages or buffer.acks or buffer.marks)
+        return self.tx.is_empty
 
 
 class OutermostBlock:

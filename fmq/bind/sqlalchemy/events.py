@@ -172,7 +172,7 @@ class Outbox:
         tx = messages.tx
         if tx is None:
             return
-        if not _sends(tx):
+        if tx.is_empty:
             tx.give_up()  # nothing is prepared, so a later send must fail
             messages.tx = None
             return
@@ -200,7 +200,7 @@ class Outbox:
         """
         messages = self._working.get(connection)
         tx = messages.tx if messages is not None else None
-        if tx is None or tx.phase is not Phase.OPEN or not _sends(tx):
+        if tx is None or tx.phase is not Phase.OPEN or tx.is_empty:
             return
         # Without it SQLAlchemy would return the connection to its pool with the transaction open.
         connection.dialect.do_rollback(connection.connection)
@@ -327,10 +327,6 @@ class SessionBinding(JoinedBinding):
 
 def _nothing() -> None:
     """Do nothing, because the savepoint does not exist any more."""
-
-
-def _sends(tx: Transaction) -> bool:
-    return bool(tx.messages or tx._buffer.acks or tx._buffer.marks)
 
 
 def _flush(session: Session) -> None:

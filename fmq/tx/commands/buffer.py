@@ -154,6 +154,15 @@ class TransactionBuffer:
         """The bytes that its append takes at most, without PREPARE or COMMIT."""
         return self._bytes
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to send, ack or mark."""
+        return not (self.messages or self.acks or self.marks)
+
+    def is_of(self, keeper: Keeper) -> bool:
+        """Return whether `keeper` guards what the transaction holds: not in the child of a fork."""
+        return self._keeper is keeper
+
     # --- messages -----------------------------------------------------------------------------
 
     def send(
