@@ -7,15 +7,16 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                if taken.waiters:\n                    self._serve(taken.waiters)\n",
-        "                self._serve(taken.waiters)\n"
-        "                self._serve(journal.pending.waiters)\n",
+        "                        if taken.waiters:\n"
+        "                            self._serve(taken.waiters)\n",
+        "                        self._serve(taken.waiters)\n"
+        "                        self._serve(journal.pending.waiters)\n",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "            if journal.pending.waiters:\n                self._hand_on()",
-        "            if journal.pending.waiters:\n                self._leader = 0",
+        "                    if journal.pending.waiters:\n                        self._hand_on()",
+        "                    if journal.pending.waiters:\n                        self._leader = 0",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
@@ -27,7 +28,7 @@ BETWEEN_THREADS = (
     Mutant(
         "the committer takes the place of one who waits",
         "        if heir is not self.committer:\n            waiters.remove(heir)",
-        "        waiters.popleft()",
+        "        waiters.pop(0)",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(

@@ -21,10 +21,10 @@ OF_TRIES = (
     ),
     Mutant(
         "what was written ahead is not written with the sync",
-        "        taken.end = self.position\n",
-        "        taken.end = self.position\n"
-        "        if taken.ahead:\n"
-        "            taken.start, taken.buffers = taken.ahead_to, taken.buffers[taken.ahead :]\n",
+        "        taken.end = end = self.position\n",
+        "        taken.end = end = self.position\n"
+        "        if self._ahead_to > taken.start:\n"
+        "            taken.start, taken.buffers = self._ahead_to, taken.buffers[self._ahead :]\n",
         STORIES,
     ),
     Mutant(

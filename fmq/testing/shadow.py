@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.bytes.record import LAST, aligned
-from fmq.store.journal.journal_write import JournalWrite
 from fmq.testing.inside import inside
 from fmq.tx.ledger.apply import apply
 from fmq.tx.ledger.ledger import Ledger
@@ -34,12 +33,15 @@ class Shadow:
         with parts.lock:
             self._theirs = parts.ledger
             self._ledger = copy_of(parts.ledger)
-            parts.commit_queue.on_shown = self._shown
+            self._show, parts.commit_queue._show = parts.commit_queue._show, self._shown
 
-    def _shown(self, write: JournalWrite) -> None:
-        """Apply what was written. Raises AssertionError if the engine's ledger says something
-        else.
+    def _shown(self, upto: int) -> None:
+        """Apply what was written, once the engine has shown it. Raises AssertionError if the
+        engine's ledger says something else.
         """
+        self._show(upto)
+        write = self._commit_queue._running
+        assert write is not None
         written = [(roll.old.base, roll.start, roll.buffers) for roll in write.rolls]
         written.append((write.segment.base, write.start, write.buffers))
         touched: list[Record] = []

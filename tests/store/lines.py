@@ -18,7 +18,8 @@ class Tracer:
     """Counts the lines that this thread runs, of the frames watched, and stops at number `at`.
 
     Leaving a `with` block is no such line: CPython looks for signals when a call has returned,
-    which is still inside of the block, and after it has been left; never just before.
+    which is still inside of the block, and after it has been left; never just before. Nor does
+    CPython look for signals at a bare `try:`, where it does nothing.
     """
 
     def __init__(self, at: int) -> None:
@@ -51,11 +52,14 @@ class Tracer:
         return self._step if self.watches(frame) else None
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and not self._leaves_block(frame):
+        if event == "line" and not (self._leaves_block(frame) or self._only_tries(frame)):
             number, self.count = self.count, self.count + 1
             if number == self._at:
                 self.reached(frame)
         return self._step
+
+    def _only_tries(self, frame: FrameType) -> bool:
+        return frame.f_lineno in try_lines(self.module_of(frame))
 
     def _leaves_block(self, frame: FrameType) -> bool:
         number, blocks = frame.f_lineno, with_blocks(self.module_of(frame))
@@ -123,3 +127,10 @@ def with_blocks(module: ModuleType) -> dict[int, int]:
     tree = ast.parse(inspect.getsource(module))
     blocks = (node for node in ast.walk(tree) if isinstance(node, ast.With))
     return {node.lineno: node.end_lineno or node.lineno for node in blocks}
+
+
+@cache
+def try_lines(module: ModuleType) -> frozenset[int]:
+    """Return the lines of `module` on which `try:` is."""
+    tree = ast.parse(inspect.getsource(module))
+    return frozenset(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Try))

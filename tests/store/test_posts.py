@@ -14,7 +14,8 @@ from tests.store.sharing import Shared
 def test_the_committer_writes_posted_appends() -> None:
     shared = Shared(committer=True)
     published = threading.Event()
-    shared.queue.on_shown = lambda _: published.set()
+    show = shared.queue._show
+    shared.queue._show = lambda upto: (show(upto), published.set())[0]
     shared.queue.post(shared._plan(0), "posted", lambda: False)
     assert published.wait(PATIENCE_SECONDS), "no write has come"
     assert shared.published == shared.durable() == ["posted"]

@@ -36,7 +36,6 @@ one answer.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock, get_ident
@@ -101,7 +100,6 @@ class CommitQueue:
         # Called when an append waits for a later write.
         self.on_pending: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the engine's lock
-        self.on_shown: Callable[[JournalWrite], None] | None = None  # set by tests
         self.failure: BaseException | None = None
         # For each thread, the call that runs in it and must not block it.
         self.suspending: dict[int, Suspends] = {}
@@ -231,28 +229,39 @@ class CommitQueue:
         Raises the refusal of `plan`, and EngineFailed if the append could not be made durable.
         """
         me = get_ident()
-        self.refuse_nested(me)
+        if self._leader == me or self.committer is None or self._is_mine():
+            self.refuse_nested(me)
         if wait is None:
             wait = self._waits if sync is None else self.waits(sync)
         if self.suspending and wait and (suspending := self.suspending.get(me)):
             return self._run_suspended(suspending, plan, what, sync)
         waiter = taken = None
+        journal, changing = self._journal, self.changing
         try:
-            with self.lock, self.changing:
-                before = self._journal.position
-                result = self._plan(plan, what, sync)
-                if ahead and self._journal.position == before:
-                    return result
-                if not (wait or self._ends) and self._journal.pending_bytes < PENDING_BYTES_MAX:
-                    self._note()
-                    return result
-                if not self._leader and (here or self.committer is None):
-                    taken = self._take(me, ahead=ahead and self._synced)
-                else:
-                    waiter = Waiter(me)
-                    self._journal.pending.waiters.append(waiter)
-                    if not self._leader:
-                        self._hand_on()
+            with self.lock:
+                changing.changed = False
+                try:
+                    if self.failure is not None:
+                        self.check()
+                    before = journal.position
+                    result = plan(what)
+                    if sync:
+                        journal.pending.is_forced = True
+                    if ahead and journal.position == before:
+                        return result
+                    if not (wait or self._ends) and journal.pending_bytes < PENDING_BYTES_MAX:
+                        self._note()
+                        return result
+                    if not self._leader and (here or self.committer is None):
+                        taken = self._take(me, ahead=ahead and self._synced)
+                    else:
+                        waiter = Waiter(me)
+                        journal.pending.waiters.append(waiter)
+                        if not self._leader:
+                            self._hand_on()
+                except BaseException as error:
+                    changing.ended_by(error)
+                    raise
             if waiter is not None:
                 taken = self._wait(waiter)
             if taken is not None:
@@ -410,10 +419,9 @@ class CommitQueue:
         """Make thread `me` the leader, and return its write. With `ahead`, the bytes stay pending
         if they are so few that they need no sync now. The caller holds the engine's lock.
         """
-        journal = self._journal
-        taken = journal.look_ahead() if ahead else None
+        taken = self._journal.look_ahead() if ahead else None
         self._leader = me
-        self._running = taken = taken or journal.take_pending()
+        self._running = taken = taken or self._journal.take_pending()
         return taken
 
     def lead_for_others(self, me: int) -> None:
@@ -442,54 +450,50 @@ class CommitQueue:
         """Write `taken`, show it, serve the callers that wait for it, and hand the lead on."""
         journal = self._journal
         try:
-            if taken.ahead_of_sync:
+            if taken.ahead:
                 journal.write_ahead(taken)
             else:
                 journal.write(taken, sync=self._synced)
                 if taken.is_forced and not self._synced:
                     journal.sync()
             with self.lock:
-                self._written(taken)
+                try:
+                    if taken.ahead:
+                        journal.wrote_ahead(taken)
+                    else:
+                        is_durable = self._synced or taken.is_forced
+                        self.syncs += is_durable
+                        journal.wrote(taken, is_durable=is_durable)
+                        if taken.buffers or taken.rolls:
+                            self._show(taken.end)
+                        if self.owes and self._posted is not journal.pending:
+                            self.owes = False
+                        if taken.waiters:
+                            self._serve(taken.waiters)
+                    self._running = None
+                    if journal.pending.waiters:
+                        self._hand_on()
+                    else:
+                        self._leader = 0
+                except BaseException as error:
+                    # Fail before other threads look: perhaps only a part is shown.
+                    self.fail(error)
+                    raise
         except BaseException as error:
             # If an interrupt comes in here, `run` does this again.
             self._stop(me, None, error)
             raise
 
-    def _written(self, taken: JournalWrite) -> None:
-        """Show what was written, serve the callers that wait for it, and hand the lead on. The
-        caller holds the engine's lock.
-        """
-        journal = self._journal
-        try:
-            if taken.ahead_of_sync:
-                journal.wrote_ahead(taken)
-            else:
-                is_durable = self._synced or taken.is_forced
-                self.syncs += is_durable
-                journal.wrote(taken, is_durable=is_durable)
-                if taken.buffers or taken.rolls:
-                    self._show(taken.end)
-                if self.on_shown is not None:
-                    self.on_shown(taken)
-                if self.owes and self._posted is not journal.pending:
-                    self.owes = False
-                if taken.waiters:
-                    self._serve(taken.waiters)
-            self._running = None
-            if journal.pending.waiters:
-                self._hand_on()
-            else:
-                self._leader = 0
-        except BaseException as error:
-            self.fail(error)  # fail before other threads look: perhaps only a part is shown
-            raise
-
-    def _serve(self, waiters: deque[Waiter | Callback]) -> None:
+    def _serve(self, waiters: list[Waiter | Callback]) -> None:
         """Serve the callers that waited for a write. The caller holds the engine's lock."""
-        while waiters:
-            waiters[0].serve(self.failure)
-            # Remove the caller only now: if `serve` raises, `fail` serves the caller again.
-            waiters.popleft()
+        served = 0
+        try:
+            for waiter in waiters:
+                waiter.serve(self.failure)
+                served += 1
+        finally:
+            # If `serve` raises, its caller is still there: `fail` serves it again.
+            del waiters[:served]
 
     def fail(self, error: BaseException) -> None:
         """Refuse all calls from now on because of `error`, and serve those that wait. The caller

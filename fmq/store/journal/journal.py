@@ -12,14 +12,13 @@ durable.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from contextlib import ExitStack
 from operator import attrgetter
 from typing import NoReturn
 from zlib import crc32
 
 from fmq.errors import TooLarge
-from fmq.machine.disk import Buffer, Directory, File, is_full
+from fmq.machine.disk import Directory, File, is_full
 from fmq.store.bytes.record import ALIGNMENT
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, no_page
 from fmq.store.journal.files import Files
@@ -74,6 +73,9 @@ class Journal:
         # open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
         self._unsynced = False  # True if `_writing` has bytes that are not synced
+        # How many of the pending buffers are already written, without a sync, and where they end.
+        # Nothing is, if that is not beyond the start of what is pending.
+        self._ahead, self._ahead_to = 0, self.position
 
     # --- planning, under the engine's lock --------------------------------------------------
 
@@ -115,10 +117,10 @@ class Journal:
         start, buffers = pending.start, pending.buffers
         roll = Roll(old, start, buffers, new, spare, header.encode(), ordinary=ordinary)
         pending.rolls = (*pending.rolls, roll)
-        pending.segment, pending.buffers, pending.ahead = new, [], 0
+        pending.segment, pending.buffers = new, []
         self.segments.append(new)
         self.spares.grow(new.limit)
-        self.position = pending.start = pending.ahead_to = new.end
+        self.position = pending.start = new.end
         return new
 
     def append(self, buffers: list[bytes], chain: int, end: int) -> None:
@@ -133,15 +135,16 @@ class Journal:
 
     def take_pending(self) -> JournalWrite:
         """Return the write with everything that is pending, and begin a new one."""
-        taken, segment = self.pending, self.segments[-1]
-        taken.end = self.position
-        self.pending = JournalWrite(segment, self.position)
+        taken = self.pending
+        taken.end = end = self.position
+        self.pending = JournalWrite(taken.segment, end)
         return taken
 
     @property
     def is_ahead(self) -> bool:
         """True if all that is pending is written."""
-        return not self.pending.rolls and self.pending.ahead == len(self.pending.buffers)
+        pending, end = self.pending, self.position
+        return not pending.rolls and (pending.start == end or self._ahead_to == end)
 
     def look_ahead(self) -> JournalWrite | None:
         """Return a write, ahead of its sync, of pending bytes that are not written yet. They stay
@@ -150,17 +153,17 @@ class Journal:
         pending, end = self.pending, self.position
         if pending.rolls or end - pending.start > AHEAD_BYTES_MAX:
             return None
-        ahead = JournalWrite(pending.segment, pending.ahead_to)
-        ahead.end, ahead.ahead, ahead.ahead_of_sync = end, len(pending.buffers), True
-        ahead.buffers = pending.buffers[pending.ahead :]
+        start, buffers = pending.start, pending.buffers
+        ahead = JournalWrite(pending.segment, start)
+        ahead.end, ahead.ahead, ahead.buffers = end, len(buffers), buffers
+        if self._ahead_to > start:
+            ahead.start, ahead.buffers = self._ahead_to, buffers[self._ahead :]
         return ahead
 
     def wrote_ahead(self, ahead: JournalWrite) -> None:
         """Note that the bytes of `ahead` are written."""
-        pending = self.pending
-        # If not, a roll was planned meanwhile, which writes these bytes again.
-        if ahead.segment is pending.segment:
-            pending.ahead, pending.ahead_to = ahead.ahead, ahead.end
+        # If a roll was planned meanwhile, it writes these bytes again.
+        self._ahead, self._ahead_to = ahead.ahead, ahead.end
 
     def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:
         """Note that the write `taken` is done. What it has sealed was synced in every mode."""
@@ -189,9 +192,9 @@ class Journal:
     def write(self, taken: JournalWrite, *, sync: bool) -> None:
         """Write `taken`. With `sync` it is durable on return."""
         for roll in taken.rolls:
-            self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
+            self._write(roll, roll.old, roll.old.end, sync=sync)
             self._open_segment(roll)
-        self._write(taken.segment, taken.start, taken.end, taken.buffers, sync=sync)
+        self._write(taken, taken.segment, taken.end, sync=sync)
 
     def write_ahead(self, ahead: JournalWrite) -> None:
         """Write without a sync. The same bytes are written again with the sync, in one call: such a
@@ -201,9 +204,8 @@ class Journal:
             offset = ahead.start - ahead.segment.base
             self._writing.write(offset, (b"".join(ahead.buffers),), sync=False)
 
-    def _write(
-        self, segment: Segment, start: int, end: int, buffers: Sequence[Buffer], *, sync: bool
-    ) -> None:
+    def _write(self, part: JournalWrite | Roll, segment: Segment, end: int, *, sync: bool) -> None:
+        start, buffers = part.start, part.buffers
         if not buffers:
             return
         if not sync:

@@ -6,8 +6,6 @@ from then on, and calls plan into the next one.
 
 from __future__ import annotations
 
-from collections import deque
-
 from fmq.machine.disk import Buffer
 from fmq.store.journal.callers import Callback, Waiter
 from fmq.store.journal.segment import Segment
@@ -45,21 +43,21 @@ class JournalWrite:
     """The bytes of one write: rolls, and then bytes of one segment from `start` to `end`."""
 
     __slots__ = (
-        *("ahead", "ahead_of_sync", "ahead_to", "buffers", "end", "is_forced", "is_hurried"),
-        *("is_noted", "rolls", "segment", "start", "waiters"),
+        *("ahead", "buffers", "end", "is_forced", "is_hurried", "is_noted", "rolls", "segment"),
+        *("start", "waiters"),
     )
 
     def __init__(self, segment: Segment, start: int) -> None:
         self.segment = segment
         self.start = start
-        self.end = 0  # known once the write is taken
         self.rolls: tuple[Roll, ...] = ()
         self.buffers: list[Buffer] = []
-        # How many of its buffers were already written, without a sync. They end at `ahead_to`.
-        self.ahead, self.ahead_to = 0, start
-        # True for a write without a sync. Its bytes stay pending.
-        self.ahead_of_sync = False
+        # Of a write ahead of its sync, whose bytes stay pending: how many of their buffers are
+        # written with it. Else 0.
+        self.ahead = 0
         self.is_forced = False  # True if a call wants a sync in a mode without syncs
         self.is_noted = False  # True once `CommitQueue.on_pending` was called for it
         self.is_hurried = False  # True if it began because posted appends were wanted
-        self.waiters: deque[Waiter | Callback] = deque()
+        self.waiters: list[Waiter | Callback] = []
+
+    end: int  # set when the write is taken

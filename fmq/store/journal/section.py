@@ -89,7 +89,12 @@ class Section:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and (self.changed or not is_refusal(error)):
+        if error is not None:
+            self.ended_by(error)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Let the engine fail, unless `error` is a refusal before the first change."""
+        if self.changed or not is_refusal(error):
             self._fail(error)
 
 
