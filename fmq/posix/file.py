@@ -18,6 +18,7 @@ IOV_MAX = 1024  # the number of buffers that one pwritev takes on Linux
 # blocks of the folios that it touches: see benchmarks/zeros.py.
 ZEROS_BYTES = 128 << 10
 UNCHECKED_BYTES_MAX = 4 << 20
+RWF_DSYNC = os.RWF_DSYNC
 
 
 class RealFile:
@@ -49,12 +50,15 @@ class RealFile:
         return b"".join(parts)
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        if len(buffers) > IOV_MAX:
-            buffers = (b"".join(buffers),)
+        if len(buffers) == 1:
+            size = len(buffers[0])
+        else:
+            size = sum(map(len, buffers))
+            if len(buffers) > IOV_MAX:
+                buffers = (b"".join(buffers),)
         # One system call that writes and, with sync, makes durable what it wrote.
-        flags = os.RWF_DSYNC if sync else 0
+        flags = RWF_DSYNC if sync else 0
         write = self._writer
-        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         try:
             written = write(self._fd, buffers, offset, flags)
             if written != size:

@@ -130,8 +130,7 @@ def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -
 
 def encoded(record: Record, durable_to: int = 64, seed: int = SEED) -> bytes:
     """The bytes of a placed record, padding included."""
-    where = record.position, record.time_us
-    return b"".join(encode_all([record], *where, durable_to, seed, 0)[0])
+    return b"".join(encode_all([record], durable_to, seed, 0)[0])
 
 
 def fields(record: Record) -> dict[str, Any]:

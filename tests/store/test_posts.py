@@ -15,7 +15,12 @@ def test_the_committer_writes_posted_appends() -> None:
     shared = Shared(committer=True)
     published = threading.Event()
     show = shared.queue._show
-    shared.queue._show = lambda upto: (show(upto), published.set())[0]
+
+    def shown(upto: int) -> None:
+        show(upto)
+        published.set()
+
+    shared.queue._show = shown
     shared.queue.post(shared._plan(0), "posted", lambda: False)
     assert published.wait(PATIENCE_SECONDS), "no write has come"
     assert shared.published == shared.durable() == ["posted"]

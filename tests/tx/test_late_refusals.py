@@ -7,6 +7,7 @@ is refused, nothing was changed, the engine goes on, and the directory opens aft
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -244,17 +245,17 @@ def test_a_wrong_offset_of_a_plan_is_refused_before_it_is_written() -> None:
     with opened(disk) as engine:
         engine.send("a", b"1")
         writer = inside(engine).writer
-        find_queues = writer._find_queues
+        place = writer._place
 
-        def misplace(append: Append) -> int:
-            size = find_queues(append)
+        def misplace(append: Append, *where: Any, **how: Any) -> int:
+            end = place(append, *where, **how)
             append[0].offset = 99
-            return size
+            return end
 
-        writer._find_queues = misplace  # type: ignore[method-assign]
+        writer._place = misplace  # type: ignore[method-assign]
         with pytest.raises(IllegalRecord, match="continues at offset 99, not 1"):
             engine.send("a", b"2")
-        writer._find_queues = find_queues  # type: ignore[method-assign]
+        writer._place = place  # type: ignore[method-assign]
         engine.send("a", b"3")
     check(disk)
     with opened(disk) as engine:

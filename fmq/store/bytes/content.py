@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypeVar
 from zlib import crc32
 
-from fmq.basics.message import Message
+from fmq.basics.message import Body, Message
 from fmq.errors import BadName, BadOption, TooLarge
 from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.bytes.compression import RAW_BYTES_MAX, compress
@@ -38,18 +38,34 @@ POINTERS = frozenset("OzZP&")
 FIELD_NAME = re.compile(":[^:]*:")
 
 
-def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Run:
-    """Return a run of one body without key, tag and headers. This is the shortest way."""
-    if type(body) is not bytes:
-        body = as_bytes(body)
-    return _run_of(1, 0, b"", body, compress_bytes_min)
+def encode_one(
+    body: Body,
+    compress_bytes_min: int | None,
+    count: int = 1,
+    flags: int = 0,
+    columns: bytes = b"",
+) -> Run:
+    """Return a run of one body without key, tag and headers. Or of `count` messages with `columns`,
+    whose bodies are joined in `body`.
+    """
+    bodies = body if type(body) is bytes else as_bytes(body)
+    run, size = Run(MESSAGE, "", 0, 0, count, 0), len(bodies)
+    run.raw_bytes = size
+    if compress_bytes_min is not None and compress_bytes_min <= size <= RAW_BYTES_MAX:
+        packed = compress(bodies)
+        if len(packed) < size:
+            bodies, flags = packed, flags | COMPRESSED
+    run.flags, run.columns = flags, columns
+    run.bodies, run.bodies_crc = bodies, crc32(bodies)
+    return run
 
 
 def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Run:
     """Return a run of bodies without keys, tags and headers."""
     if len(bodies) == 1:
         return encode_one(bodies[0], compress_bytes_min)
-    return _run_of(len(bodies), *_joined(bodies), compress_bytes_min)
+    flags, lengths, joined = _joined(bodies)
+    return encode_one(joined, compress_bytes_min, len(bodies), flags, lengths)
 
 
 def _joined(bodies: Sequence[bytes]) -> tuple[int, bytes, bytes]:
@@ -89,7 +105,7 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     if any(headers):
         flags |= HEADERS
         parts.append(_encode_headers(headers))
-    run = _run_of(len(messages), flags, b"".join(parts), joined, compress_bytes_min)
+    run = encode_one(joined, compress_bytes_min, len(messages), flags, b"".join(parts))
     run.extension, run.ids = encode_extras(*extras), extras[0]
     return run
 
@@ -181,20 +197,6 @@ def _not_several(items: object) -> TypeError:
         f"bodies are several, not {type(items).__name__}; a list of them will do. "
         "Nothing was changed."
     )
-
-
-def _run_of(
-    count: int, flags: int, columns: bytes, bodies: bytes, compress_bytes_min: int | None
-) -> Run:
-    run = Run(MESSAGE, "", 0, 0, count, 0)
-    run.raw_bytes = size = len(bodies)
-    if compress_bytes_min is not None and compress_bytes_min <= size <= RAW_BYTES_MAX:
-        packed = compress(bodies)
-        if len(packed) < size:
-            bodies, flags = packed, flags | COMPRESSED
-    run.flags, run.columns = flags, columns
-    run.bodies, run.bodies_crc = bodies, crc32(bodies)
-    return run
 
 
 def copy_of(run: Run, kind: int) -> Run:

@@ -115,26 +115,35 @@ SIZES: dict[int, Callable[..., int]] = {
 }
 
 
-def encode_all(
-    records: Sequence[Any], at: int, now: int, durable_to: int, seed: int, chain: int
-) -> tuple[list[bytes], int, int]:
-    """Place measured `records` one after another from the position `at` on, with the time `now`.
+def placed(records: Iterable[Record], at: int, now: int) -> int:
+    """Place `records` one after another from the position `at` on, with the time `now`. Measure
+    those that have no size. Return the position after them.
+    """
+    for record in records:
+        record.position, record.time_us = at, now
+        if not record.size:
+            record.size = SIZES[record.kind](record)
+        at += (record.size + 7) & ~7
+    return at
 
-    Return them as buffers to write one after another, the chain after them, and the position. The
-    buffers of a record are: magic, checksum, the rest of the head, the bodies, the padding.
+
+def encode_all(
+    records: Sequence[Any], durable_to: int, seed: int, chain: int
+) -> tuple[list[bytes], int]:
+    """Return placed `records` as buffers to write one after another, and the chain after them.
+
+    The buffers of a record are: magic, checksum, the rest of the head, the bodies, the padding.
     """
     buffers: list[bytes] = []
     for record in records:
-        record.position, record.time_us = at, now
-        lag, size = at - durable_to, record.size
+        lag = record.position - durable_to
         if record.extension:
             record.flags |= EXTENDED
         head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
         crc = U32_pack(crc32(head, seed))
         chain = crc32(crc, chain)
-        buffers += MAGIC, crc, head, bodies, PADDING[size & 7]
-        at += (size + 7) & ~7
-    return buffers, chain, at
+        buffers += MAGIC, crc, head, bodies, PADDING[record.size & 7]
+    return buffers, chain
 
 
 def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:

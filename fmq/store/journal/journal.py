@@ -12,13 +12,14 @@ durable.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import ExitStack
 from operator import attrgetter
 from typing import NoReturn
 from zlib import crc32
 
 from fmq.errors import TooLarge
-from fmq.machine.disk import Directory, File, is_full
+from fmq.machine.disk import Buffer, Directory, File, is_full
 from fmq.store.bytes.record import ALIGNMENT
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, no_page
 from fmq.store.journal.files import Files
@@ -167,8 +168,9 @@ class Journal:
 
     def wrote(self, taken: JournalWrite, *, is_durable: bool) -> None:
         """Note that the write `taken` is done. What it has sealed was synced in every mode."""
-        self.written_to = taken.end
-        end = taken.end if is_durable else max(self.durable_to, taken.segment.base)
+        self.written_to = end = taken.end
+        if not is_durable:
+            end = max(self.durable_to, taken.segment.base)
         self.durable_to = self.page[DURABLE_TO] = self.page[AGAIN] = end
 
     def segment_of(self, position: int) -> Segment | None:
@@ -205,7 +207,8 @@ class Journal:
             self._writing.write(offset, (b"".join(ahead.buffers),), sync=False)
 
     def _write(self, part: JournalWrite | Roll, segment: Segment, end: int, *, sync: bool) -> None:
-        start, buffers = part.start, part.buffers
+        start = part.start
+        buffers: Sequence[Buffer] = part.buffers
         if not buffers:
             return
         if not sync:

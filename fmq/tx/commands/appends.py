@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from fmq.store.bytes.content import columns_crc, copy_of, encode_bodies, encode_items, in_records
+from fmq.store.bytes.content import (
+    RECORD_MESSAGES_MAX,
+    columns_crc,
+    copy_of,
+    encode_bodies,
+    encode_items,
+    in_records,
+)
 from fmq.store.bytes.extension import extension_of
 from fmq.store.bytes.extras import ids_only
 from fmq.store.bytes.kinds import (
@@ -32,7 +39,8 @@ from fmq.store.journal.segment import Segment
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.ledger.ledger import Entry
-from fmq.tx.ledger.seal import totals_of
+
+NO_SEAL = b""  # the seal is made with the plan (apply.py)
 
 
 def runs_of(
@@ -43,7 +51,7 @@ def runs_of(
     encode: Callable[..., Run] = encode_bodies if transaction.plain else encode_items
     runs = []
     for (topic, number, timing), items in transaction.runs.items():
-        for part in in_records(items):
+        for part in (items,) if len(items) <= RECORD_MESSAGES_MAX else in_records(items):
             run = encode(part, compress_bytes_min)
             run.kind, run.topic, run.queue = kind, topic, number
             run.tx_id, run.producer = tx_id, producer
@@ -60,12 +68,21 @@ def runs_of(
 def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> Append:
     """Return TX_MESSAGEs, ACK and MARK if needed, and the COMMIT that states and seals them."""
     tx_id, producer = transaction.tx_id, transaction.producer
-    commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), *totals_of(runs))
+    commit = Decided(COMMIT, 0, tx_id, producer, 0, 0, len(runs), *_totals_of(runs), NO_SEAL)
     if transaction.request is not None:
         commit.extension = extension_of(transaction.request)
     acks = [Acks(transaction.acks, 0)] if transaction.acks else []
     marks = [Marks(transaction.marks.changes(), 0)] if transaction.marks else []
     return [*runs, *acks, *marks, commit]
+
+
+def _totals_of(runs: list[Run]) -> tuple[int, int]:
+    """Return how many messages `runs` hold, and how many bytes their bodies take."""
+    messages = size = 0
+    for run in runs:
+        messages += run.count
+        size += run.raw_bytes
+    return messages, size
 
 
 def two_phases(transaction: TransactionBuffer, runs: list[Run]) -> Append:
@@ -83,7 +100,8 @@ def _prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
         transaction.producer,
         0,
         len(runs),
-        *totals_of(runs),
+        *_totals_of(runs),
+        NO_SEAL,
         transaction.acks,
         check_after_ms=transaction.check_after_ms,
     )

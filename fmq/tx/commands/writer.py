@@ -16,7 +16,7 @@ from fmq.arguments.names import no_queue
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.errors import IllegalRecord
-from fmq.store.bytes.encoding import SIZES, encode_all, measured
+from fmq.store.bytes.encoding import SIZES, encode_all, measured, placed
 from fmq.store.bytes.kinds import (
     MESSAGE,
     REF_MESSAGE,
@@ -27,31 +27,16 @@ from fmq.store.bytes.kinds import (
     Run,
     TopicMade,
 )
-from fmq.store.bytes.record import FIRST, LAST, aligned
+from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.journal import Journal
-from fmq.tx.ledger.apply import apply
+from fmq.tx.ledger.apply import Step, apply
 from fmq.tx.ledger.ledger import Ledger, Queue, Topic
 from fmq.tx.ledger.state import IllegalStep
 
 T = TypeVar("T")
 A = TypeVar("A")
 PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
-
-
-def _number(append: Append, stated: Prepare | Decided, start: int, now: int) -> None:
-    """Note where the append of a transaction begins. If it was not prepared before, also give it
-    its number, which is the position of its first record.
-    """
-    if type(stated) is Decided:
-        stated.append_start = start
-    if not stated.tx:
-        stated.prepared_us, first = now, start
-        for record in append:
-            if type(record) is TopicMade:
-                first += aligned(record.size)
-            else:
-                record.tx = first
 
 
 class Writer:
@@ -72,7 +57,7 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
-        # The latest time that a record was given.
+        # The latest time that the engine has told.
         self.last_us = ledger.last_us
         # Seeks and deletes of groups so far. After one, a transaction checks its deliveries again.
         self.moves = 0
@@ -95,10 +80,7 @@ class Writer:
         """
         # Call it as a plain function: CPython 3.11 is slow at `self._time_us()`.
         time_us = self._time_us
-        now = time_us()
-        if now < self.last_us:
-            now = self.last_us
-        self.last_us = now
+        self.last_us = now = max(time_us(), self.last_us)
         return now
 
     def change(self, change: Callable[[], T]) -> T:
@@ -134,42 +116,62 @@ class Writer:
         be replayed, that is a defect: the engine fails before the write.
         """
         journal, ledger, changing, now = self.journal, self.ledger, self._changing, self.now_us()
-        size = self._find_queues(append)
-        if self._spares.needed or journal.position + size > journal.segments[-1].limit:
-            self.make_room(size, ordinary=ordinary)
-        position, segment = journal.position, journal.segments[-1]
-        if stated is not None:
-            _number(append, stated, position, now)
-        append[0].flags |= FIRST
-        append[-1].flags |= LAST
+        start, segment = journal.position, journal.segments[-1]
+        begins = stated is not None and not stated.tx
+        new: dict[str, Topic] = {}
+        end = self._place(append, start, now, new, begins=begins)
+        made: list[TopicMade] = []
+        if new:
+            made += [TopicMade(topic.name, len(topic.queues), now) for topic in new.values()]
+            end += measured(made)
+        if self._spares.needed or end > segment.limit:
+            self.make_room(end - start, ordinary=ordinary)
+            segment = journal.segments[-1]
+        if new or start <= segment.base:  # with topics before it, or in a new segment
+            start = journal.position
+            end = self._place(append, placed(made, start, now), now, new, begins=begins)
         if segment.base != ledger.index.base:
             ledger.enter_segment(segment.base)
             ledger.shows.append((ledger.end, self.on_sealed, None))
         try:
-            encoded = encode_all(
-                append, position, now, journal.durable_to, journal.seed, segment.chain
-            )
+            step = None
+            if stated is not None:
+                if begins:
+                    stated.prepared_us = now
+                if type(stated) is Decided:
+                    stated.append_start = start
+                step = Step(ledger, append)
+            if new:
+                append[:0] = made
+            append[0].flags |= FIRST
+            append[-1].flags |= LAST
+            encoded = encode_all(append, journal.durable_to, journal.seed, segment.chain)
             changing.changed = True  # from here on an exception ends the engine
-            apply(ledger, append)
+            apply(ledger, append, step)
         except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
             if isinstance(error, IllegalStep) and error.is_first:
                 changing.changed = False
             if changing.changed:
                 raise
             raise IllegalRecord(append[0].kind, str(error)) from error
-        journal.append(*encoded)
+        journal.append(*encoded, end)
 
-    def _find_queues(self, append: Append) -> int:
-        """Find the queue of each run of `append`, and give an offset to each run that is published.
-        A TOPIC record is put before them for each topic that does not exist yet. Return the size of
-        all.
+    def _place(
+        self, append: Append, at: int, now: int, new: dict[str, Topic], *, begins: bool
+    ) -> int:
+        """Place the records one after another from the position `at` on, with the time `now`, and
+        each run that is published at the end of its queue. Return the position after them.
+
+        Topics that do not exist yet are put into `new`. If the append `begins` its transaction, its
+        position becomes the transaction's number.
         """
-        topics = self.ledger.topics
-        new: dict[str, Topic] = {}
+        topics, number = self.ledger.topics, at
         # The next offset of each queue, after the runs that were already looked at.
         ends: dict[Queue, int] = {}
-        size = 0
         for record in append:
+            record.position, record.time_us = at, now
+            if begins:
+                record.tx = number
             if type(record) is Run:
                 try:
                     queue = record.target = topics[record.topic].queues[record.queue]
@@ -180,12 +182,8 @@ class Writer:
                     ends[queue] = offset + record.count
             if not record.size:
                 record.size = SIZES[record.kind](record)
-            size += (record.size + 7) & ~7
-        if new:
-            made = [TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()]
-            append[:0] = made
-            size += measured(made)
-        return size
+            at += (record.size + 7) & ~7
+        return at
 
     def _new_queue(self, new: dict[str, Topic], run: Run) -> Queue:
         """Return the queue of `run`, whose topic does not exist yet. Note the topic in `new`.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fmq.store.bytes.extension import request_in
+from fmq.store.bytes.extension import Request, request_in
 from fmq.store.bytes.kinds import (
     ACK,
     COMMIT,
@@ -28,6 +28,7 @@ from fmq.store.bytes.kinds import (
     MarkChange,
     Prepare,
     Run,
+    TopicMade,
 )
 from fmq.store.bytes.record import BadRecord
 from fmq.tx.ledger.done_requests import STEP_US_MAX, check_request
@@ -47,58 +48,75 @@ from fmq.tx.ledger.transitions import (
     timer_waits,
 )
 
+Requests = list[tuple[Request, Any]]
+"""The requests of clients that an append carries out, each with its record."""
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
-def apply(ledger: Ledger, append: Sequence[Any]) -> None:
+def apply(ledger: Ledger, append: Sequence[Any], step: Step | None = None) -> None:
     """Change `ledger` as `append` says. Note in `ledger.shows` what readers will see of it.
 
-    Raises IllegalStep if the append must not follow those before it.
+    `step` is the Step of its transaction, if it was made before. Raises IllegalStep if the append
+    must not follow those before it.
     """
-    carried_out = None
-    of_transaction: list[Any] = []
+    requests: Requests = []
     changed = False  # True once a record has changed the ledger
     try:
-        for record in append:
-            if record.extension and (request := request_in(record.extension)) is not None:
-                check_request(request, record)
-                carried_out = [*(carried_out or ()), (request, record)]
-            change = OUTSIDE.get(record.kind)
-            if change is None and not record.tx:
-                change = EITHER.get(record.kind)
-            if change is None:
-                of_transaction.append(record)
-            else:
+        if step is None or type(append[0]) is TopicMade:
+            of_transaction: list[Any] = []
+            for record in append:
+                change = OUTSIDE.get(record.kind)
+                if change is None and not record.tx:
+                    change = EITHER.get(record.kind)
+                if change is None:
+                    of_transaction.append(record)
+                    continue
+                if record.extension:
+                    _note_request(record, requests)
                 change(ledger, record)
                 changed = True
-        if of_transaction:
-            step = Step(ledger, of_transaction)
+            if of_transaction and step is None:
+                step = Step(ledger, of_transaction)
+        if step is not None:
             changed = True
             step.change(ledger, append[0].position)
+            requests += step.requests
     except (IllegalStep, BadRecord) as error:
         raise IllegalStep(str(error), is_first=not changed) from error
-    step_us = record.time_us - ledger.last_us
-    if step_us > 0:
-        if step_us > STEP_US_MAX:
-            ledger.requests.leave_out(step_us - STEP_US_MAX)
-        ledger.last_us = record.time_us
-    if carried_out is not None:
-        for request, each in carried_out:
-            ledger.requests.note(request, each)
-    ledger.end = ledger.index.end = record.position + (record.size + 7 & ~7)
+    last = append[-1]
+    now = last.time_us
+    if now > ledger.last_us:
+        if now - ledger.last_us > STEP_US_MAX:
+            ledger.requests.leave_out(now - ledger.last_us - STEP_US_MAX)
+        ledger.last_us = now
+    for request, each in requests:
+        ledger.requests.note(request, each)
+    ledger.end = ledger.index.end = last.position + (last.size + 7 & ~7)
+
+
+def _note_request(record: Any, requests: Requests) -> None:
+    """Add the client's request that `record` carries out to `requests`, if there is one."""
+    request = request_in(record.extension)
+    if request is not None:
+        check_request(request, record)
+        requests.append((request, record))
 
 
 class Step:
     """The change that the records of one append make to their transaction.
 
     Making a Step raises IllegalStep if the state of the transaction does not allow the change. It
-    changes nothing; `change` does.
+    changes nothing in the ledger; `change` does. A PREPARE or COMMIT that is planned has no seal
+    yet, and gets the one over its runs; in a replay its seal must be that one.
     """
 
-    __slots__ = ("acks", "decided", "entry", "marks", "messages", "prepare", "runs", "state")
+    __slots__ = (
+        *("acks", "decided", "entry", "marks", "messages", "prepare", "requests", "runs", "state"),
+    )
 
     def __init__(self, ledger: Ledger, records: Sequence[Any]) -> None:
         tx = records[0].tx
+        self.requests: Requests = []
         self.entry = ledger.undecided.get(tx)
         self.prepare: Prepare | None = None
         self.runs: list[Run] = []
@@ -110,6 +128,8 @@ class Step:
         for record in records:
             if record.tx != tx:
                 raise IllegalStep(f"an append about two transactions, {tx} and {record.tx}")
+            if record.extension:
+                _note_request(record, self.requests)
             kind = record.kind
             if kind != run_kind:  # a second run of a kind in a row does not change the state
                 state = NEXT.get((state, kind)) or after(state, kind)
@@ -180,8 +200,15 @@ class Step:
             raise IllegalStep(
                 f"{self.messages} messages prepared where {prepare.messages} were stated"
             )
-        if seal_of(self.runs) != prepare.seal:
+        if not self._is_seal_of(prepare):
             raise IllegalStep("the seal does not match what was prepared")
+
+    def _is_seal_of(self, stated: Prepare | Decided) -> bool:
+        """Return whether `stated` has the seal over the runs. Give it this seal if it has none."""
+        seal = seal_of(self.runs)
+        if not stated.seal:
+            stated.seal = seal
+        return stated.seal == seal
 
     def _check_decided(self, ledger: Ledger, decided: Decided) -> None:
         """Check that COMMIT or ROLLBACK fits what was prepared, and covers all of it."""
@@ -204,7 +231,7 @@ class Step:
             # A transaction of one phase has no PREPARE: its COMMIT states and seals its runs.
             if decided.tx_id in ledger.by_tx_id:
                 raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
-            if seal_of(self.runs) != decided.seal:
+            if not self._is_seal_of(decided):
                 raise IllegalStep("the seal does not match what is committed")
 
     def change(self, ledger: Ledger, start: int) -> None:

@@ -6,7 +6,7 @@ nor a late answer can commit a part of what was prepared, or another transaction
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from struct import Struct
 
@@ -23,12 +23,3 @@ def seal_of(runs: Iterable[Run]) -> bytes:
     for run in runs:
         sealed += pack(run.queue, run.count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
     return blake2b(sealed, digest_size=SEAL_BYTES).digest()
-
-
-def totals_of(runs: Sequence[Run]) -> tuple[int, int, bytes]:
-    """Return how many messages `runs` hold, how many bytes their bodies take, and the seal."""
-    messages = size = 0
-    for run in runs:
-        messages += run.count
-        size += run.raw_bytes
-    return messages, size, seal_of(runs)
