@@ -257,8 +257,8 @@ MUTANTS = (
     ),
     Mutant(
         "records vouch for what is not durable",
-        "append, position, now, journal.durable_to, journal.seed",
-        "append, position, now, position, journal.seed",
+        "append, journal.durable_to, journal.seed",
+        "append, start, journal.seed",
         "--workload never",
     ),
     Mutant(
@@ -332,14 +332,14 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "0) for topic in new.values()]",
-        "0) for topic in [*new.values()][1:]]",
+        "now) for topic in new.values()]",
+        "now) for topic in [*new.values()][1:]]",
         "--workload topics",
     ),
     Mutant(
         "a transaction in one phase begins with its topics",
-        "record.tx = first",
-        "record.tx = start",
+        "number = self.ledger.topics, at",
+        "number = self.ledger.topics, self.journal.position",
         "--workload one-phase",
     ),
     Mutant(

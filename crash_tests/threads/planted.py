@@ -66,8 +66,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a sync vouches for what was planned meanwhile",
-        "        end = taken.end if is_durable else",
-        "        end = self.position if is_durable else",
+        "        self.written_to = end = taken.end\n",
+        "        self.written_to, end = taken.end, self.position\n",
         "--workload shared-sync --rounds 400",
     ),
     Mutant(
