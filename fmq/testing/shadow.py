@@ -42,7 +42,7 @@ class Shadow:
         self._show(upto)
         write = self._commit_queue._running
         assert write is not None
-        written = [(roll.old.base, roll.start, roll.buffers) for roll in write.rolls]
+        written = [(roll.segment.base, roll.start, roll.buffers) for roll in write.rolls]
         written.append((write.segment.base, write.start, write.buffers))
         touched: list[Record] = []
         for base, position, data in written:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 from zlib import crc32
 
 from fmq.store.bytes.columns import COMPRESSED
-from fmq.store.bytes.forms import FORMS, ack_names_of, encode_ack
+from fmq.store.bytes.forms import FORMS, encode_ack
 from fmq.store.bytes.kinds import (
     MESSAGE,
-    AckRange,
     Decided,
     Kind,
     Prepare,
@@ -21,20 +21,18 @@ from fmq.store.bytes.kinds import (
     Run,
 )
 from fmq.store.bytes.record import (
-    ACK_RANGE,
     ALIGNMENT,
     BOUND,
+    DECISION_COUNTS,
     DECISION_FRONT,
-    DECISION_HEAD,
     EXTENDED,
-    HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     MAGIC,
     MESSAGE_FRONT,
     PADDING,
     PREFIX_BYTES,
+    PREPARE_COUNTS,
     PREPARE_FRONT,
-    PREPARE_HEAD,
     TX_FRONT,
     U32,
     U64,
@@ -43,8 +41,10 @@ from fmq.store.bytes.record import (
 
 MESSAGE_BYTES = PREFIX_BYTES + MESSAGE_FRONT.size
 TX_BYTES = PREFIX_BYTES + TX_FRONT.size
-PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
-DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
+PREPARE_BYTES = PREFIX_BYTES + PREPARE_FRONT.size
+DECISION_BYTES = PREFIX_BYTES + DECISION_FRONT.size
+PREPARE_COUNTS_pack = Struct("<" + PREPARE_COUNTS).pack
+DECISION_COUNTS_pack = Struct("<" + DECISION_COUNTS).pack
 PREPARE = Kind.PREPARE  # a plain name is looked up faster, see kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
@@ -88,18 +88,19 @@ def names_of(topic: str, producer: str, tx_id_bytes: int) -> bytes:
 
 
 def _prepare_size(prepare: Prepare) -> int:
-    names = len(utf8(prepare.producer)) + len(prepare.tx_id)
-    size = PREPARE_BYTES + names + len(prepare.extension)
-    return size + sum(map(_ack_size, prepare.acks)) if prepare.acks else size
+    producer, tx_id = utf8(prepare.producer), prepare.tx_id.encode()
+    counts = PREPARE_COUNTS_pack(len(prepare.acks), len(producer), len(tx_id))
+    acks = map(encode_ack, prepare.acks)
+    prepare.tail = b"".join((counts, producer, tx_id, *acks, prepare.extension))
+    return PREPARE_BYTES + len(prepare.tail)
 
 
 def _decided_size(decided: Decided) -> int:
-    names = len(utf8(decided.producer)) + len(decided.tx_id) + len(utf8(decided.decided_by))
-    return DECISION_BYTES + names + len(decided.reason.encode()) + len(decided.extension)
-
-
-def _ack_size(ack: AckRange) -> int:
-    return len(ack_names_of(ack.group, ack.topic, ack.queue)) + ACK_RANGE.size
+    producer, tx_id = utf8(decided.producer), decided.tx_id.encode()
+    by, reason = utf8(decided.decided_by), decided.reason.encode()
+    counts = DECISION_COUNTS_pack(len(producer), len(tx_id), len(by), len(reason))
+    decided.tail = tail = b"".join((counts, producer, tx_id, by, reason, decided.extension))
+    return DECISION_BYTES + len(tail)
 
 
 SIZES: dict[int, Callable[..., int]] = {
@@ -165,7 +166,7 @@ def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
 
 
 def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
-    producer, tx_id, size = utf8(prepare.producer), prepare.tx_id.encode(), prepare.size
+    size = prepare.size
     head = PREPARE_FRONT.pack(
         size,
         size,
@@ -184,17 +185,12 @@ def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
         prepare.bytes,
         prepare.seal,
         prepare.check_after_ms,
-        len(prepare.acks),
-        len(producer),
-        len(tx_id),
     )
-    acks = b"".join(map(encode_ack, prepare.acks)) if prepare.acks else b""
-    return b"".join((head, producer, tx_id, acks, prepare.extension)), b""
+    return head + prepare.tail, b""
 
 
 def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
-    producer, tx_id, size = utf8(decided.producer), decided.tx_id.encode(), decided.size
-    by, reason = utf8(decided.decided_by), decided.reason.encode()
+    size = decided.size
     head = DECISION_FRONT.pack(
         size,
         size,
@@ -213,12 +209,8 @@ def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
         decided.bytes,
         decided.seal,
         decided.asked,
-        len(producer),
-        len(tx_id),
-        len(by),
-        len(reason),
     )
-    return b"".join((head, producer, tx_id, by, reason, decided.extension)), b""
+    return head + decided.tail, b""
 
 
 ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {

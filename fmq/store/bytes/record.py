@@ -70,8 +70,9 @@ MESSAGE_FRONT = Struct(MESSAGE_HEAD.format.removesuffix(NAME_LENGTHS))
 TX_FRONT = Struct(TX_HEAD.format.removesuffix(NAME_LENGTHS))
 PREPARE_HEAD = Struct("<QqqQIIQ16sqIBB")
 DECISION_HEAD = Struct("<QqqQIIQ16sIBBBH")
-PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:])
-DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:])
+PREPARE_COUNTS, DECISION_COUNTS = "IBB", "BBBH"  # of the acks and texts that follow
+PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:].removesuffix(PREPARE_COUNTS))
+DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:].removesuffix(DECISION_COUNTS))
 QUEUE_FRONT = Struct("<BBH")
 ACK_RANGE = Struct("<QQ")
 TRIED_RANGE = Struct("<QQIq")
@@ -86,8 +87,8 @@ HEAD_BYTES_MIN = PREFIX.size + COMMON.size
 assert HEAD_BYTES_MIN == 36, "the table above counts on it"
 assert MESSAGE_HEAD.size == COMMON.size + PLACE.size
 assert TX_HEAD.size == MESSAGE_HEAD.size + 8
-assert PREPARE_FRONT.size == COMMON.size + PREPARE_HEAD.size
-assert DECISION_FRONT.size == COMMON.size + DECISION_HEAD.size
+assert PREPARE_FRONT.size == COMMON.size + PREPARE_HEAD.size - 6
+assert DECISION_FRONT.size == COMMON.size + DECISION_HEAD.size - 5
 
 RECORD_BYTES_MAX = 1 << 31
 LAG_UNKNOWN = 0xFFFFFFFF

@@ -253,7 +253,7 @@ class CommitQueue:
                         self._note()
                         return result
                     if not self._leader and (here or self.committer is None):
-                        taken = self._take(me, ahead=ahead and self._synced)
+                        taken = self._take(me, ahead=ahead)
                     else:
                         waiter = Waiter(me)
                         journal.pending.waiters.append(waiter)
@@ -419,7 +419,7 @@ class CommitQueue:
         """Make thread `me` the leader, and return its write. With `ahead`, the bytes stay pending
         if they are so few that they need no sync now. The caller holds the engine's lock.
         """
-        taken = self._journal.look_ahead() if ahead else None
+        taken = self._journal.look_ahead() if ahead and self._synced else None
         self._leader = me
         self._running = taken = taken or self._journal.take_pending()
         return taken

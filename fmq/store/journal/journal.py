@@ -94,7 +94,7 @@ class Journal:
     def pending_bytes(self) -> int:
         """The number of bytes of the planned appends that no thread has begun to write."""
         pending = self.pending
-        rolled = sum([roll.old.end - roll.start for roll in pending.rolls])
+        rolled = sum([roll.end - roll.start for roll in pending.rolls])
         return self.position - pending.start + rolled
 
     def fits(self, size: int) -> bool:
@@ -194,9 +194,9 @@ class Journal:
     def write(self, taken: JournalWrite, *, sync: bool) -> None:
         """Write `taken`. With `sync` it is durable on return."""
         for roll in taken.rolls:
-            self._write(roll, roll.old, roll.old.end, sync=sync)
+            self._write(roll, sync=sync)
             self._open_segment(roll)
-        self._write(taken, taken.segment, taken.end, sync=sync)
+        self._write(taken, sync=sync)
 
     def write_ahead(self, ahead: JournalWrite) -> None:
         """Write without a sync. The same bytes are written again with the sync, in one call: such a
@@ -206,16 +206,15 @@ class Journal:
             offset = ahead.start - ahead.segment.base
             self._writing.write(offset, (b"".join(ahead.buffers),), sync=False)
 
-    def _write(self, part: JournalWrite | Roll, segment: Segment, end: int, *, sync: bool) -> None:
-        start = part.start
+    def _write(self, part: JournalWrite | Roll, *, sync: bool) -> None:
         buffers: Sequence[Buffer] = part.buffers
         if not buffers:
             return
         if not sync:
             self._unsynced = True
-        if end - start <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
+        if part.end - part.start <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
             buffers = (b"".join(buffers),)
-        self._writing.write(start - segment.base, buffers, sync=sync)
+        self._writing.write(part.start - part.segment.base, buffers, sync=sync)
 
     def sync(self) -> None:
         """Make durable what was written to the current segment without a sync.

@@ -13,15 +13,15 @@ from fmq.store.journal.spares import Spare
 
 
 class Roll:
-    """The step from one segment to the next: `buffers` are written to `old`, then `spare` becomes
-    `new`.
+    """The step from one segment to the next: `buffers` are written to `segment`, from `start` to
+    `end`, then `spare` becomes `new`.
     """
 
-    __slots__ = ("buffers", "header", "new", "old", "ordinary", "spare", "start")
+    __slots__ = ("buffers", "end", "header", "new", "ordinary", "segment", "spare", "start")
 
     def __init__(
         self,
-        old: Segment,
+        segment: Segment,
         start: int,
         buffers: list[Buffer],
         new: Segment,
@@ -30,8 +30,9 @@ class Roll:
         *,
         ordinary: bool,
     ) -> None:
-        self.old = old
+        self.segment = segment
         self.start = start
+        self.end = segment.end
         self.buffers = buffers
         self.new = new
         self.spare = spare

@@ -145,8 +145,9 @@ class TransactionBuffer:
         self._savepoints: list[object] = []  # from the oldest to the newest
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self._bytes = 0
-        # The size of the extras columns for one message, once any message has extras; 0 before.
-        self._extra_bytes = 0
+        # The size of the columns for one message without key, tag and headers. It grows by that of
+        # the extras columns once any message has extras.
+        self._columns_bytes = COLUMNS_BYTES
         self._bytes_max = limits.bytes_max(self._names_bytes)
 
     @property
@@ -181,10 +182,8 @@ class TransactionBuffer:
         """Add a message. Raises TooLarge or TooMany, and then nothing was added."""
         if self.phase is not OPEN:
             self.refuse("send")
-        if type(body) is not bytes:
-            body = as_bytes(body)
-        item: Message | bytes = body
-        columns_bytes, extra_bytes = COLUMNS_BYTES, self._extra_bytes
+        item: Message | bytes = body if type(body) is bytes else as_bytes(body)
+        size, more, columns_bytes = len(item), self._bytes, self._columns_bytes
         if not (
             (key is None and tag is None)
             and (headers is None or (type(headers) is dict and not headers))
@@ -192,21 +191,20 @@ class TransactionBuffer:
         ):
             extras = message_id, priority, expires_at
             copied = None if headers is None else copied_headers(headers)
-            item = Message(body, key, tag, copied, None, None, *extras)
-            columns_bytes = self._limits.size_of(item) - len(body)
+            item = Message(item, key, tag, copied, None, None, *extras)
             # This may be set for a message that is refused below. It only costs the faster way.
             self.plain = False
-            if extras != NO_EXTRAS and not extra_bytes:
-                extra_bytes = EXTRA_BYTES
-                columns_bytes += self.messages * EXTRA_BYTES
-        limits, runs = self._limits, self.runs
+            if extras != NO_EXTRAS and columns_bytes == COLUMNS_BYTES:
+                columns_bytes += EXTRA_BYTES
+                more += self.messages * EXTRA_BYTES
+            more += self._limits.size_of(item) - size - COLUMNS_BYTES
+        limits = self._limits
         topic, number = self._router.target(topic, key, queue)
-        place = topic, number, timing
-        size = len(body)
         if size > limits.message_bytes_max:
             limits.refuse_message(size)
-        size += columns_bytes + self._bytes + extra_bytes
-        run = runs.get(place)
+        size += more + columns_bytes
+        place = topic, number, timing
+        run = self.runs.get(place)
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
             size += 0 if timing is None else TIMING_BYTES
@@ -214,10 +212,10 @@ class TransactionBuffer:
         if size > self._bytes_max or count > limits.messages_max:
             limits.refuse(self.tx_id, size, self._bytes_max, count)
         if run is None:
-            runs[place] = [item]
+            self.runs[place] = [item]
         else:
             run.append(item)
-        self._bytes, self._extra_bytes, self.messages = size, extra_bytes, count
+        self._bytes, self._columns_bytes, self.messages = size, columns_bytes, count
 
     def send_many(
         self,
@@ -244,11 +242,11 @@ class TransactionBuffer:
     def _mark(self) -> Callable[[], None]:
         """Return a function that drops all messages that are added from now on."""
         lengths = {place: len(run) for place, run in self.runs.items()}
-        size, extra, count = self._bytes, self._extra_bytes, self.messages
+        size, columns, count = self._bytes, self._columns_bytes, self.messages
 
         def back() -> None:
             self.runs = {place: self.runs[place][:length] for place, length in lengths.items()}
-            self._bytes, self._extra_bytes, self.messages = size, extra, count
+            self._bytes, self._columns_bytes, self.messages = size, columns, count
 
         return back
 

@@ -184,7 +184,8 @@ class TransactionManager:
         `kind`.
         """
         runs = runs_of(kind, transaction, self._compress_bytes_min)
-        self.message_ids.has_ids(runs)
+        if not transaction.plain:
+            self.message_ids.has_ids(runs)
         return make(transaction, runs)
 
     def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:

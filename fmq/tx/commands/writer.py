@@ -169,7 +169,8 @@ class Writer:
         # The next offset of each queue, after the runs that were already looked at.
         ends: dict[Queue, int] = {}
         for record in append:
-            record.position, record.time_us = at, now
+            record.position = at
+            record.time_us = now
             if begins:
                 record.tx = number
             if type(record) is Run:
@@ -180,9 +181,10 @@ class Writer:
                 if record.kind in PUBLISHING:
                     record.offset = offset = ends.get(queue, queue.end)
                     ends[queue] = offset + record.count
-            if not record.size:
-                record.size = SIZES[record.kind](record)
-            at += (record.size + 7) & ~7
+            size = record.size
+            if not size:
+                record.size = size = SIZES[record.kind](record)
+            at += (size + 7) & ~7
         return at
 
     def _new_queue(self, new: dict[str, Topic], run: Run) -> Queue:

@@ -117,13 +117,13 @@ class Step:
     def __init__(self, ledger: Ledger, records: Sequence[Any]) -> None:
         tx = records[0].tx
         self.requests: Requests = []
-        self.entry = ledger.undecided.get(tx)
+        self.entry = entry = ledger.undecided.get(tx)
         self.prepare: Prepare | None = None
         self.runs: list[Run] = []
         self.acks: list[AckRange] = []
         self.marks: tuple[MarkChange, ...] = ()
         self.decided: Decided | None = None
-        state = self._state_before(ledger, records[0])
+        state = _state_before(ledger, records[0]) if entry is None else entry.state
         messages = run_kind = 0
         for record in records:
             if record.tx != tx:
@@ -150,19 +150,6 @@ class Step:
                 self.marks = record.changes
         self.state, self.messages = state, messages
         self._check(ledger)
-
-    def _state_before(self, ledger: Ledger, first: Any) -> TxState:
-        """Return the state of the transaction before its record `first`."""
-        if self.entry is not None:
-            return self.entry.state
-        if 0 < first.tx < ledger.known_from:
-            return UNDECIDED  # retention has dropped the segment with its PREPARE
-        if first.tx and first.tx != first.position and first.kind != PREPARE:
-            raise IllegalStep(
-                f"{Kind(first.kind).name} cannot follow absent: {first.tx} was never prepared, and "
-                "begins in one phase only with the record at that position"
-            )
-        return ABSENT
 
     def _check(self, ledger: Ledger) -> None:
         """Check that the records fit each other, and what was prepared before."""
@@ -249,6 +236,8 @@ class Step:
             for run in self.runs:
                 if run.kind == TIMER:
                     timer_waits(ledger, run)
+                elif entry is None:
+                    publish_run(ledger, run)
                 else:
                     publish_run(ledger, run, said.get(run.body_position, b""))
             for ack in self.acks:
@@ -259,3 +248,16 @@ class Step:
             for ack in entry.prepare.acks:
                 ledger.shows.append((ledger.end, ledger.listener.freed, ack))
         ledger.index.add_outcome(decided)
+
+
+def _state_before(ledger: Ledger, first: Any) -> TxState:
+    """Return the state of a transaction that is not undecided, before its record `first`."""
+    tx = first.tx
+    if 0 < tx < ledger.known_from:
+        return UNDECIDED  # retention has dropped the segment with its PREPARE
+    if tx and tx != first.position and first.kind != PREPARE:
+        raise IllegalStep(
+            f"{Kind(first.kind).name} cannot follow absent: {tx} was never prepared, and begins in "
+            "one phase only with the record at that position"
+        )
+    return ABSENT
