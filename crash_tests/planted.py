@@ -46,8 +46,8 @@ MUTANTS = (
     ),
     Mutant(
         "delivery before the sync",
-        "self._writing.write(start - segment.base, buffers, sync=sync)",
-        "self._writing.write(start - segment.base, buffers, sync=len(self.segments) < 2)",
+        "self._writing.write(part.start - part.segment.base, buffers, sync=sync)",
+        "self._writing.write(part.start - part.segment.base, buffers, sync=len(self.segments) < 2)",
         "--workload roll",
     ),
     Mutant(
@@ -332,14 +332,14 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "now) for topic in new.values()]",
-        "now) for topic in [*new.values()][1:]]",
+        "0) for topic in new.values()]",
+        "0) for topic in [*new.values()][1:]]",
         "--workload topics",
     ),
     Mutant(
         "a transaction in one phase begins with its topics",
-        "number = self.ledger.topics, at",
-        "number = self.ledger.topics, self.journal.position",
+        "        number = at\n",
+        "        number = self.journal.position\n",
         "--workload one-phase",
     ),
     Mutant(

@@ -207,6 +207,8 @@ class Prepare:
         self.flags = 0
         self.extension = b""
 
+    tail: bytes  # set when the size is measured, as that of a Run
+
 
 class Decided:
     """COMMIT or ROLLBACK, with all that an outcome says."""
@@ -268,6 +270,8 @@ class Decided:
         self.size = 0
         self.flags = 0
         self.extension = b""
+
+    tail: bytes  # set when the size is measured, as that of a Run
 
 
 class Acks:

@@ -182,8 +182,9 @@ class TransactionBuffer:
         """Add a message. Raises TooLarge or TooMany, and then nothing was added."""
         if self.phase is not OPEN:
             self.refuse("send")
-        item: Message | bytes = body if type(body) is bytes else as_bytes(body)
-        size, more, columns_bytes = len(item), self._bytes, self._columns_bytes
+        item: Message | bytes
+        item = plain = body if type(body) is bytes else as_bytes(body)
+        size, more, columns_bytes = len(plain), self._bytes, self._columns_bytes
         if not (
             (key is None and tag is None)
             and (headers is None or (type(headers) is dict and not headers))
@@ -191,7 +192,7 @@ class TransactionBuffer:
         ):
             extras = message_id, priority, expires_at
             copied = None if headers is None else copied_headers(headers)
-            item = Message(item, key, tag, copied, None, None, *extras)
+            item = Message(plain, key, tag, copied, None, None, *extras)
             # This may be set for a message that is refused below. It only costs the faster way.
             self.plain = False
             if extras != NO_EXTRAS and columns_bytes == COLUMNS_BYTES:

@@ -203,7 +203,7 @@ def receipts_of(sent: Iterable[Record | Sent]) -> list[Receipt]:
 
 def receipt_of(sent: Sent) -> Receipt:
     """Return the receipt of `sent`, whose position and offset are set by now."""
-    if type(sent) is not Run:
+    if not isinstance(sent, Run):
         return sent.receipt() if isinstance(sent, FirstSent) else sent
     if sent.kind == TIMER and (timing := timing_in(sent.extension)) is not None:
         place = sent.topic, sent.queue, None, sent.position

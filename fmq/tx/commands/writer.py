@@ -6,8 +6,8 @@ the disk can fail.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import ChainMap, deque
+from collections.abc import Callable, Mapping, Sequence
 from struct import error as StructError
 from threading import RLock, get_ident
 from typing import TypeVar
@@ -16,7 +16,7 @@ from fmq.arguments.names import no_queue
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.errors import IllegalRecord
-from fmq.store.bytes.encoding import SIZES, encode_all, measured, placed
+from fmq.store.bytes.encoding import SIZES, encode_all, placed
 from fmq.store.bytes.kinds import (
     MESSAGE,
     REF_MESSAGE,
@@ -117,19 +117,19 @@ class Writer:
         """
         journal, ledger, changing, now = self.journal, self.ledger, self._changing, self.now_us()
         start, segment = journal.position, journal.segments[-1]
+        topics: Mapping[str, Topic] = ledger.topics
+        made: Sequence[TopicMade] = ()
         begins = stated is not None and not stated.tx
-        new: dict[str, Topic] = {}
-        end = self._place(append, start, now, new, begins=begins)
-        made: list[TopicMade] = []
-        if new:
-            made += [TopicMade(topic.name, len(topic.queues), now) for topic in new.values()]
-            end += measured(made)
+        try:
+            end = self._place(append, start, now, topics, begins=begins)
+        except LookupError:
+            topics, made = self._with_new_topics(append)
+            end = self._place(append, placed(made, start, now), now, topics, begins=begins)
         if self._spares.needed or end > segment.limit:
             self.make_room(end - start, ordinary=ordinary)
-            segment = journal.segments[-1]
-        if new or start <= segment.base:  # with topics before it, or in a new segment
-            start = journal.position
-            end = self._place(append, placed(made, start, now), now, new, begins=begins)
+            if journal.position != start:
+                start, segment = journal.position, journal.segments[-1]
+                end = self._place(append, placed(made, start, now), now, topics, begins=begins)
         if segment.base != ledger.index.base:
             ledger.enter_segment(segment.base)
             ledger.shows.append((ledger.end, self.on_sealed, None))
@@ -141,7 +141,10 @@ class Writer:
                 if type(stated) is Decided:
                     stated.append_start = start
                 step = Step(ledger, append)
-            if new:
+            if made:
+                for record in append:
+                    if type(record) is Run:
+                        record.target = None  # the TOPIC records make the queues
                 append[:0] = made
             append[0].flags |= FIRST
             append[-1].flags |= LAST
@@ -157,15 +160,15 @@ class Writer:
         journal.append(*encoded, end)
 
     def _place(
-        self, append: Append, at: int, now: int, new: dict[str, Topic], *, begins: bool
+        self, append: Append, at: int, now: int, topics: Mapping[str, Topic], *, begins: bool
     ) -> int:
         """Place the records one after another from the position `at` on, with the time `now`, and
         each run that is published at the end of its queue. Return the position after them.
 
-        Topics that do not exist yet are put into `new`. If the append `begins` its transaction, its
-        position becomes the transaction's number.
+        If the append `begins` its transaction, its position becomes the transaction's number.
+        Raises LookupError if a queue is not in `topics`.
         """
-        topics, number = self.ledger.topics, at
+        number = at
         # The next offset of each queue, after the runs that were already looked at.
         ends: dict[Queue, int] = {}
         for record in append:
@@ -174,10 +177,7 @@ class Writer:
             if begins:
                 record.tx = number
             if type(record) is Run:
-                try:
-                    queue = record.target = topics[record.topic].queues[record.queue]
-                except LookupError:
-                    queue = self._new_queue(new, record)
+                record.target = queue = topics[record.topic].queues[record.queue]
                 if record.kind in PUBLISHING:
                     record.offset = offset = ends.get(queue, queue.end)
                     ends[queue] = offset + record.count
@@ -187,21 +187,27 @@ class Writer:
             at += (size + 7) & ~7
         return at
 
-    def _new_queue(self, new: dict[str, Topic], run: Run) -> Queue:
-        """Return the queue of `run`, whose topic does not exist yet. Note the topic in `new`.
+    def _with_new_topics(self, append: Append) -> tuple[Mapping[str, Topic], list[TopicMade]]:
+        """Return all topics, with those that `append` makes, and the TOPIC records of the latter.
 
-        Raises BadName if the topic exists, but not the queue: the topic was deleted, and made again
+        Raises BadName if a topic exists, but not the queue: the topic was deleted, and made again
         with fewer queues.
         """
-        name, number = run.topic, run.queue
-        if name in self.ledger.topics:
-            raise no_queue(name, number, len(self.ledger.topics[name].queues))
-        run.target = None  # None until the TOPIC record makes the queue
-        if name not in new:
-            new[name] = Topic(name, self.options.queues_of(name))
-        # The caller may have chosen the queue when a deleted topic of this name had more of them.
-        self.ledger.grow(new[name], number + 1)
-        return new[name].queues[number]
+        ledger = self.ledger
+        new: dict[str, Topic] = {}
+        for run in append:
+            if type(run) is not Run:
+                continue
+            name, number = run.topic, run.queue
+            if name not in ledger.topics:
+                if name not in new:
+                    new[name] = Topic(name, self.options.queues_of(name))
+                # The caller may have chosen the queue when a deleted topic of this name had more.
+                ledger.grow(new[name], number + 1)
+            elif number >= len(ledger.topics[name].queues):
+                raise no_queue(name, number, len(ledger.topics[name].queues))
+        made = [TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()]
+        return ChainMap(new, ledger.topics), made
 
     def catch_up(self, position: int) -> None:
         """Wait until the append at `position` is durable and shown. The caller does not hold the

@@ -66,11 +66,11 @@ def apply(ledger: Ledger, append: Sequence[Any], step: Step | None = None) -> No
             of_transaction: list[Any] = []
             for record in append:
                 change = OUTSIDE.get(record.kind)
-                if change is None and not record.tx:
-                    change = EITHER.get(record.kind)
                 if change is None:
-                    of_transaction.append(record)
-                    continue
+                    if record.tx or record.kind not in EITHER:
+                        of_transaction.append(record)
+                        continue
+                    change = EITHER[record.kind]
                 if record.extension:
                     _note_request(record, requests)
                 change(ledger, record)
