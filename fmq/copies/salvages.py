@@ -30,7 +30,7 @@ from fmq.posix import RealDisk
 from fmq.recovery.layout import look
 from fmq.recovery.lock_check import at_rest
 from fmq.recovery.recover import begin, check_ends
-from fmq.store.bytes.encoding import encode_all, measured, size_of
+from fmq.store.bytes.encoding import encode_all, measured, placed, size_of
 from fmq.store.bytes.kinds import Carryover, Hole, Kind, Record
 from fmq.store.bytes.record import FIRST, LAST, BadRecord
 from fmq.store.journal.scan import Scan, end_of
@@ -356,8 +356,8 @@ class _Salvage:
             content = target.read(at - base + head_bytes, size - head_bytes)
             hole.content = content.ljust(size - head_bytes, b"\0")
             hole.size, hole.flags = size_of(hole), FIRST | LAST
-            where = at, self._ledger.last_us, at
-            buffers, _, at = encode_all([hole], *where, self._seed, 0)
+            start, at = at, placed([hole], at, self._ledger.last_us)
+            buffers, _ = encode_all([hole], start, self._seed, 0)
             target.write(hole.position - base, buffers, sync=False)
         return at
 
@@ -373,8 +373,8 @@ class _Salvage:
             target.allocate(capacity)
             target.write(0, (header._replace(capacity=capacity).encode(),), sync=False)
             at = header.base + HEADER_BYTES
-            now_us = max(now_us, ledger.last_us)
-            buffers, _, _ = encode_all([state], at, now_us, at, self._seed, 0)
+            placed([state], at, max(now_us, ledger.last_us))
+            buffers, _ = encode_all([state], at, self._seed, 0)
             target.write(HEADER_BYTES, buffers, sync=True)
             target.sync()
 
