@@ -213,7 +213,10 @@ class Retention:
         locks: list[File] = []
         try:
             for i, segment in enumerate(segments):
-                file = self._directory.open(segment.name)
+                try:
+                    file = self._directory.open(segment.name)
+                except FileNotFoundError:
+                    continue  # it was lost, so no export can read it
                 locks.append(file)
                 if not file.pin(exclusive=True):
                     locks.pop().close()

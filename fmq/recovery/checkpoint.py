@@ -199,6 +199,13 @@ def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
         )
 
 
+def only_store(directory: Directory) -> bytes:
+    """Return the UUID that the sound slots name; no bytes if there is none, or several."""
+    sound, _, _ = _read_both(directory)
+    found = {each.store for data in sound.values() if (each := decode(data)) is not None}
+    return bytes.fromhex(found.pop()) if len(found) == 1 else b""
+
+
 def _read_both(directory: Directory) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
     """Return the bytes of sound slots, the faults of others, and the names of missing ones."""
     sound: dict[str, bytes] = {}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore
 from fmq.machine.disk import Directory
-from fmq.recovery.checkpoint import SLOTS, Checkpoint
+from fmq.recovery.checkpoint import SLOTS, Checkpoint, only_store, read
 from fmq.store.journal.durable_page import PAGE
 from fmq.store.journal.segment import (
     HEADER_BYTES,
@@ -141,6 +141,37 @@ def read_header(directory: Directory, base: int) -> Header:
         return decode_header(file.read(0, HEADER_BYTES), name)
     finally:
         file.close()
+
+
+def known_header(directory: Directory, layout: Layout) -> Header:
+    """Return the header of the newest segment, whose own is damaged, as the newest checkpoint knows
+    it. Raises Damaged if none does.
+    """
+    base = layout.bases[-1]
+    try:
+        store = store_of(directory, layout)
+    except Damaged:
+        store = only_store(directory)
+        if not store:
+            raise
+    checkpoint = read(directory, store)
+    if checkpoint is None or checkpoint.segments[-1][0] != base:
+        return read_header(directory, base)  # raises Damaged
+    *before, (_, capacity, _, _, *epoch) = checkpoint.segments
+    end, chain = before[-1][2:4] if before else (0, 0)
+    return Header(store, base, capacity, end, chain, *epoch)
+
+
+def with_known(layout: Layout, checkpoint: Checkpoint) -> Layout:
+    """Return `layout` with the segments, too, that are missing and that `checkpoint` knows as
+    sealed, if a replay from there reads none of them.
+    """
+    floor = checkpoint.ledger["floor"]
+    sealed = [(base, base + capacity) for base, capacity, *_ in checkpoint.segments[:-1]]
+    missing = [each for each in sealed if each[0] not in layout.bases and each[1] > floor]
+    if not missing or missing[-1][1] > checkpoint.scan_from:
+        return layout
+    return layout._replace(bases=tuple(sorted({*layout.bases, *(base for base, _ in missing)})))
 
 
 def known_segments(

@@ -17,20 +17,23 @@ from fmq.errors import StorageFull
 from fmq.machine.disk import Directory, File, free, is_full
 from fmq.recovery.layout import QUARANTINE
 from fmq.store.journal.scan import blocks, last_byte, zeros_from
-from fmq.store.journal.segment import Segment, segment_name
+from fmq.store.journal.segment import Header, Segment, segment_name
 
 COPY = ".copy"
 
 
-def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
+def copy_tail(
+    directory: Directory, segment: Segment, spare: str | None, header: Header | None = None
+) -> int:
     """Replace `segment` by a proven copy of its bytes up to its end. Return how many bytes were
     cut.
 
-    If there is a `spare`, an unused file of zeros of the same size, the copy goes into it.
+    If there is a `spare`, an unused file of zeros of the same size, the copy goes into it. If there
+    is a `header`, it takes the place of the one that the segment has.
     StorageFull leaves the journal as it was.
     """
     try:
-        return _copy_tail(directory, segment, spare)
+        return _copy_tail(directory, segment, spare, header)
     except OSError as error:
         if not is_full(error):
             raise
@@ -42,7 +45,9 @@ def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
         ) from error
 
 
-def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
+def _copy_tail(
+    directory: Directory, segment: Segment, spare: str | None, header: Header | None
+) -> int:
     source = directory.open(segment.name)
     end = segment.end - segment.base
     try:
@@ -53,6 +58,8 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
                 target.allocate(segment.capacity)
             for offset, block in blocks(source, 0, end):
                 target.write(offset, (block,), sync=False)
+            if header is not None:
+                target.write(0, (header.encode(),), sync=False)
             target.sync()
         except OSError:
             with contextlib.suppress(OSError):

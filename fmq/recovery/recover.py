@@ -18,15 +18,26 @@ from fmq.errors import Damaged, StorageFull, Unreadable
 from fmq.machine.disk import Directory, Disk, free, is_full
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint
-from fmq.recovery.layout import FAILED, LOCK, Layout, known_segments, look, read_header
+from fmq.recovery.layout import (
+    FAILED,
+    LOCK,
+    Layout,
+    known_header,
+    known_segments,
+    look,
+    read_header,
+    with_known,
+)
 from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import Replay
 from fmq.recovery.timer_files import number_files, remove_unnamed
 from fmq.store.index.catalog import SUFFIX as INDEX_SUFFIX
+from fmq.store.journal.durable_page import PAGE
 from fmq.store.journal.journal import create_first_segment
 from fmq.store.journal.segment import (
     HEADER_BYTES,
     STORE_BYTES,
+    Header,
     Segment,
     base_of,
     belongs,
@@ -53,8 +64,8 @@ class RecoveryReport:
     copied: bool
     """Whether the last segment was copied, because its tail was not proven durable."""
     damaged: tuple[str, ...] = ()
-    """Messages that this opening has met, and that cannot be read any more: where they lie, and
-    what is wrong with them.
+    """What this opening has passed over: where it lies, and what is wrong. Messages there cannot be
+    read any more; all else is as it was.
     """
 
 
@@ -103,7 +114,7 @@ def claim(directory: Directory, disk: Disk, capacity: int) -> Claimed:
 def recover(directory: Directory, layout: Layout) -> Recovered:
     """Return the state of the journal, after making it durable. The caller holds the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
-    replay = begin(directory, layout, with_timers=True)
+    replay = begin(directory, layout, with_timers=True, past_damage=True)
     try:
         return _recover(directory, layout, replay)
     except BaseException:
@@ -116,6 +127,7 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     replay.run()
     number_files(replay.ledger.timers, directory)
     last = replay.segments[-1]
+    lost = {each.base for each in replay.segments} - set(layout.bases)
     check_ends(replay, layout)
     # An empty last segment is proven: its header was synced before it got its name.
     proven = last.end == last.base + HEADER_BYTES
@@ -124,10 +136,11 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     cut = 0
     # After a failed write the cache may hold bytes that the disk lacks, so copy the segment.
     failed = FAILED in layout.names
-    copied = failed or not proven or not tail_is_zeros(directory, last)
+    header = replay.new_header
+    copied = failed or header is not None or not proven or not tail_is_zeros(directory, last)
     _remove_unproven(directory, layout)  # on a full disk the copy needs this room
     if copied:
-        cut = _copy_giving_up_spares(directory, last)
+        cut = _copy_giving_up_spares(directory, last, header)
         if replay.ledger.undecided:
             _make_again(directory, layout, last.capacity)
         if failed:
@@ -136,6 +149,12 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         # A segment may have got its name just before a kill. Make that name durable.
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
+    damaged = [*replay.ledger.damaged.values()]
+    damaged += [f"{each.name}: the segment is missing" for each in segments if each.base in lost]
+    if header is not None:
+        damaged.append(f"{last.name}: its header was damaged, and was written anew")
+    if replay.short:
+        damaged.append(f"{replay.short}: the file was cut short, and has its full length again")
     _remove_leftovers(directory, segments)
     remove_unnamed(replay.ledger.timers, directory)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
@@ -145,10 +164,10 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         undecided=len(replay.ledger.undecided),
         cut_bytes=cut,
         copied=copied,
-        damaged=tuple(replay.ledger.damaged.values()),
+        damaged=tuple(damaged),
     )
-    for what in report.damaged:
-        logger.error("%s: damaged messages, which are passed over: %s", directory.path, what)
+    for what in damaged:
+        logger.error("%s: damage that was passed over: %s", directory.path, what)
     # The slot with the larger generation counts. So the next generation must exceed those of both
     # slots, even of a slot that is not used because its segments were dropped.
     newest = replay.checkpoint or checkpoints.read(directory, store)
@@ -182,11 +201,25 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
     return Recovered(store, [segment], ledger, None, 0, 0, report)
 
 
-def begin(directory: Directory, layout: Layout, *, with_timers: bool = False) -> Replay:
-    """Return a replay that has not run yet. Without `with_timers` it does not keep timers."""
-    newest = read_header(directory, layout.bases[-1])
+def begin(
+    directory: Directory, layout: Layout, *, with_timers: bool = False, past_damage: bool = False
+) -> Replay:
+    """Return a replay that has not run yet. Without `with_timers` it does not keep timers.
+
+    With `past_damage`, a checkpoint replaces the header of the newest segment, and segments that no
+    replay needs. The caller holds the lock: else an engine may just be removing them.
+    """
+    new_header = None
+    try:
+        newest = read_header(directory, layout.bases[-1])
+    except Damaged:
+        if not past_damage:
+            raise
+        newest = new_header = known_header(directory, layout)
     store = newest.store
     checkpoint = checkpoints.read(directory, store)
+    if past_damage and checkpoint is not None:
+        layout = with_known(layout, checkpoint)
     if checkpoint is None:
         checkpoints.refuse_other_store(directory, store, newest.base)
     elif checkpoint.scan_from < layout.bases[0]:
@@ -197,7 +230,11 @@ def begin(directory: Directory, layout: Layout, *, with_timers: bool = False) ->
     if checkpoint is not None:
         _check_checkpoint(checkpoint, segments)
     what = directory, store, zlib.crc32(store), segments, checkpoint
-    return Replay(*what, with_timers=with_timers)
+    replay = Replay(*what, with_timers=with_timers)
+    replay.new_header = new_header
+    if past_damage and checkpoint is not None:
+        replay.was_closed = checkpoint.clean and PAGE not in layout.names
+    return replay
 
 
 def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
@@ -229,9 +266,9 @@ def begins_late(first: int) -> Damaged:
     return Damaged(segment_name(first), first, reason)
 
 
-def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
-    """Replace the last segment by a copy. On a full disk, give up spares for it. Return how many
-    bytes were cut.
+def _copy_giving_up_spares(directory: Directory, last: Segment, header: Header | None) -> int:
+    """Replace the last segment by a copy, with a new `header` if there is one. On a full disk, give
+    up spares for it. Return how many bytes were cut.
 
     If there is no room for the copy, or to keep what is cut, spares are removed. The old file
     leaves as much room as they took.
@@ -239,7 +276,7 @@ def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
     while True:
         spare = _spare(directory, last.capacity)
         try:
-            return copy_tail(directory, last, spare)
+            return copy_tail(directory, last, spare, header)
         except StorageFull:
             others = [name for name in directory.names() if is_spare(name) and name != spare]
             if not others:
@@ -293,7 +330,8 @@ def _drop_below_floor(
     """
     kept = [segment for segment in segments if segment.limit > ledger.floor]
     for segment in segments[: len(segments) - len(kept)]:
-        directory.remove(segment.name)
+        with contextlib.suppress(FileNotFoundError):
+            directory.remove(segment.name)
         for suffix in (INDEX_SUFFIX, KEYS_SUFFIX):
             with contextlib.suppress(FileNotFoundError):
                 directory.remove(segment_name(segment.base, suffix))

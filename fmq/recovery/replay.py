@@ -31,7 +31,7 @@ from fmq.store.index.index import SegmentIndex
 from fmq.store.index.index_blocks import BadIndex, decode_blocks
 from fmq.store.index.index_check import check_beside
 from fmq.store.journal.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
-from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
+from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Header, Segment, segment_name
 from fmq.tx.ledger.apply import apply
 from fmq.tx.ledger.apply_parts import apply_to_index, apply_to_timers, collect
 from fmq.tx.ledger.carryover import floor_of
@@ -68,6 +68,11 @@ class Replay:
         # them durable.
         self.sound_to = 0
         self.replayed_bytes = 0
+        # The header that the last segment must get, because its own is damaged.
+        self.new_header: Header | None = None
+        # True if the engine was closed at the checkpoint, so that nothing comes after it.
+        self.was_closed = False
+        self.short: str | None = None  # the last segment, if its file is shorter than it was
         self.part_size = 0
         # An exception that stopped the replay in the middle of an append.
         self.interrupted_by: BaseException | None = None
@@ -189,6 +194,9 @@ class Replay:
             waiting = self._apply_all(scan, segment, hold=growing)
             ending = scan.ending
             assert ending is not None
+            if self.was_closed and ending[:2] == (Finding.SHORT, self.applied_from):
+                # All of the journal is known, so what the file lacks is messages, and free room.
+                self.short, ending = segment.name, ending._replace(finding=Finding.ZEROS)
             if growing and ending.finding is Finding.ZEROS:
                 self._zeros_in = file.identity()
             # A sealed segment was synced to its end before the next segment got its name.

@@ -9,7 +9,7 @@ import pytest
 import fmq
 from fmq.errors import Damaged, Impaired
 from fmq.testing import CrashDisk, FakeClock
-from tests.small import bodies, content, fill, flip, opened, remove
+from tests.small import bodies, content, fill, flip, opened, remove, segments
 
 LOST = b"lost " * 40
 SLOTS = ("checkpoint.0", "checkpoint.1")
@@ -150,6 +150,100 @@ def test_a_checker_that_says_commit_does_not_commit_an_impaired_transaction() ->
         engine.settle()
         assert [tx.tx_id for tx in engine.undecided()] == ["T"]
         engine.decide("T", "rollback")
+
+
+def many(**options: Any) -> CrashDisk:
+    """A directory of several segments with twenty messages, of which a group has acked one."""
+    disk = CrashDisk()
+    with opened(disk, queues=1, **options) as engine:
+        engine.create_group("g", "t")
+        for number in range(20):
+            engine.send("t", b"%d" % number * 900)
+        with engine.consumer("t", group="g") as consumer:
+            consumer.poll(limit=1)[0].ack()
+    return disk
+
+
+def cut(disk: CrashDisk, name: str, size: int) -> None:
+    data = content(disk)[name][:size]
+    remove(disk, name)
+    disk.directory("data", make=False).create(name).write(0, (data,), sync=True)
+
+
+def survivors(disk: CrashDisk) -> list[int]:
+    """Open the directory, write to it, and return which of the twenty messages can be read. Then
+    open it once more.
+    """
+    for offset in (20, 21):
+        with opened(disk, queues=1) as engine:
+            found = []
+            for number in range(20):
+                try:
+                    (message,) = engine.read("t", offset=number, limit=1)
+                    assert message.body == b"%d" % number * 900
+                    found.append(number)
+                except Damaged:
+                    continue
+            (info,) = engine.group("g").infos()
+            assert info.unread == offset - 1
+            if offset == 20:
+                assert engine.stats().recovery.damaged
+            assert engine.send("t", b"on").offset == offset
+    return found
+
+
+def test_a_sealed_segment_that_is_missing_costs_its_messages() -> None:
+    for number in range(len(segments(many())) - 1):
+        disk = many()
+        remove(disk, segments(disk)[number])
+        assert 14 < len(survivors(disk)) < 20
+
+
+def test_a_damaged_header_of_the_last_segment_is_written_anew() -> None:
+    for place in (1, 20, 40):
+        disk = many()
+        flip(disk, segments(disk)[-1], place)
+        assert survivors(disk) == [*range(20)]
+        assert fmq.check("data", disk=disk).ok
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 1000, 4000])
+def test_a_last_segment_that_is_cut_short_after_a_close_costs_what_it_held(size: int) -> None:
+    disk = many()
+    cut(disk, segments(disk)[-1], size)
+    found = survivors(disk)
+    assert found[:16] == [*range(16)]
+
+
+def test_a_segment_that_is_cut_short_after_a_kill_is_refused_and_salvage_named() -> None:
+    """More may have been in it than the checkpoint knows."""
+    disk = many().after_kill()
+    with opened(disk, queues=1) as engine:
+        engine.send("t", b"more")
+        killed = disk.after_kill()
+    cut(killed, segments(killed)[-1], 4000)
+    with pytest.raises(Damaged, match="fmq salvage DIR NEW"):
+        opened(killed, queues=1)
+
+
+def test_what_a_replay_needs_is_not_passed_over() -> None:
+    disk = without_checkpoint(many())
+    remove(disk, segments(disk)[1])
+    with pytest.raises(Damaged, match="missing"):
+        opened(disk, queues=1)
+
+
+def test_a_missing_segment_is_dropped_in_its_turn() -> None:
+    disk = many()
+    remove(disk, segments(disk)[0])
+    with opened(disk, queues=1, retain_bytes=8192, keep_unread=False) as engine:
+        for _ in range(20):
+            fill(engine)
+            engine.sync()
+        assert engine.stats().first_position > 0
+        assert engine.stats().trouble is None
+    with opened(disk, queues=1) as engine:
+        assert engine.stats().recovery.clean
 
 
 def test_a_reader_shows_the_rest(disk: CrashDisk) -> None:
