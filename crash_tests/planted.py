@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         "tail in place",
-        "copied = failed or not proven or not tail_is_zeros(directory, last)",
+        "copied = failed or header is not None or not proven or not tail_is_zeros(directory, last)",
         "copied = False",
         "--workload kill",
     ),
@@ -263,8 +263,8 @@ MUTANTS = (
     ),
     Mutant(
         "the copy of a tail is not synced",
-        "                target.write(offset, (block,), sync=False)\n            target.sync()\n",
-        "                target.write(offset, (block,), sync=False)\n",
+        "target.write(0, (header.encode(),), sync=False)\n            target.sync()\n",
+        "target.write(0, (header.encode(),), sync=False)\n",
         "--workload kill",
     ),
     Mutant(

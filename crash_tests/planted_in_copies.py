@@ -98,4 +98,28 @@ IN_COPIES = (
         "",
         tests="tests/recovery/test_past_damage.py -k rest_of_an_impaired",
     ),
+    Mutant(
+        "a lost segment that a replay needs is passed over",
+        "    if not missing or missing[-1][1] > checkpoint.scan_from:\n",
+        "    if not missing:\n",
+        tests="tests/recovery/test_past_damage.py",
+    ),
+    Mutant(
+        "a segment that was cut short is taken for whole after a kill",
+        "        replay.was_closed = checkpoint.clean and PAGE not in layout.names\n",
+        "        replay.was_closed = True\n",
+        tests="tests/recovery/test_past_damage.py -k cut_short",
+    ),
+    Mutant(
+        "a damaged header is copied as it is",
+        "            if header is not None:\n                target.write(0,",
+        "            if False:\n                target.write(0,",
+        tests="tests/recovery/test_past_damage.py -k header",
+    ),
+    Mutant(
+        "retention waits for a lost segment",
+        "                    continue  # it was lost, so no export can read it\n",
+        "                    break\n",
+        tests="tests/recovery/test_past_damage.py -k in_its_turn",
+    ),
 )

@@ -164,8 +164,11 @@ def known_header(directory: Directory, layout: Layout) -> Header:
 
 def with_known(layout: Layout, checkpoint: Checkpoint) -> Layout:
     """Return `layout` with the segments, too, that are missing and that `checkpoint` knows as
-    sealed, if a replay from there reads none of them.
+    sealed, if a replay from there reads none of them. The segment that was being written then must
+    be there: else a retention has dropped the others.
     """
+    if checkpoint.segments[-1][0] not in layout.bases:
+        return layout
     floor = checkpoint.ledger["floor"]
     sealed = [(base, base + capacity) for base, capacity, *_ in checkpoint.segments[:-1]]
     missing = [each for each in sealed if each[0] not in layout.bases and each[1] > floor]
