@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -149,12 +149,6 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         # A segment may have got its name just before a kill. Make that name durable.
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
-    damaged = [*replay.ledger.damaged.values()]
-    damaged += [f"{each.name}: the segment is missing" for each in segments if each.base in lost]
-    if header is not None:
-        damaged.append(f"{last.name}: its header was damaged, and was written anew")
-    if replay.short:
-        damaged.append(f"{replay.short}: the file was cut short, and has its full length again")
     _remove_leftovers(directory, segments)
     remove_unnamed(replay.ledger.timers, directory)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
@@ -164,9 +158,9 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         undecided=len(replay.ledger.undecided),
         cut_bytes=cut,
         copied=copied,
-        damaged=tuple(damaged),
+        damaged=tuple(_passed_over(replay, [each for each in segments if each.base in lost])),
     )
-    for what in damaged:
+    for what in report.damaged:
         logger.error("%s: damage that was passed over: %s", directory.path, what)
     # The slot with the larger generation counts. So the next generation must exceed those of both
     # slots, even of a slot that is not used because its segments were dropped.
@@ -182,6 +176,16 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         replay.part_size,
         report,
     )
+
+
+def _passed_over(replay: Replay, lost: list[Segment]) -> Iterator[str]:
+    """Say what this recovery has passed over. `lost` are the segments that are missing."""
+    yield from replay.ledger.damaged.values()
+    yield from (f"{each.name}: the segment is missing" for each in lost)
+    if replay.new_header is not None:
+        yield f"{replay.segments[-1].name}: its header was damaged, and was written anew"
+    if replay.short:
+        yield f"{replay.short}: the file was cut short, and has its full length again"
 
 
 def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:

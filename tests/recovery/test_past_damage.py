@@ -221,13 +221,24 @@ def test_a_segment_that_is_cut_short_after_a_kill_is_refused_and_salvage_named()
     with opened(disk, queues=1) as engine:
         engine.send("t", b"more")
         killed = disk.after_kill()
-    cut(killed, segments(killed)[-1], 4000)
+    cut(killed, segments(killed)[-1], 64)
     with pytest.raises(Damaged, match="fmq salvage DIR NEW"):
         opened(killed, queues=1)
 
 
 def test_what_a_replay_needs_is_not_passed_over() -> None:
     disk = without_checkpoint(many())
+    remove(disk, segments(disk)[1])
+    with pytest.raises(Damaged, match="missing"):
+        opened(disk, queues=1)
+
+
+def test_a_missing_segment_behind_an_undecided_transaction_is_refused() -> None:
+    """It may have held the decision."""
+    disk = undecided()
+    with opened(disk, queues=1) as engine:
+        for _ in range(3):
+            fill(engine)
     remove(disk, segments(disk)[1])
     with pytest.raises(Damaged, match="missing"):
         opened(disk, queues=1)
