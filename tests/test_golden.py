@@ -440,7 +440,9 @@ def test_v1_bound_has_one_phase_transactions_without_a_prepare() -> None:
 
 
 def test_a_bound_prepare_has_its_flag() -> None:
-    """One is committed and one undecided, and both ack. v1 is older than the flag."""
+    """The directory has a committed and an undecided one, each with an ack. Version 1 is older
+    than the flag.
+    """
     found = [each for each in records(DATA / "v1-bound" / "closed") if isinstance(each, Prepare)]
     assert [(each.tx_id, each.bound, len(each.acks)) for each in found] == [
         ("bound", True, 1),

@@ -228,7 +228,7 @@ def test_the_index_of_a_sealed_segment_of_a_copy_is_not_used(
 def test_a_sealed_segment_of_a_copy_is_refused_without_checkpoints(
     ours: Path, other: Path, read: str, suffix: str
 ) -> None:
-    """A replay finds out at its end. A reader that goes on shows nothing of it either."""
+    """A replay refuses it at its end. A reader that refreshes shows nothing of it either."""
     parted(ours, other, 3, 60)
     fmq.open(other, read_only=True).close()
     for each in suffix.split():

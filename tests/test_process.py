@@ -347,8 +347,8 @@ print(hung)
 
 @pytest.mark.parametrize("chores", ["background", "calls"])
 def test_a_forked_child_waits_for_no_lock_of_another_thread(tmp_path: Path, chores: str) -> None:
-    """A thread may have taken a lock that does not say so yet, also in a chore at the end of a
-    call. Every call in the child returns or is refused.
+    """Another thread of the parent may hold any lock at the fork, also that of a chore at the end
+    of a call. Every call in the child returns or is refused.
     """
     assert run(FORK_AMONG_THREADS, tmp_path / "d", chores) == "[]"
 

@@ -59,7 +59,7 @@ class Suspending:
             try:
                 go_on, arguments = runner.switch, (await found,)
             except asyncio.CancelledError:
-                # As at the end of a program, cancel the step: a call of the database has failed.
+                # The program ends, or the database's own call was cancelled: let the step fail.
                 go_on, arguments = runner.throw, (CancelledError(),)
             except BaseException as error:
                 # The loop has ended, so nothing can be awaited any more.

@@ -87,8 +87,8 @@ class Lines:
     def __init__(self, args: argparse.Namespace, bytes_max: int) -> None:
         self._args = args
         self._bytes_max = bytes_max
-        self._at = 0  # lines of the input that were read
-        self.sent = 0  # messages that are durable
+        self._at = 0  # number of input lines that were read
+        self.sent = 0  # number of messages that are durable
 
     def calls(self) -> Iterator[dict[str, Any]]:
         """Yield the arguments of each call, as soon as its lines have come. Raises ValueError for

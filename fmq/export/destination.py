@@ -1,4 +1,4 @@
-"""The directory that is exported to. A lock keeps other exports out. Chunks come one by one.
+"""The directory that is exported to. A lock keeps other exports out. Files are made in chunks.
 
 The files of a chunk are made in `_fmq/staging`. Once all of them are durable there, it is written
 down where each belongs, and only then they are moved. So whatever is interrupted, the next run

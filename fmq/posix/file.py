@@ -68,9 +68,7 @@ class RealFile:
             raise
 
     def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
-        """Write the rest after a short write. If the disk is full or fails, this call raises the
-        reason.
-        """
+        """Write the rest after a short write. Raises OSError if the disk is full or fails."""
         while written < len(data):
             more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, flags)
             if not more:

@@ -163,8 +163,8 @@ def read_slots(directory: Directory, store: bytes) -> Slots:
     else:
         with_part = has_part(directory)
         if not with_part and unusable == {SLOTS[1]: TORN}:
-            # The first checkpoint writes its slot before its part. Without a part it never became
-            # durable.
+            # The first checkpoint writes its slot before its part. There is no part, so that
+            # checkpoint never became durable.
             unusable = {}
         # A journal whose engine was killed before its first checkpoint has neither slots nor a
         # part.

@@ -232,7 +232,7 @@ class Link:
                     raise
                 if not asked.is_done:
                     raise unanswered(asked.op, str(error)) from error
-                # Otherwise `asked` has got an error already, which says that the request may have
+                # If `asked` is done, it has an error already. That says that the request may have
                 # been carried out.
             finally:
                 with self._table:

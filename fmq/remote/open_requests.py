@@ -76,7 +76,7 @@ class OpenRequests:
         # process may read no more until its answers are read. An RLock, because that knows its
         # owner.
         self.lock = RLock()
-        self.waiting: dict[int, Asked] = {}  # by number
+        self.waiting: dict[int, Asked] = {}  # by the number of the request
         self._writing: dict[int, None] = {}  # the sequence numbers without an answer
         self._next_request = 1  # number 0 is for a JOIN that is repeated
         self._next_sequence = 0

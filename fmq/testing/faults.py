@@ -32,7 +32,7 @@ Operation = Literal[
 
 @dataclass(slots=True)
 class Order:
-    """What is to happen at which operation, and how many of these operations there were."""
+    """The operation that is to fail: the `nth` one of its kind. `met` counts those so far."""
 
     operation: Operation
     nth: int

@@ -23,7 +23,7 @@ ANSWER_BYTES_MAX = 4 << 20  # limit for the bodies in one answer; a single messa
 
 
 class ReceivedRuns:
-    """The runs of a batch that came over a connection. A place is an index into the list of
+    """The runs of a batch that came over a connection. `places` are indexes into the list of
     origins.
     """
 

@@ -41,7 +41,7 @@ def test_a_first_delivery_is_attempt_1_and_each_later_one_is_one_more(engine: En
 
 
 def test_a_failing_message_and_new_messages_do_not_starve_each_other(engine: Engine) -> None:
-    """And neither does what is new starve it."""
+    """A message that fails again and again is tried in turn with new ones."""
     engine.send_many("t", [b"poison", b"good", b"good"])
     seen = []
     with engine.consumer("t", group="g") as consumer:

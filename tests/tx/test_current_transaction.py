@@ -60,7 +60,9 @@ def test_a_block_that_ended_early_is_not_found(engine: Engine) -> None:
 
 
 def test_a_block_that_has_prepared_refuses_further_sends(engine: Engine) -> None:
-    """It is found: what is sent by its side would be there even if it is rolled back."""
+    """It is still found, so that code in the block does not send beside the transaction: such a
+    message would stay even if the transaction is rolled back.
+    """
     with engine.transaction() as tx:
         tx.send("t", b"1")
         tx.prepare()

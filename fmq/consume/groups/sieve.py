@@ -39,7 +39,8 @@ from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Queue
 from fmq.tx.looks.messages import Messages
 
-SIFTED_AT_ONCE = 4096  # messages of one claim that are looked at
+# Limit for the messages of a claim that one poll compares with the filter.
+SIFTED_AT_ONCE = 4096
 # What a filter sees of a message without tag and headers.
 NOTHING = None, dict[str, str]()
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fmq.consume.groups.groups import Groups
 
 Range = tuple[int, int]
-UNCOUNTED_AT_ONCE = 1000  # holds whose attempts one record takes back
+# Limit for the holds in one record that takes their attempts back.
+UNCOUNTED_AT_ONCE = 1000
 
 
 class Tries:

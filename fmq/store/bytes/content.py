@@ -92,7 +92,8 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
         keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
     except (
         ValueError
-        # Arrays compare each element here. Below they are refused, because they are no text.
+        # A key or tag that is an array compares element by element here. It is refused below,
+        # because it is no text.
     ):
         keyed = tagged = True
     if keyed:

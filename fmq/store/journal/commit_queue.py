@@ -86,7 +86,7 @@ class CommitQueue:
         # The write of the leader, from taking it until it is shown.
         self._running: JournalWrite | None = None
         self._posted: JournalWrite | None = None  # the write that holds what was posted last
-        # The value of `_posted` after the committer's last pause.
+        # What `_posted` was when the committer's last pause ended.
         self._seen: JournalWrite | None = None
         # True once the process ends. Then every call has to wait for its own sync.
         self._ends = False
@@ -480,7 +480,7 @@ class CommitQueue:
                     self.fail(error)
                     raise
         except BaseException as error:
-            # If an interrupt comes in here, `run` does this again.
+            # If an interrupt comes during this call of `_stop`, `run` calls it once more.
             self._stop(me, None, error)
             raise
 

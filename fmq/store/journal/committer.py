@@ -64,6 +64,6 @@ class Committer:
                 stopping = self._stopping
                 queue.lead_for_others(heir.thread)
         except BaseException as error:
-            # No caller can catch this error here. The waiting callers get it, and the next call.
+            # No caller can catch this error here. Those that wait get it, and so do later calls.
             with queue.lock:
                 queue.fail(error)

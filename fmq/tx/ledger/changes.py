@@ -152,9 +152,8 @@ def _check_group(ledger: Ledger, change: Changed) -> None:
 
 
 def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> list[Queue]:
-    """Return the queue of each place of `change`. The place names an offset: there have to be
-    messages up to it, and `count` more. Raises IllegalStep, which says `what`, if a queue does not
-    exist or ends before.
+    """Return the queue of each place of `change`. Raises IllegalStep, which says `what`, if a queue
+    does not exist, or ends before the offset of its place and `count` more.
     """
     found = []
     for number, offset in change.places:
