@@ -53,7 +53,7 @@ IN_COPIES = (
         "a salvaged journal gets its first name before the others are durable",
         "        for batch in (others, [first]):\n",
         "        for batch in ([*others, first],):\n",
-        tests="tests/copies/test_salvages.py -k ends_early",
+        tests="tests/copies/test_salvages.py -k power_cut_in_a_salvage",
     ),
     Mutant(
         "a salvage is not told by the checkpoint what was lost",
