@@ -1,6 +1,6 @@
 """What another face than an engine of this process does otherwise, or cannot be tested on, and why.
 
-A test that is named here is skipped on the faces that are named. All others must pass on all faces.
+All tests that are not named here must pass on all faces.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Difference(NamedTuple):
 
 
 ONE_THREAD = "a connection in memory, and a loop in memory, serve one thread"
-DIFFERENCES = [
-    # --- what is meant to be otherwise ---
+MEANT = [
     Difference(
         REMOTE,
         "the engine process cannot call a function of its client",
@@ -54,12 +53,16 @@ DIFFERENCES = [
         },
     ),
     Difference(
-        LOOPS,
-        "run() of a loop acks each message by itself, and has handlers that are awaited",
+        REMOTE,
+        "the refusal of several ranges names the first message of the one that is lost",
         {
-            "test_consume_advancing": ("*",),
+            "test_consume_handling": ("test_a_batch_with_gaps_is_acked_whole_or_not_at_all",),
         },
     ),
+]
+"""What is meant to be otherwise. The tests run on these faces, too, and have to fail there."""
+
+CANNOT_RUN = [
     Difference(
         AIO_FRAMES,
         "what the garbage collector ends is told to the engine process by a thread, soon",
@@ -71,13 +74,12 @@ DIFFERENCES = [
         },
     ),
     Difference(
-        REMOTE,
-        "the refusal of several ranges names the first message of the one that is lost",
+        LOOPS,
+        "run() of a loop acks each message by itself, and has handlers that are awaited",
         {
-            "test_consume_handling": ("test_a_batch_with_gaps_is_acked_whole_or_not_at_all",),
+            "test_consume_advancing": ("*",),
         },
     ),
-    # --- what the machines of these tests cannot do ---
     Difference(
         LOOPS,
         ONE_THREAD,
@@ -168,11 +170,12 @@ DIFFERENCES = [
         },
     ),
 ]
+"""What the machines of these tests cannot do, or what is otherwise only now and then."""
 
 
-def difference(face: str, module: str, test: str) -> str | None:
-    """Return why a test is not run on a face; None if it is."""
-    for each in DIFFERENCES:
+def difference(among: list[Difference], face: str, module: str, test: str) -> str | None:
+    """Return why `among` names a test for a face; None if it does not."""
+    for each in among:
         if face in each.faces and {test, "*"} & {*each.tests.get(module, ())}:
             return each.reason
     return None
