@@ -3,7 +3,7 @@
     python -m crash_tests [--minutes M] [--seed N] [--tier NAME] ...
     python -m crash_tests TIER ...                          the same as --tier TIER
     python -m crash_tests replay FILE ...
-    python -m crash_tests mutants [NAME ...]
+    python -m crash_tests mutants [--from N] [--to M] [NAME ...]
 
 Without --minutes each tier does its share of every run, a few minutes together.
 """

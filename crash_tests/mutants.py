@@ -6,12 +6,15 @@ files but those with a bug are links, so that what Python has compiled is used a
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -94,16 +97,44 @@ def _fails(arguments: list[str], folder: str, says: str) -> bool:
     return done.returncode == 1
 
 
-def main(names: list[str]) -> int:
-    """Plant all of them, or those whose names contain one of `names`; print the score."""
-    chosen = [each for each in MUTANTS if not names or any(name in each.name for name in names)]
+def main(given: list[str]) -> int:
+    """Plant all of them, or those that were chosen by number or name; print the score."""
+    options = arguments(given)
+    numbers = range(len(MUTANTS))[options.first : options.end]
+    chosen = [n for n in numbers if _is_named(MUTANTS[n], options.names)]
     if not chosen:
-        print(f"error: no planted bug is called {' or '.join(names)}", file=sys.stderr)
+        print(f"error: no planted bug is called {' or '.join(options.names)}", file=sys.stderr)
         return 2
-    missed = 0
-    for mutant in chosen:
-        found = caught(mutant)
-        missed += not found
-        print(f"{'caught' if found else 'MISSED':8}{mutant.name}", flush=True)
-    print(f"{len(chosen) - missed} of {len(chosen)} planted bugs caught")
-    return 1 if missed else 0
+    verdicts = Counter[str]()
+    for number in chosen:
+        began = time.monotonic()
+        verdict = _verdict(MUTANTS[number])
+        verdicts[verdict] += 1
+        seconds = time.monotonic() - began
+        print(f"{verdict:8}{number:4} {seconds:5.0f} s  {MUTANTS[number].name}", flush=True)
+    print(f"{verdicts['caught']} of {len(chosen)} planted bugs caught")
+    return 0 if verdicts["caught"] == len(chosen) else 1
+
+
+def arguments(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m crash_tests mutants")
+    add = parser.add_argument
+    add("--from", type=int, default=0, dest="first", help="the number of the first one, from 0")
+    add("--to", type=int, dest="end", help="the number behind the last one")
+    add("names", nargs="*", metavar="NAME", help="only those whose names contain one of these")
+    return parser.parse_args(given)
+
+
+def _is_named(mutant: Mutant, names: list[str]) -> bool:
+    return not names or any(name in mutant.name for name in names)
+
+
+def _verdict(mutant: Mutant) -> str:
+    """Return "caught" or "MISSED". A bug that cannot be tried is BROKEN, and does not end the run
+    of all others.
+    """
+    try:
+        return "caught" if caught(mutant) else "MISSED"
+    except (LookupError, RuntimeError, subprocess.TimeoutExpired) as error:
+        print(str(error)[-2000:], file=sys.stderr)
+        return "BROKEN"

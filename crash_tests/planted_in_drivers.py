@@ -9,6 +9,12 @@ SYNCS = "tests/remote/test_slow_syncs.py"
 
 IN_DRIVERS = (
     Mutant(
+        "each join shares the queues out",
+        "            self._unshared.add(room)\n",
+        "            self._share_out(room)\n",
+        tests="tests/remote/test_herd.py -k thousand",
+    ),
+    Mutant(
         "a thread does not look again once it listens",
         "            return None  # look once more\n",
         "            pass\n",

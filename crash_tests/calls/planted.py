@@ -18,7 +18,7 @@ OF_CALLS = (
         "        last = segments[-1]  # read once: another thread may roll meanwhile\n"
         "        if position >= last.base:\n            return last\n",
         "        if position >= segments[-1].base:\n            return segments[-1]\n",
-        tests="crash_tests/test_calls.py -k found_once",
+        tests="tests/store/test_journal.py -k another_thread_rolls",
     ),
     Mutant(
         "a segment has an index before the next one is there",

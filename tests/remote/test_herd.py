@@ -46,11 +46,17 @@ class Crowd:
         self._server = server
         self._strategy = strategy
         self.clients: list[Hostile] = []
-        self._polls = 0
+        self._joined = self._polls = 0
 
     def wait(self, count: int, topic: str = "t", group: str = "g") -> None:
         """Have `count` more polls wait."""
-        for number in range(self._polls, self._polls + count):
+        for _ in range(count):
+            self.join(1, topic, group)
+            self.poll_all()
+
+    def join(self, count: int, topic: str = "t", group: str = "g") -> None:
+        """Have `count` more members join. They do not poll yet."""
+        for number in range(self._joined, self._joined + count):
             if number % HELD_MAX == 0:
                 self.clients.append(Hostile(self._server))
                 who = (number // HELD_MAX).to_bytes(CLIENT_BYTES, "little")
@@ -58,8 +64,13 @@ class Crowd:
             client, handle = self.clients[-1], number % HELD_MAX
             join = [[topic], group, 30.0, [], f"m{number}", self._strategy, None, None]
             client.send(frame(Op.JOIN, number, encode_values(join), handle=handle))
-            self.poll(client, handle)
-        self._polls += count
+        self._joined += count
+
+    def poll_all(self) -> None:
+        """Have those poll that have joined since the last call."""
+        for number in range(self._polls, self._joined):
+            self.poll(self.clients[number // HELD_MAX], number % HELD_MAX)
+        self._polls = self._joined
 
     def poll(self, client: Hostile, handle: int) -> None:
         """Have the consumer poll, with a request that is named as its handle."""
@@ -114,6 +125,25 @@ def test_a_send_costs_the_same_beside_one_or_many_waiting_polls(
             beside = calls_of(loop, lambda: client.send("t", b"2"))
             assert len(crowd.answers()) == 1
             assert beside <= 2 * alone + 2, (count, alone, beside)
+
+
+def test_a_thousand_members_that_join_have_their_queues_shared_out_once() -> None:
+    """Counted in wake-ups of polls: those that wait look again once, however many members came."""
+    few, many = 8, 1000
+    with served(topic_queues={"t": many}) as (server, loop):
+        client, crowd = server.connect(), Crowd(server, "average")
+        client.send("t", b"1")
+        crowd.wait(few)
+        loop.run()
+        assert len(crowd.answers()) == 1
+        looked = calls_of(loop, lambda: crowd.join(many))
+        assert looked == 0, "a join moves no queue before somebody looks"
+        assert calls_of(loop, crowd.poll_all) <= 2 * many
+        members = client.group("g").members()
+        assert sorted(len(each.owns) for each in members) == [0] * few + [1] * many
+        client.send("t", b"2")
+        loop.run()
+        assert len(crowd.answers()) == 2  # the first one has moved to another member
 
 
 @pytest.mark.parametrize("strategy", [None, "average"])

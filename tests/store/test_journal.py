@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from itertools import pairwise
 from random import Random
 
@@ -12,12 +13,14 @@ from fmq.errors import StorageFull
 from fmq.store.bytes.decoding import durable_to_of
 from fmq.store.bytes.encoding import size_of
 from fmq.store.bytes.record import FIRST, LAST, aligned
+from fmq.store.journal import journal as journal_module
 from fmq.store.journal.files import Files
 from fmq.store.journal.journal import Journal, create_first_segment
 from fmq.store.journal.scan import Finding
 from fmq.store.journal.segment import HEADER_BYTES, segment_name
 from fmq.store.journal.spares import Spares
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+from tests.store import lines
 from tests.store.journals import (
     CAPACITY,
     Found,
@@ -308,3 +311,21 @@ def test_the_first_segment_can_be_made_again_after_a_power_loss() -> None:
             if segment_name(0) not in names:
                 create_first_segment(directory_of(state), STORE, CAPACITY)
             assert Found(state).texts == [], (crash_at, state.loss)
+
+
+def test_a_segment_is_found_while_another_thread_rolls() -> None:
+    """A roll may come between any two lines of the look-up, which takes no lock."""
+
+    def rolling(at: int) -> lines.Lines:
+        code = Journal.segment_of.__code__
+        return lines.Lines(journal_module, at, lambda: journal.roll(0, ordinary=True), code)
+
+    for older in (False, True):
+        journal = make_journal(CrashDisk())
+        for tracer in lines.at_each_line(rolling):
+            journal = make_journal(CrashDisk())
+            first = journal.current
+            if older:
+                journal.roll(0, ordinary=True)
+            found = tracer.run(partial(journal.segment_of, HEADER_BYTES))
+            assert found is first, tracer.met

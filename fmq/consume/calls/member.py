@@ -302,12 +302,16 @@ class GroupMember(Settler):
 
     def all_may_find(self) -> bool:
         """Return whether the polls of all members have to look, and not only that of a queue's
-        owner.
+        owner. If the queues have to be shared out, that is done: then their owners are known.
         """
+        with self.writer.commit_queue.lock:
+            has_members = self._groups.share_out(self.group)
+            if self._messages.ledger.arrived:
+                self._messages.wake()
         failed = self.writer.commit_queue.failure is not None
         # Replayed dead letters may go to any member.
         again = self._messages.ledger.again
-        return failed or bool(again) or self._groups.is_stale(self.group)
+        return failed or bool(again) or not has_members
 
     def _is_seen(self, now: float) -> None:
         """Note that the member is alive. The caller holds the engine's lock."""
@@ -467,7 +471,7 @@ class GroupMember(Settler):
     def count_members(self) -> int:
         """Return how many members the group has."""
         with self.writer.commit_queue.lock:
-            return len(self._groups.members(self.group, self.clock.monotonic()))
+            return self._groups.count_members(self.group)
 
     def close(self, *, counts: bool) -> None:
         """Do what `leaving` does, in this thread."""

@@ -268,12 +268,14 @@ class GroupRoom:
 
     def check(self, member: Member) -> None:
         """Raise StrategyDiffers or TopicsDiffer if `member` cannot join."""
-        others = [each for name, each in self.members.items() if name != member.name]
+        has_others = len(self.members) > (member.name in self.members)
         how, ours = _text(member), _text(self)
-        if others and how != ours:
+        if has_others and how != ours:
             raise StrategyDiffers(self.group, how, ours)
-        for other in others:
-            if (member.strict or other.strict) and set(other.topics) != set(member.topics):
+        for name, other in self.members.items():
+            if not (member.strict or other.strict) or name == member.name:
+                continue
+            if set(other.topics) != set(member.topics):
                 both = member.name, member.topics, other.name, other.topics
                 raise TopicsDiffer(self.group, *both)
 
@@ -323,21 +325,17 @@ class GroupRoom:
     def infos(self, now: float) -> list[MemberInfo]:
         """Return all members as callers see them."""
         strategy = None if self.strategy is None else _text(self)
+        owned: dict[Member | None, list[tuple[str, int]]] = {}
+        for topic, owners in self.owners.items():
+            for number, owner in enumerate(owners):
+                owned.setdefault(owner, []).append((topic, number))
         return [
             MemberInfo(
-                *(member.name, member.topics, self._owned_by(member), strategy),
+                *(member.name, member.topics, tuple(owned.get(member, ())), strategy),
                 0.0 if member.waiting else now - member.seen,
             )
             for member in self.members.values()
         ]
-
-    def _owned_by(self, member: Member) -> tuple[tuple[str, int], ...]:
-        return tuple(
-            (topic, number)
-            for topic, owners in self.owners.items()
-            for number, owner in enumerate(owners)
-            if owner is member
-        )
 
     # --- who has what ---------------------------------------------------------------------------
 

@@ -84,8 +84,12 @@ class GroupChanges:
     def members(self, group: str) -> list[MemberInfo]:
         """Return the members of `group` that are alive."""
         self.put_out()
-        with self._writer.commit_queue.lock:
-            return self._groups.members(group, self._writer.clock.monotonic())
+        queue = self._writer.commit_queue
+        with queue.lock, queue.changing:
+            found = self._groups.members(group, self._writer.clock.monotonic())
+            if self._ledger.arrived:
+                self._messages.wake()
+        return found
 
     def put_out(self) -> None:
         """Take out the members of all groups that made no call for too long, and redeliver what

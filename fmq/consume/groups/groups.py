@@ -13,7 +13,8 @@ An example: topic "orders" has four queues, and group "mail" has the members A a
 strategy "average". A owns the queues 0 and 1, B the queues 2 and 3. Only the polls of B look at
 queue 3. When B closes, or makes no call for `member_timeout`, B is out: its holds are given back,
 and the next call of A shares the queues out again. From then on A owns all four, and B's messages
-are among those that it is handed.
+are among those that it is handed. If a thousand members join, the first look behind the last of
+them shares the queues out, once.
 
 A poll calls `see` (the member is alive) and `claim` (hold messages of the first ready queue that
 has some). The ledger calls `end_holds`, `give_back` and `changed` when an append is applied, in
@@ -29,6 +30,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
+from fmq.allocation.named import NAMES
 from fmq.basics.clock import Clock
 from fmq.basics.results import MemberInfo
 from fmq.consume.claims.backoff import DEFAULT
@@ -66,6 +68,8 @@ class Groups:
         self._clock = clock
         self._member_timeout = member_timeout
         self.rooms: dict[str, GroupRoom] = {}  # by the name of the group
+        # Rooms whose queues the next look shares out: members came or went.
+        self._unshared: set[GroupRoom] = set()
         self._holds: dict[GroupKey, QueueHolds] = {}
         # By group and topic: messages that were handed out since the last one that was the oldest.
         self._handed_out: dict[tuple[str, str], int] = {}
@@ -175,7 +179,9 @@ class Groups:
         before = room.enter(member, now)
         if before is not None:
             self._give_back_of(group, before)
-        self._share_out(room)
+        self._has_changed(room)
+        if member.strategy not in (None, *NAMES.values()):
+            self._try_out(room, member)
         if room.next_death < self.first_death:
             self.first_death = room.next_death
             self.on_sooner()
@@ -199,11 +205,8 @@ class Groups:
             return room
         for member in dead:
             self._give_back_of(group, member)
-        self._share_out(room)
-        if room.members:
-            return room
-        del self.rooms[group]
-        return None
+        self._has_changed(room)
+        return room if room.members else None
 
     def see(self, group: str, member: Member, now: float) -> GroupRoom:
         """Note that `member` is alive, and return the room of its group. If it was taken out, or
@@ -214,9 +217,9 @@ class Groups:
             if member.refusal is not None:
                 raise member.refusal.with_traceback(None)
             self.enter(group, member, now)
-            return self.rooms[group]
+            room = self.rooms[group]
         member.seen = now
-        if room.owners and room.is_stale:
+        if room.strategy is not None and (room in self._unshared or room.is_stale):
             self._share_out(room)
         return room
 
@@ -235,33 +238,63 @@ class Groups:
         """Take `member` out of `group`, and redeliver everything that it holds."""
         room = self._room(group, self._clock.monotonic())
         if room is not None and room.leave(member):
-            self._share_out(room)
-            if not room.members:
-                del self.rooms[group]
+            self._has_changed(room)
         self._give_back_of(group, member)
 
+    def _try_out(self, room: GroupRoom, member: Member) -> None:
+        """Share out at once, by a strategy that is not one of fmq. If it refuses, so does the call
+        that brings in `member`.
+        """
+        try:
+            self._share_out(room)
+        except BaseException:
+            room.leave(member)
+            self._has_changed(room)
+            raise
+
+    def _has_changed(self, room: GroupRoom) -> None:
+        """Have the queues shared out by the next look, as members came or went: however many they
+        are, that is done once. If none is left, the queues belong to no member from now on.
+        """
+        if not room.members:
+            self._share_out(room)
+            del self.rooms[room.group]
+        elif room.strategy is not None:
+            self._unshared.add(room)
+
     def members(self, group: str, now: float) -> list[MemberInfo]:
-        """Return the members of `group` that are alive. The caller holds the engine's lock."""
+        """Return the members of `group` that are alive, with what they own from now on. The caller
+        holds the engine's lock.
+        """
+        self.share_out(group)
         room = self.rooms.get(group)
         return [] if room is None else room.infos(now)
+
+    def count_members(self, group: str) -> int:
+        """Return how many members `group` has. The caller holds the engine's lock."""
+        room = self.rooms.get(group)
+        return 0 if room is None else len(room.members)
 
     def next_death(self, group: str) -> float:
         """Return when the next member of `group` may count as dead."""
         room = self.rooms.get(group)
         return math.inf if room is None else room.next_death
 
-    def is_stale(self, group: str) -> bool:
-        """Return whether the queues of `group` have to be shared out again. The next call of any
-        member does it.
+    def share_out(self, group: str) -> bool:
+        """Share the queues of `group` out, if members came or went, or queues were added, since
+        that was done. Return whether the group has members. The caller holds the engine's lock.
         """
         room = self.rooms.get(group)
-        return room is None or room.is_stale
+        if room is not None and (room in self._unshared or room.is_stale):
+            self._share_out(room)
+        return room is not None
 
     def _share_out(self, room: GroupRoom) -> None:
         """Share the queues out again. A former owner loses its holds before the new owner
         can poll.
         """
         group = room.group
+        self._unshared.discard(room)
         moved = room.share_out()
         taken: dict[tuple[str, Member], list[int]] = {}
         for (topic, number), old, _ in moved:
@@ -272,6 +305,8 @@ class Groups:
                     holds.give_back_of(old)
         for (topic, old), numbers in taken.items():
             self._stop_looking(group, topic, old, numbers)
+            if room.members.get(old.name) is not old:
+                self._ready.pop((group, topic, old), None)
         for (topic, number), _, new in moved:
             ready = self._ready_of(group, topic, new)
             ready.add(number)
@@ -293,8 +328,10 @@ class Groups:
     def _give_back_of(self, group: str, member: Member) -> None:
         """Redeliver what `member` holds: it is out."""
         for name in self.with_replays(group, member.topics):
-            self._ready.pop((group, name, member), None)
             topic = self._ledger.topics.get(name)
+            if topic is not None:
+                self._stop_looking(group, name, member, [*range(len(topic.queues))])
+            self._ready.pop((group, name, member), None)
             for queue in () if topic is None else topic.queues:
                 holds = self._holds.get((group, name, queue.number))
                 if holds is not None:  # None: the group has never polled this queue
@@ -344,6 +381,7 @@ class Groups:
         elif change.asked == ChangeKind.DELETE_GROUP:
             self._end([key for key in self._holds if key[0] == group])
             room = self.rooms.pop(group, None)
+            self._unshared.discard(room)
             for member in () if room is None else room.members.values():
                 member.refusal = UnknownGroup(group, was_deleted=True)
                 member.stir()  # the polls of the member have nothing to wait for
