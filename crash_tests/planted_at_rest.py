@@ -44,8 +44,8 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a queue that was idle does not hear that a lease has ended",
-        "                ready.expire(now)\n",
-        "                ready.expire(now - 1)\n",
+        "            heappush(self.lease_ends, (until, number))\n",
+        "",
         tests="tests/test_steps.py -k redelivered",
     ),
     Mutant(

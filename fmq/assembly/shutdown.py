@@ -146,13 +146,14 @@ def free_locks(parts: Parts) -> None:
     parts.journal.files.forked()
 
 
-_open: weakref.WeakSet[Remembered] = weakref.WeakSet()
+# In the order in which they were opened. The values mean nothing: there is no weak set with an order.
+_open: weakref.WeakKeyDictionary[Remembered, None] = weakref.WeakKeyDictionary()
 _workers = {"registered": False}  # True once multiprocessing calls `_process_ends` here
 
 
 def remember(engine: Remembered) -> None:
     """Register an engine. A fork ends it in the child, and the end of the process syncs it."""
-    _open.add(engine)
+    _open[engine] = None
     util = sys.modules.get("multiprocessing.util")
     if util is not None and not _workers["registered"]:
         # The children of multiprocessing end without atexit.
@@ -162,7 +163,7 @@ def remember(engine: Remembered) -> None:
 
 def forget(engine: Remembered) -> None:
     """Drop an engine that is closed."""
-    _open.discard(engine)
+    _open.pop(engine, None)
 
 
 def _after_fork() -> None:
@@ -172,7 +173,9 @@ def _after_fork() -> None:
 
 
 def _process_ends() -> None:
-    """Sync all engines, even if one of them fails. Daemon threads still run, and release locks."""
+    """Sync all engines, the newest first, even if one of them fails. Daemon threads still run, and
+    release locks.
+    """
     with ExitStack() as stack:
         for engine in list(_open):
             stack.callback(engine.process_ends)
