@@ -55,7 +55,7 @@ OF_TIMERS = (
         "a copy in another file is left there",
         "            while run.head is not None and run.head[KEY] == key:",
         "            while run.head is not None and run.head == entry:",
-        "--tier delayed --rounds 1 --seed 2",
+        "--tier delayed --rounds 1 --seed 6",
     ),
     Mutant(
         "what has ended is not carried by a checkpoint",
