@@ -146,7 +146,7 @@ def free_locks(parts: Parts) -> None:
     parts.journal.files.forked()
 
 
-# In the order in which they were opened. The values mean nothing: there is no weak set with an order.
+# In the order in which they were opened, which a weak set does not keep. The values mean nothing.
 _open: weakref.WeakKeyDictionary[Remembered, None] = weakref.WeakKeyDictionary()
 _workers = {"registered": False}  # True once multiprocessing calls `_process_ends` here
 
