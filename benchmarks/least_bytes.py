@@ -15,6 +15,7 @@ from fmq.store.bytes.kinds import COMMIT, MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.store.bytes.record import (
     ACK_RANGE,
     COMMON,
+    DECISION_COUNTS,
     DECISION_FRONT,
     FIRST,
     LAST,
@@ -22,6 +23,7 @@ from fmq.store.bytes.record import (
     MESSAGE_HEAD,
     PADDING,
     PREFIX,
+    PREPARE_COUNTS,
     PREPARE_FRONT,
     TRIED_RANGE,
     TX_HEAD,
@@ -29,6 +31,8 @@ from fmq.store.bytes.record import (
 )
 from fmq.tx.ledger.seal import SEAL_BYTES, SEALED
 
+PREPARE_WHOLE = Struct(PREPARE_FRONT.format + PREPARE_COUNTS)
+DECISION_WHOLE = Struct(DECISION_FRONT.format + DECISION_COUNTS)
 ACKS_FRONT = Struct(COMMON.format + "QqI")
 PREPARE, ACK, TRIED = Kind.PREPARE, Kind.ACK, Kind.TRIED
 
@@ -103,8 +107,8 @@ def prepare(
 ) -> bytes:
     """Return the bytes of the first of two phases: PREPARE and PRE_MESSAGEs."""
     tx_id_bytes = tx_id.encode()
-    size = PREFIX.size + PREPARE_FRONT.size + len(tx_id_bytes)
-    head = PREPARE_FRONT.pack(
+    size = PREFIX.size + PREPARE_WHOLE.size + len(tx_id_bytes)
+    head = PREPARE_WHOLE.pack(
         size, size, position, lag, 0, PREPARE, FIRST, 0,
         position, now, now, 0, len(rows), messages, raw_bytes, seal, -1, 0, 0, len(tx_id_bytes),
     )  # fmt: skip
@@ -155,8 +159,8 @@ def commit(
         places.append((topic, first, number, at))
         at += aligned(size)
         flags = 0
-    size = PREFIX.size + DECISION_FRONT.size + len(tx_id_bytes)
-    head = DECISION_FRONT.pack(
+    size = PREFIX.size + DECISION_WHOLE.size + len(tx_id_bytes)
+    head = DECISION_WHOLE.pack(
         size, size, at, lag + at - position, 0, COMMIT, LAST, 0,
         tx, now, prepared, position, len(rows), messages, raw_bytes, seal, 0, 0,
         len(tx_id_bytes), 0, 0,

@@ -18,7 +18,7 @@ IOV_MAX = 1024  # the number of buffers that one pwritev takes on Linux
 # blocks of the folios that it touches: see benchmarks/zeros.py.
 ZEROS_BYTES = 128 << 10
 UNCHECKED_BYTES_MAX = 4 << 20
-RWF_DSYNC = os.RWF_DSYNC
+RWF_DSYNC = getattr(os, "RWF_DSYNC", 0)  # not on macOS, where nothing is written
 
 
 class RealFile:
