@@ -307,6 +307,8 @@ class FmqChannel(virtual.Channel):
         """Take messages to be handed out, waiting up to `timeout` seconds."""
         limit = self.qos.can_consume_max_estimate() or AT_ONCE
         consumer = self._joined_consumer()
+        if consumer is None:
+            return []  # the last queue was cancelled meanwhile
         try:
             return consumer.poll(limit=limit, timeout=timeout)
         except Closed:
@@ -324,9 +326,11 @@ class FmqChannel(virtual.Channel):
         if not self.has_room() or not self.drain(timeout or 0.0):
             raise Empty
 
-    def _joined_consumer(self) -> Consumer | RemoteConsumer:
-        """Return the consumer of all queues that are consumed now."""
+    def _joined_consumer(self) -> Consumer | RemoteConsumer | None:
+        """Return the consumer of all queues that are consumed now; None if there are none."""
         topics = tuple(sorted({topic_of(queue) for queue in self._active_queues}))
+        if not topics:
+            return None
         with self._lock:
             if self._joined is not None and self._joined[0] == topics:
                 return self._joined[1]

@@ -196,6 +196,16 @@ def app_in(folder: Path) -> Any:
     return tests.compat.celery_app
 
 
+def test_a_channel_whose_last_queue_was_cancelled_fetches_nothing(engine: fmq.Engine) -> None:
+    """A thread that waits for the loop of a worker may fetch for it once more."""
+    with connected(engine) as connection:
+        channel = connection.channel()
+        channel.basic_consume("q", False, print, "tag")
+        assert channel.fetch(0.0) == []
+        channel.basic_cancel("tag")
+        assert channel.fetch(0.0) == []
+
+
 def test_a_celery_worker_does_the_tasks(tmp_path: Path) -> None:
     """Results, a retry, an ETA and remote control. Then it ends by itself."""
     tasks = app_in(tmp_path)
