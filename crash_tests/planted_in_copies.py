@@ -33,8 +33,8 @@ IN_COPIES = (
     ),
     Mutant(
         "a restored journal gets its first name before the others are durable",
-        "        for named in (others, [first]):\n",
-        "        for named in ([*others, first],):\n",
+        "    for batch in (others, [first]):\n",
+        "    for batch in ([*others, first],):\n",
         tests="tests/copies/test_backups.py -k cut_in_a_restore",
     ),
     Mutant(
@@ -51,8 +51,8 @@ IN_COPIES = (
     ),
     Mutant(
         "a salvaged journal gets its first name before the others are durable",
-        "        for batch in (others, [first]):\n",
-        "        for batch in ([*others, first],):\n",
+        "    for batch in (others, [first]):\n",
+        "    for batch in ([*others, first],):\n",
         tests="tests/copies/test_salvages.py -k power_cut_in_a_salvage",
     ),
     Mutant(

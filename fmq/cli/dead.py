@@ -9,9 +9,10 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
+from fmq.cli.messages import place_of
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit, writing
-from fmq.cli.text import exact, plain, size
+from fmq.cli.text import exact, size
 
 BODY_SHOWN = 1000
 
@@ -126,17 +127,13 @@ def _body(body: bytes) -> str:
     return found + (f" ... {len(body) - BODY_SHOWN:,} bytes more" if len(body) > BODY_SHOWN else "")
 
 
-def _place(row: Row) -> str:
-    return f"{plain(row['topic'])}/{row['queue']}/{row['offset']}"
-
-
 GROUP = (
     Column("group", "group", style="bold", copied=True),
     Column("dead_letters", "dead letters", right=True),
 )
 LETTER = (
     Column("number", "number", style="bold", right=True, show=exact, copied=True),
-    Column("", "was at", of_row=_place, copied=True),
+    Column("", "was at", of_row=place_of, copied=True),
     Column("died_at", "died (UTC)"),
     Column("attempts", "attempts", right=True),
     Column("reason", "reason", folds=True),
@@ -145,7 +142,7 @@ LETTER = (
     Column("size", "size", right=True, show=size),
 )
 SHOWN = (
-    Column("", "was at", of_row=_place),
+    Column("", "was at", of_row=place_of),
     Column("time", "sent (UTC)"),
     Column("producer", "producer"),
     Column("tx_id", "transaction"),

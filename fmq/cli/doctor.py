@@ -24,8 +24,8 @@ from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
 from fmq.cli.text import size
 from fmq.machine.mounts import REMOTE, mount_of
+from fmq.posix import mountinfo
 
-MOUNTS = "/proc/self/mountinfo"
 SYNCS = 20
 SYNC_SECONDS_MIN = 20e-6  # a device that really writes takes longer, whatever it costs
 FREE_BYTES_MIN = 1 << 30
@@ -77,8 +77,7 @@ def _findings(path: str) -> Iterator[Diagnosis]:
     # A directory that is not there yet is made where its parent is.
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
-        kind, options = mount_of(path, mounts.read())
+    kind, options = mount_of(path, mountinfo())
     yield judge_mount(kind, options)
     yield _room(path)
     yield from _in_directory(path, kind)

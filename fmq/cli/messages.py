@@ -101,12 +101,13 @@ def _body_laid_out(row: Row) -> str:
         return text
 
 
-def _place(row: Row) -> str:
+def place_of(row: Row) -> str:
+    """Return where the message of a row lies."""
     return f"{plain(row['topic'])}/{row['queue']}/{row['offset']}"
 
 
 MESSAGES = (
-    Column("", "message", of_row=_place, style="bold", copied=True),
+    Column("", "message", of_row=place_of, style="bold", copied=True),
     Column("time", "sent (UTC)", style="dim"),
     Column("tx_id", "transaction", optional=True),
     Column("key", "key", optional=True),

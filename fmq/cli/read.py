@@ -18,7 +18,7 @@ import fmq
 from fmq.basics.results import QueueInfo
 from fmq.cli.arguments import count, filter_, place, text
 from fmq.cli.codes import ERROR, FINE
-from fmq.cli.messages import MESSAGES, WHOLE, row_of
+from fmq.cli.messages import MESSAGES, WHOLE, place_of, row_of
 from fmq.cli.output import Output, note
 from fmq.cli.place import reading
 
@@ -82,8 +82,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         elif args.whole:
             for message in found:
                 if message is not None:
-                    at = f"{message.topic}/{message.queue}/{message.offset}"
-                    output.facts("message", row_of(message), WHOLE, title=at)
+                    row = row_of(message)
+                    output.facts("message", row, WHOLE, title=place_of(row))
         else:
             rows = (None if message is None else row_of(message) for message in found)
             output.rows("message", MESSAGES, rows, empty="no such messages")

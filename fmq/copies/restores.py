@@ -16,7 +16,7 @@ from fmq.basics.clock import as_us
 from fmq.copies import contents
 from fmq.copies.backups import Progress
 from fmq.copies.contents import Contents, SegmentCopy
-from fmq.copies.segments import copy, prove
+from fmq.copies.segments import NEW, copy, name_segments, prove
 from fmq.errors import BackupRefused, BadOption, Damaged
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk
@@ -25,9 +25,6 @@ from fmq.store.bytes.kinds import Carryover, Record
 from fmq.store.journal.scan import end_of
 from fmq.store.journal.segment import HEADER_BYTES, segment_name
 from fmq.tx.ledger.carryover import check_carried, from_json
-
-NEW = ".new"
-"""The suffix of a segment that has not got its name yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +132,7 @@ class _RestoreRun:
                 break
         if not self._is_settled:
             self._refuse_to_begin_late()
-        first, *others = made
-        for named in (others, [first]):
-            for piece in named:
-                name = segment_name(piece.base)
-                self._target.rename(segment_name(piece.base, NEW), name)
-            self._target.sync()
+        name_segments(self._target, [piece.base for piece in made])
         size = sum(piece.end - piece.base for piece in made)
         return Restored(self._target.path, made[-1].end, len(made), size)
 

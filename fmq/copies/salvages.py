@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock
 from fmq.copies.damage_report import Findings, LostMessages, LostTransaction, UnsoundPlace
-from fmq.copies.segments import copy
+from fmq.copies.segments import NEW, copy, name_segments
 from fmq.copies.sift import Breach, Sift, TornFile
 from fmq.copies.skeleton import Bone, Skeleton, skeleton_of
 from fmq.errors import BackupRefused, Damaged, NotAStore
@@ -42,7 +42,6 @@ from fmq.tx.ledger.state import IllegalStep
 from fmq.tx.ledger.timers import Timers
 from fmq.tx.ledger.transitions import OUTSIDE, show
 
-NEW = ".new"
 HOLE_BYTES_MIN = measured([Hole(b"", 0)])
 HOLE_BYTES_MAX = 1 << 26
 STATE_CAPACITY_MIN = 1 << 13
@@ -291,27 +290,23 @@ class _Salvage:
     def _write(self, now_us: int) -> int:
         """Write the new segments, durably, and let them have their names. Return how many."""
         header = Header(self._store, 0, 0, 0, 0, self._epoch)
-        names: list[str] = []
+        bases: list[int] = []
         end = chain = 0
         for bone in self._skeleton.bones:
             header = header._replace(
                 base=bone.base, capacity=bone.capacity, previous_end=end, previous_chain=chain
             )
             end, chain = self._copy(bone, header)
-            names.append(segment_name(bone.base))
+            bases.append(bone.base)
             self._count(bone.capacity)
         if self._is_damaged():
             header = header._replace(
                 base=header.base + header.capacity, previous_end=end, previous_chain=chain
             )
             self._write_state(header, now_us)
-            names.append(segment_name(header.base))
-        first, *others = names
-        for batch in (others, [first]):
-            for name in batch:
-                self._target.rename(name.replace(".seg", NEW), name)
-            self._target.sync()
-        return len(names)
+            bases.append(header.base)
+        name_segments(self._target, bases)
+        return len(bases)
 
     def _is_damaged(self) -> bool:
         """Return whether a STATE has to say what is left. It also proves that all before it had

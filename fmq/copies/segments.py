@@ -1,18 +1,22 @@
-"""Copies the bytes of one segment, and reads the copy once more to prove it."""
+"""Copies the bytes of one segment, reads the copy once more to prove it, and lets new segments have
+their names.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from fmq.machine.disk import Directory, File
 from fmq.store.bytes.kinds import Record
 from fmq.store.journal.scan import Finding, Scan, end_of
-from fmq.store.journal.segment import HEADER_BYTES
+from fmq.store.journal.segment import HEADER_BYTES, segment_name
 
 BLOCK_BYTES = 1 << 20
+NEW = ".new"
+"""The suffix of a segment that has not got its name yet."""
 
 
 class Proof(NamedTuple):
@@ -63,3 +67,14 @@ def prove(
     assert ending is not None
     sound = ending.finding is Finding.END and ending.append_start == end
     return Proof(chain, upto, "" if sound else ending.reason or ending.finding.value)
+
+
+def name_segments(directory: Directory, bases: Sequence[int]) -> None:
+    """Let the new segments at `bases` have their names, the first one when the names of all others
+    are durable. Without a first segment no engine opens the directory.
+    """
+    first, *others = bases
+    for batch in (others, [first]):
+        for base in batch:
+            directory.rename(segment_name(base, NEW), segment_name(base))
+        directory.sync()

@@ -9,7 +9,7 @@ from fmq.posix.directory import RealDirectory
 from fmq.posix.engine_lock import host_name
 from fmq.posix.file import ZEROS_BYTES, RealFile
 from fmq.posix.forks import after_fork_in_child, around_forks
-from fmq.posix.real_disk import RealDisk, absolute
+from fmq.posix.real_disk import RealDisk, absolute, mountinfo
 
 __all__ = [
     "ZEROS_BYTES",
@@ -20,4 +20,5 @@ __all__ = [
     "after_fork_in_child",
     "around_forks",
     "host_name",
+    "mountinfo",
 ]

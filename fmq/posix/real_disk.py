@@ -48,7 +48,7 @@ class RealDisk:
             raise no_directory(path, error) from None
         if made:
             set_mode(fd, directory_mode(self._file_mode))
-        kind = _remote_kind(path)
+        kind = remote_kind(os.path.realpath(path), mountinfo())
         remote = None if self._allow_remote else kind
         mode, is_local = self._file_mode, kind is None
         return RealDirectory(
@@ -87,12 +87,13 @@ class RealDisk:
         return os.urandom(size)
 
 
-def _remote_kind(path: str) -> str | None:
+def mountinfo() -> str:
+    """Return the kernel's list of mounts; "" if it has none. Then no file system is refused."""
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
-            return remote_kind(os.path.realpath(path), mounts.read())
+            return mounts.read()
     except OSError:
-        return None  # the kernel has no such list, so no file system is refused
+        return ""
 
 
 def absolute(path: str) -> str:
