@@ -41,6 +41,7 @@ BAD: list[dict[str, Any]] = [
     {"undecided_bytes_max": -5},
     {"transaction_messages_max": 0},
     {"relocate_bytes": 0},
+    {"retain_acked_bytes": 0},
     {"retain_bytes": 0},
     {"retain_seconds": 0},
     {"outcome_window_seconds": -1},
@@ -81,7 +82,10 @@ def test_the_error_for_a_bad_value_names_the_option_and_its_range(
         Options(**option)
 
 
-MAY_BE_NONE = {"compress_bytes_min", "retain_bytes", "retain_seconds", "outcome_window_seconds"}
+MAY_BE_NONE = {
+    *("compress_bytes_min", "retain_acked_bytes", "retain_bytes", "retain_seconds"),
+    "outcome_window_seconds",
+}
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Options)])

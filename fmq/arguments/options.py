@@ -106,11 +106,15 @@ class Options:
 
     # --- retention ------------------------------------------------------------------------------
 
+    retain_acked_bytes: int | None = 32 * MIB
+    """Drop the oldest segments that every group has acked while all together are larger than this.
+    A topic without groups is kept. It counts only while neither of the next two is set. None: keep
+    all. For programs that read again what was acked, which need more."""
     retain_bytes: int | None = None
-    """Drop the oldest segments while all together are larger than this. None: keep all. For
-    programs that run for long, as is the next."""
+    """Drop the oldest segments while all together are larger than this, those of topics without
+    groups included. None: no such limit. For logs that nobody acks, as is the next."""
     retain_seconds: float | None = None
-    """Drop segments whose newest message is older than this. None: keep all."""
+    """Drop segments whose newest message is older than this. None: no such limit."""
     keep_unread: bool = True
     """Whether retention keeps what a group has not yet acked. False is for programs that would
     lose messages rather than fill the disk."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fmq.arguments.options import Options
@@ -37,10 +37,13 @@ logger = logging.getLogger("fmq.groups")
 AT_ONCE_MAX = 16
 # If the newest time in the journal is further ahead of the clock, `stats().kept` says so.
 AHEAD_US_MAX = 60_000_000
+POSITION_MAX = 1 << 63
 
 
 class Retention:
-    """Keeps the journal within `retain_bytes` and `retain_seconds`."""
+    """Keeps the journal within `retain_bytes` and `retain_seconds`. While neither is set, within
+    `retain_acked_bytes`, as far as all of it is acked.
+    """
 
     def __init__(
         self,
@@ -62,23 +65,49 @@ class Retention:
         self._options: Options = writer.options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
-        self.wanted = bool(self._options.retain_bytes or self._options.retain_seconds)
-        if self.wanted:
-            # An extra spare, so that a STATE can be written on a full disk.
-            self._journal.spares.aside = 1
+        # The limits are looked at once the journal ends at this position, or behind it.
+        self.looks_from = 0
+        self.plan_looks()
         # An oldest segment that is over the limits (by its base), and the reason why it cannot be
         # dropped.
         self.kept: tuple[int, str] | None = None
+        # True if a checkpoint would let the segment in `kept` go.
+        self.waits_for_checkpoint = False
+        # What the last look found unread: the base of the segment, the group, and the queue with
+        # its messages. The next look begins with it, as most find it again.
+        self._unread: tuple[int, str, LaneKey, LaneSummary] | None = None
         self.looked = False  # True once `choose` was called by this engine
         self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
+    @property
+    def only_acked(self) -> bool:
+        """Return whether only what every group has acked may go."""
+        options = self._options
+        return options.retain_bytes is None and options.retain_seconds is None
+
+    def _bytes_max(self) -> int | None:
+        options = self._options
+        return options.retain_acked_bytes if self.only_acked else options.retain_bytes
+
+    def plan_looks(self) -> None:
+        """Say from which position on the limits have to be looked at. From there on, an extra spare
+        is set aside, so that a STATE can be written on a full disk.
+        """
+        most, base = self._bytes_max(), self._journal.segments[0].base
+        if not self.only_acked:
+            self.looks_from = 0
+        else:
+            # A journal that is small by far keeps its rounds cheap, and its directory small.
+            self.looks_from = POSITION_MAX if most is None else base + most // 2
+        self._journal.spares.aside = int(self._journal.position >= self.looks_from)
+
     def due(self) -> bool:
-        """Return whether a limit is exceeded. Most calls only look at memory.
+        """Return whether a limit is exceeded. Most calls only look at memory. Sets a spare aside.
 
         If no limit is exceeded only because the journal's times are far ahead of the clock, `kept`
         says so.
         """
-        segments = self._journal.segments
+        segments, self._journal.spares.aside = self._journal.segments, 1
         if self._over_bytes(segments):
             return True
         newest_us = self._limited_us(segments)
@@ -95,7 +124,7 @@ class Retention:
         """Return the oldest segments that may be dropped now. `kept` says what keeps the
         next one.
         """
-        self.kept, self.looked = None, True
+        self.kept, self.looked, self.waits_for_checkpoint = None, True, False
         chosen: list[Segment] = []
         with self._writer.commit_queue.lock:
             segments = list(self._journal.segments)
@@ -116,7 +145,7 @@ class Retention:
         return self._over_bytes(segments) or self._over_age(self._limited_us(segments))
 
     def _over_bytes(self, segments: list[Segment]) -> bool:
-        most = self._options.retain_bytes
+        most = self._bytes_max()
         if most is None or len(segments) < 2:
             return False
         # Messages that wait for their time do not count: they would only be written again.
@@ -180,31 +209,78 @@ class Retention:
             oldest = next(iter(self._ledger.undecided.values()), None)
             if oldest is not None and oldest.prepare.position < segment.limit:
                 return f"undecided transaction {oldest.prepare.tx_id!r}"
-            if segment.base not in self._catalog.bases():
+            self.waits_for_checkpoint = segment.base not in self._catalog.bases()
+            if self.waits_for_checkpoint:
                 return "its index, which is not written yet"
-        if scan_from < segment.limit:
+        self.waits_for_checkpoint = scan_from < segment.limit
+        if self.waits_for_checkpoint:
             return "the checkpoint, which replays from it"
-        if self._options.keep_unread:
-            return self._unread_in(segment)
+        lanes = self._catalog.summary(segment.base)
+        with self._writer.commit_queue.lock:
+            return self._wanted_by(segment, lanes)
+
+    def _wanted_by(self, segment: Segment, lanes: Mapping[LaneKey, LaneSummary]) -> str | None:
+        """Return which reader of its messages keeps `segment`. The caller holds the engine's
+        lock.
+        """
+        by = self._without_group(segment, lanes) if self.only_acked else None
+        if by is None and (self.only_acked or self._options.keep_unread):
+            by = self._unread_in(segment, lanes)
+        return by
+
+    def _without_group(self, segment: Segment, lanes: Mapping[LaneKey, LaneSummary]) -> str | None:
+        """Return what keeps messages that no group will ack: a topic that no group reads, or one
+        that has its own retention. The caller holds the engine's lock.
+        """
+        ledger = self._ledger
+        read = {topic for _, topic in ledger.subscriptions}
+        for (name, number), lane in lanes.items():
+            queue = ledger.queue(name, number)
+            if queue is None or is_internal(name) or self._is_gone(name, segment):
+                continue  # dead letters are carried forward
+            if queue.first >= lane.next:
+                continue  # the topic's own retention has dropped them already
+            if queue.owner.retain_ms:
+                return f"the topic {name!r}, which keeps messages for a time of its own"
+            if name not in read:
+                return f"the topic {name!r}, which no group reads"
         return None
 
-    def _unread_in(self, segment: Segment) -> str | None:
-        summary = self._catalog.summary(segment.base)
-        with self._writer.commit_queue.lock:
-            acked = self._ledger.acked
-            # A group reads all queues of its topics, also those in which it has acked nothing yet.
-            for group, taken in sorted(self._ledger.subscriptions):
-                for (topic, number), lane in summary.items():
-                    if topic != taken or self._ledger.deleted.get(topic, 0) >= segment.limit:
-                        continue
-                    done = acked.get((group, topic, number)) or AckSet()
-                    # Look only at offsets in this segment: a group may have begun above offset 0.
-                    if any(done.gaps(lane.first, lane.next)):
-                        return (
-                            f"group {group!r}, which has not acked {topic}/{number} "
-                            f"below {lane.next}"
-                        )
+    def _unread_in(self, segment: Segment, lanes: Mapping[LaneKey, LaneSummary]) -> str | None:
+        """Return which group has not acked all messages in `segment`. The caller holds the
+        engine's lock.
+        """
+        if self._unread is not None and self._unread[0] == segment.base:
+            _, group, key, lane = self._unread
+            if by := self._has_unread(segment, group, key, lane):
+                return by
+        keys: dict[str, list[LaneKey]] = {}
+        for key in lanes:
+            keys.setdefault(key[0], []).append(key)
+        # A group reads all queues of its topics, also those in which it has acked nothing yet.
+        for group, topic in sorted(self._ledger.subscriptions):
+            for key in keys.get(topic, ()):
+                if by := self._has_unread(segment, group, key, lanes[key]):
+                    self._unread = segment.base, group, key, lanes[key]
+                    return by
         return None
+
+    def _has_unread(
+        self, segment: Segment, group: str, key: LaneKey, lane: LaneSummary
+    ) -> str | None:
+        topic, number = key
+        is_read = (group, topic) in self._ledger.subscriptions
+        if not is_read or self._is_gone(topic, segment):
+            return None
+        done = self._ledger.acked.get((group, topic, number)) or AckSet()
+        # Look only at offsets in this segment: a group may have begun above offset 0.
+        if not any(done.gaps(lane.first, lane.next)):
+            return None
+        return f"group {group!r}, which has not acked {topic}/{number} below {lane.next}"
+
+    def _is_gone(self, topic: str, segment: Segment) -> bool:
+        """Return whether `topic` was deleted after all of `segment` was written."""
+        return self._ledger.deleted.get(topic, 0) >= segment.limit
 
     def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:
         """Lock the oldest of `segments`, up to the first that an export has pinned. Return these
@@ -241,21 +317,35 @@ class Retention:
             carried = self._burying.carry(below)
             self._counts_from = self._journal.position + carried
 
-    def carry_over(self, segments: list[Segment]) -> None:
-        """Append STATE and sync it. From then on, nothing below the end of `segments` is needed."""
+    def carry_over(self, segments: list[Segment]) -> bool:
+        """Append STATE and sync it. From then on, nothing below the end of `segments` is needed.
+
+        Return False, with nothing written, if a group was made or moved back meanwhile that has
+        not acked all of it.
+        """
         floor = segments[-1].limit
         writer, ledger = self._writer, self._ledger
-        held = [(segment.limit, self._catalog.summary(segment.base)) for segment in segments]
+        held = [(segment, self._catalog.summary(segment.base)) for segment in segments]
 
         def plan(state: Carryover) -> bool:
             if not self._ids.is_current():
                 return False
+            self.kept = next(
+                (
+                    (segment.base, by)
+                    for segment, lanes in held
+                    if (by := self._wanted_by(segment, lanes)) is not None
+                ),
+                None,
+            )
+            if self.kept is not None:
+                return True
             firsts: dict[LaneKey, int] = {}
-            for limit, lanes in held:
+            for segment, lanes in held:
                 for key, lane in lanes.items():
                     # Skip the ids of a topic that was deleted meanwhile, even if it was created
                     # again.
-                    if ledger.deleted.get(key[0], 0) < limit:
+                    if not self._is_gone(key[0], segment):
                         firsts[key] = lane.next
             carried = ledger.carried(firsts)
             carried["floor"] = floor
@@ -278,6 +368,7 @@ class Retention:
                 "retention does not wait for it, as keep_unread=False says",
                 *(group, f"{count:,}", topic),
             )
+        return self.kept is None
 
     def forget(self, segments: list[Segment]) -> None:
         """Drop `segments` from memory. From then on, no message in them can be read."""
@@ -291,6 +382,7 @@ class Retention:
                 self.doomed.append(segment)
             if self._ledger.id_window is not None:
                 self._ledger.id_window.drop_below(segments[-1].limit)
+        self.plan_looks()
 
     def remove(self) -> None:
         """Remove the files of the segments that `forget` dropped.

@@ -135,7 +135,7 @@ class Chores:
             if self._clock.monotonic() >= self._trim_at:
                 self._trim_at = self._clock.monotonic() + TRIM_SECONDS
                 self._changes.trim()
-            if self.retention.wanted:
+            if self._journal.position >= self.retention.looks_from:
                 trouble = self._retain() or trouble
             trouble = self._delays.unreadable or trouble
             self._meet(trouble or self._delays.no_room or self._no_room, is_full=trouble is None)
@@ -283,7 +283,8 @@ class Chores:
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # retention becomes due by time alone
         retention = self.retention
-        if retention.wanted and not retention.looked and retention.due():
+        looks = self._journal.position >= retention.looks_from and not retention.looked
+        if looks and retention.due():
             return False  # a limit was exceeded already when the engine was opened
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
@@ -337,6 +338,7 @@ class Chores:
         retention = self.retention
         if (
             not retention.choose(self.checkpointer.scan_from)
+            and retention.waits_for_checkpoint
             and self._ledger.applied_upto > self.checkpointer.upto
         ):
             self._checkpoint_if_there_is_room()
@@ -349,7 +351,8 @@ class Chores:
                     retention.carry_dead_letters(segments)
                     if self._delays.carry_forward(segments[-1].limit):
                         self._if_there_is_room(self._merge_due_files)
-                    retention.carry_over(segments)
+                    if not retention.carry_over(segments):
+                        return 0
                 # Without this checkpoint, recovery begins at an older one, which lies above these
                 # segments, and meets the STATE after it. The same holds after a crash here.
                 self._checkpoint_if_there_is_room()
