@@ -18,10 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fmq
+from fmq.arguments.options import SyncMode
 
 HERE = Path(__file__).resolve().parent.parent
 ROUNDS = 7
-CALLS = {"always": 700, "never": 3000}
+CALLS: dict[SyncMode, int] = {"always": 700, "never": 3000}
 BODY = bytes(range(100))
 
 

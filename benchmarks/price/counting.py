@@ -55,7 +55,7 @@ class Counter:
             yield
         finally:
             sys.settrace(before)
-            threading.settrace(before)  # type: ignore[arg-type] # None is meant
+            threading.settrace(before)
 
     def start(self) -> None:
         """Count from now on, from zero."""

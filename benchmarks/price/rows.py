@@ -74,13 +74,13 @@ def transaction(*topics: str) -> Callable[[Any], Row]:
     return row
 
 
-def prepared(engine: Any) -> Row:
+def prepared(engine: Any) -> Generator[Any, Any, Any]:
     """Prepare a transaction of two messages outside of its price."""
     tx = engine.transaction()
     tx.send("a", BODY)
     tx.send("b", BODY)
     yield tx.prepare()
-    return tx  # type: ignore[return-value] # by `yield from`
+    return tx
 
 
 calls("send", nothing, lambda engine: engine.send("a", BODY))
