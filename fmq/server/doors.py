@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.errors import BadOption, NotAllowed
 from fmq.wire.network import is_local, listen_on, parse_address, read_token, server_context
-from fmq.wire.processes import is_socket_of, listen_in
+from fmq.wire.processes import FileId, is_socket_of, listen_in
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -21,8 +21,8 @@ class Door(NamedTuple):
     """A socket that listens, with the token or the certificate that it needs."""
 
     socket: socket.socket
-    is_own: bool
-    """Whether the socket was made here, so that its file is removed at the end."""
+    own_file: FileId | None = None
+    """The file of a socket that was made here: it is removed at the end."""
     token: bytes | None = None
     """What a client has to know; None where the machine says which user it is."""
     context: SSLContext | None = None
@@ -61,12 +61,12 @@ def open_doors(path: str, reach: Reach) -> list[Door]:
         for each in (*given, *made):
             each.setblocking(False)
             if each.family == socket.AF_UNIX:
-                doors.append(Door(each, is_own=False))
+                doors.append(Door(each))
                 continue
             _check(each, token, context)
-            doors.append(Door(each, is_own=False, token=token, context=context))
+            doors.append(Door(each, token=token, context=context))
         if not any(is_socket_of(path, each) for each in given):
-            doors.append(Door(listen_in(path), is_own=True))
+            doors.append(Door(*listen_in(path)))
     except BaseException:
         close_all(made)
         raise

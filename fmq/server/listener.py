@@ -220,8 +220,9 @@ class SocketListener:
     def close(self) -> None:
         """Accept no connection, answer the requests that were made, and end."""
         if not self.has_ended.is_set():
-            if any(door.is_own for door in self._doors):
-                stop_listening(self._path)
+            for door in self._doors:
+                if door.own_file is not None:
+                    stop_listening(self._path, door.own_file)
             with suppress(RuntimeError):  # the loop has ended by itself
                 self.loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(JOIN_SECONDS)

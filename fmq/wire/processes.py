@@ -24,6 +24,7 @@ with suppress(ImportError):
     import fcntl
 
 BACKLOG = 1024
+FileId = tuple[int, int]  # device and inode
 # Processes that this one has started and that may still run. Kept, so that they are reaped.
 _started: list[Any] = []
 PEER = struct.Struct("3i")  # pid, uid and gid, as SO_PEERCRED returns them
@@ -48,8 +49,9 @@ def _short(path: str, name: str) -> Iterator[str]:
         os.close(folder)
 
 
-def listen_in(path: str) -> socket.socket:
-    """Return a socket that listens in the directory `path`, for its owner alone.
+def listen_in(path: str) -> tuple[socket.socket, FileId]:
+    """Return a socket that listens in the directory `path`, for its owner alone, and which file
+    that is.
 
     It replaces a socket that a dead process has left. Only the holder of the directory's lock may
     call this.
@@ -62,12 +64,18 @@ def listen_in(path: str) -> socket.socket:
             made.bind(new)
             os.chmod(new, 0o600)
             made.listen(BACKLOG)
+            file = _id_of(new)
             os.rename(new, name)
     except BaseException:
         made.close()
         raise
     made.setblocking(False)
-    return made
+    return made, file
+
+
+def _id_of(path: str) -> FileId:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
 
 
 def is_socket_of(path: str, made: socket.socket) -> bool:
@@ -79,12 +87,14 @@ def is_socket_of(path: str, made: socket.socket) -> bool:
     return isinstance(name, str) and os.path.realpath(name) == wanted
 
 
-def stop_listening(path: str) -> None:
-    """Remove the socket of the directory `path`. Only the holder of the directory's lock may call
-    this.
-    """
+def stop_listening(path: str, file: FileId) -> None:
+    """Remove the socket of the directory `path` if it is `file`. The socket is still open."""
+    name = os.path.join(path, SOCKET)
     with suppress(OSError):
-        os.unlink(os.path.join(path, SOCKET))
+        # The directory may have been deleted and made again meanwhile. Then another process serves
+        # the new one.
+        if _id_of(name) == file:
+            os.unlink(name)
 
 
 def connect_to(path: str, socket_name: str = SOCKET, silence: float | None = None) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,6 +85,19 @@ def test_a_server_that_was_killed_leaves_a_directory_that_opens(tmp_path: Path) 
     assert report.ok, report.problems
     with fmq.open(path) as engine, engine.serve(), fmq.connect(path, start=False) as client:
         assert [message.body for message in client.read("t")] == [b"1"]
+
+
+def test_the_server_of_a_deleted_directory_leaves_the_socket_of_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """The directory was deleted under its server, and made again. The first server ends later."""
+    path = tmp_path / "shop"
+    with serving(path) as former:
+        shutil.rmtree(path)
+        with fmq.open(path) as engine, engine.serve():
+            former.end()
+            with fmq.connect(path, start=False, retry_for=0.0) as client:
+                client.send("t", b"1")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
