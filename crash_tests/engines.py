@@ -17,7 +17,6 @@ from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
 from fmq.testing.inside import end_as_killed
 from fmq.testing.shadow import Shadow
-from fmq.tx.commands.ids import DRAWN_BYTES
 
 PATH = "data"
 
@@ -62,8 +61,7 @@ def recover_on(disk: Disk, options: Options) -> Start:
 def engine_on(start: Start, options: Options) -> Engine:
     """The other half: an engine of what was found."""
     disk, directory, claimed = start
-    drawn = disk.random(DRAWN_BYTES)
-    what = PATH, directory, claimed, drawn, options, FakeClock()
+    what = PATH, directory, claimed, disk, options, FakeClock()
     return Engine(ThreadDoor(*what, background=False))
 
 

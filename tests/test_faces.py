@@ -51,7 +51,8 @@ def test_a_server_answers_each_call_of_the_table() -> None:
 def test_a_reader_knows_each_look_of_the_table() -> None:
     disk = CrashDisk()
     opened(disk).close()
-    door = ReadOnlyDoor("data", disk.directory("data", make=False), fmq.Options(), FakeClock())
+    where = "data", disk.directory("data", make=False), disk
+    door = ReadOnlyDoor(*where, fmq.Options(), FakeClock())
     for name in LOOKS:
         with suppress(TypeError, fmq.ReadOnly):  # what has other arguments, or is not known here
             door.look(name)

@@ -26,6 +26,7 @@ from fmq.assembly.stats import Stats
 from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.results import Outcome, Settled
 from fmq.consume.claims.membership import Joining
+from fmq.copies import Backup, Progress
 from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import WrongState
 from fmq.posix import after_fork_in_child
@@ -252,6 +253,26 @@ class LoopDoor:
     def serve(self, reach: Reach) -> Awaited[Serving]:
         """Let other processes use the directory."""
         return self._later("serve", reach)
+
+    async def backup(self, destination: str, progress: Progress | None) -> Backup:
+        """Copy to `destination` what the backup there lacks. A thread does, and `progress` is
+        called on the loop. If the call is cancelled, the copying ends.
+        """
+        side = await self._met()
+        cancelled: list[CancelledError] = []
+
+        def tell(done: int, total: int) -> None:
+            if cancelled:
+                raise cancelled[0]
+            if progress is not None:
+                side.loop.call_soon_threadsafe(progress, done, total)
+
+        try:
+            found: Backup = await side.threads.long(self.blocking.backup, destination, tell)
+        except CancelledError as error:
+            cancelled.append(error)
+            raise
+        return found
 
     async def close(self) -> None:
         """Wait for calls that are being written or sent, and close the engine. Waiting polls and

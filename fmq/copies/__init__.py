@@ -1,7 +1,7 @@
 """Backups of a journal beside its engine, and directories that are made of them again."""
 
-from fmq.copies.backups import Backup, backup
+from fmq.copies.backups import Backup, Progress, back_up, backup
 from fmq.copies.restores import Restored, restore
 from fmq.copies.salvages import Salvaged, salvage
 
-__all__ = ["Backup", "Restored", "Salvaged", "backup", "restore", "salvage"]
+__all__ = ["Backup", "Progress", "Restored", "Salvaged", "back_up", "backup", "restore", "salvage"]

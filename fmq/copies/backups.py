@@ -64,8 +64,20 @@ def backup(
     It is made if it is not there. An engine may have `path` open, in any process of this machine.
     Raises BackupRefused, and changes nothing, if `destination` holds something else, or more.
     """
-    where, target = check_local(text_of(path)), check_local(text_of(destination))
-    disk = disk or RealDisk()
+    where = check_local(text_of(path))
+    return back_up(where, destination, progress, disk or RealDisk(), clock or SystemClock())
+
+
+def back_up(
+    where: str,
+    destination: str | PathLike,
+    progress: Progress | None,
+    disk: Disk,
+    clock: Clock,
+    store: str | None = None,
+) -> Backup:
+    """Do what `backup` does. With `store`, a UUID as hexadecimal digits, only of that journal."""
+    target = check_local(text_of(destination))
     with unreadable_within(where), closing(disk.directory(where, make=False)) as source:
         if look(source).fresh:
             raise NotAStore(
@@ -74,10 +86,16 @@ def backup(
             )
         with ExitStack() as stack, unreadable_within(target):
             journal = _see(source, stack)
+            if store not in (None, journal.store.hex()):
+                raise BackupRefused(
+                    f"{where}: is the store {journal.store.hex()} here, and the engine process "
+                    f"serves {store}: it sees other files under this path, as in a container. "
+                    "Nothing was changed. Run fmq backup where that process runs."
+                )
             directory = stack.enter_context(closing(disk.directory(target, make=True)))
             stack.enter_context(_alone(directory))
-            taken_us = (clock or SystemClock()).time_us()
-            return _BackupRun(journal, source, directory, progress or _quiet).go(taken_us)
+            run = _BackupRun(journal, source, directory, progress or _quiet)
+            return run.go(clock.time_us())
 
 
 class _Extent(NamedTuple):

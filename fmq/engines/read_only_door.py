@@ -24,6 +24,7 @@ from fmq.basics.clock import Clock, as_datetime, sleep
 from fmq.basics.message import DelayedReceipt
 from fmq.basics.results import Outcome, UndecidedTransaction
 from fmq.consume.groups.dead_pages import DeadLetterPages
+from fmq.copies import Backup, Progress, back_up
 from fmq.errors import (
     Closed,
     Damaged,
@@ -36,7 +37,7 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.errors.storage_errors import unreadable_within
-from fmq.machine.disk import Directory
+from fmq.machine.disk import Directory, Disk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
@@ -75,8 +76,11 @@ def refuse(path: str, name: str) -> NoReturn:
 class ReadOnlyDoor:
     """A directory that is followed. Safe for threads."""
 
-    def __init__(self, path: str, directory: Directory, options: Options, clock: Clock) -> None:
+    def __init__(
+        self, path: str, directory: Directory, disk: Disk, options: Options, clock: Clock
+    ) -> None:
         self.path = path
+        self._disk = disk
         self._directory = directory
         self.options = options
         self._clock = clock
@@ -357,6 +361,11 @@ class ReadOnlyDoor:
                     copied=False,
                 ),
             )
+
+    def backup(self, destination: str, progress: Progress | None) -> Backup:
+        """Copy to `destination` what the backup there lacks of what is proven durable."""
+        self.check_open()
+        return back_up(self.path, destination, progress, self._disk, self._clock)
 
     def close(self) -> None:
         """Close the files. Raises StorageError if the machine refuses to close a file."""

@@ -21,7 +21,6 @@ from fmq.machine.disk import Directory, Disk, is_full
 from fmq.posix import RealDisk
 from fmq.recovery.recover import claim
 from fmq.remote.handover import when_let_go
-from fmq.tx.commands.ids import DRAWN_BYTES
 
 
 @overload
@@ -101,7 +100,7 @@ def open(
         directory = disk.directory(where, make=not read_only)
         try:
             if read_only:
-                return ReadOnlyEngine(ReadOnlyDoor(where, directory, options, clock))
+                return ReadOnlyEngine(ReadOnlyDoor(where, directory, disk, options, clock))
             what = where, directory, options, clock, disk
             open_now = partial(_open, *what, background=background)
             engine = when_let_go(where, open_now, clock, timeout) if timeout else open_now()
@@ -177,8 +176,7 @@ def _open(
 ) -> Engine:
     claimed = claim(directory, disk, options.capacity)
     try:
-        drawn = disk.random(DRAWN_BYTES)
-        what = path, directory, claimed, drawn, options, clock
+        what = path, directory, claimed, disk, options, clock
         return Engine(ThreadDoor(*what, background=background))
     except BaseException:
         claimed.unlock()

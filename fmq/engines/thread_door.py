@@ -29,11 +29,12 @@ from fmq.basics.message import Body, Message, Receipt
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
+from fmq.copies import Backup, Progress, back_up
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
-from fmq.machine.disk import Directory
+from fmq.machine.disk import Directory, Disk
 from fmq.recovery.recover import Claimed
 from fmq.server.doors import Reach
 from fmq.server.host import Host
@@ -42,6 +43,7 @@ from fmq.store.journal.call_steps import Steps, drive
 from fmq.store.journal.section import is_mine
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
+from fmq.tx.commands.ids import DRAWN_BYTES
 from fmq.tx.commands.sender import receipt_of, receipts_of
 from fmq.wire.processes import absolute, new_member
 
@@ -56,19 +58,21 @@ class ThreadDoor(ProducingDoor):
         path: str,
         directory: Directory,
         claim: Claimed,
-        drawn: bytes,
+        disk: Disk,
         options: Options,
         clock: Clock,
         *,
         background: bool,
     ) -> None:
-        """`claim` is what recovery found in `directory`; `drawn` are random bytes for ids."""
+        """`claim` is what recovery found in `directory`, which lies on `disk`."""
+        drawn = disk.random(DRAWN_BYTES)
         self.path = path
         self.options = options
         self.background = background
         self.refusal: FmqError | None = None
         self.serving: Serving | None = None
         self._clock = clock
+        self._disk = disk
         self._drawn = drawn
         self._directory = directory
         self._unlock = claim.unlock
@@ -344,6 +348,11 @@ class ThreadDoor(ProducingDoor):
         if databases is None or stats.trouble is not None:
             return stats
         return replace(stats, trouble=databases.trouble)
+
+    def backup(self, destination: str, progress: Progress | None) -> Backup:
+        """Copy to `destination` what the backup there lacks."""
+        self.change("checkpoint")  # it proves everything that is visible by now
+        return back_up(self.path, destination, progress, self._disk, self._clock)
 
     def close(self) -> None:
         """Wait for running calls, write a checkpoint, release the directory."""

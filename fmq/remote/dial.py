@@ -22,7 +22,7 @@ from fmq.errors.storage_errors import no_directory, no_parent
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, SERVER_LOG
 from fmq.remote.lazy_door import LazyDoor
-from fmq.remote.link_door import LinkDoor
+from fmq.remote.link_door import TCP, UNIX, LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.remote.wires import Wire, silence_of
 from fmq.wire.network import client_context, connect_over, parse_address, read_token
@@ -42,7 +42,6 @@ from fmq.wire.processes import (
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-UNIX, TCP = "unix:", "tcp://"
 # With larger reads, each call would map memory and unmap it again.
 RECEIVE_BYTES = 1 << 16
 # How long a process that was started may take until it serves.

@@ -13,10 +13,12 @@ from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, Receipt
 from fmq.consume.claims.membership import Joining
-from fmq.errors import Closed, FmqError, Forked
+from fmq.copies import Backup, Progress, back_up
+from fmq.errors import BackupRefused, Closed, FmqError, Forked
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES
 from fmq.feedback.service import Feedback
+from fmq.posix import RealDisk
 from fmq.remote.link import Link
 from fmq.remote.remote_consumer import Membership, RemoteConsumer, RemoteMember
 from fmq.remote.remote_manager import RemoteManager
@@ -37,6 +39,7 @@ from fmq.wire.sends import decode_sent, encode_recall, encode_send
 from fmq.wire.values import encode_values
 
 HANDLES = 1 << 16
+UNIX, TCP = "unix:", "tcp://"
 CHANGES_QUEUES = "add_queues", "delete_topic"
 MOVES_DEAD_LETTERS = "replay_dead", "purge_dead"
 
@@ -207,6 +210,21 @@ class LinkDoor(ProducingDoor):
         """Return a snapshot of the engine in the other process."""
         found: Stats = self.link.call("stats")
         return found
+
+    def backup(self, destination: str, progress: Progress | None) -> Backup:
+        """Copy to `destination` what the backup there lacks, in this process and not in the other:
+        so the engine is not slowed down, and a path means a place of the caller's.
+        """
+        if self._where.startswith(TCP):
+            raise BackupRefused(
+                f"{self._where}: the files of this engine process may be another machine's, so a "
+                "client over TCP does not see them. Nothing was changed. Run fmq backup on that "
+                "machine, or fmq ship to a place that both see."
+            )
+        self.change("checkpoint")  # it proves everything that is visible by now
+        where = self.path if self._where.startswith(UNIX) else self._where
+        store = self.link.hello.store
+        return back_up(where, destination, progress, RealDisk(), self.clock, store)
 
     def close(self) -> None:
         """Close the connection. Messages that its consumers hold are redelivered."""

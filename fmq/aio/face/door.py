@@ -14,6 +14,7 @@ from fmq.assembly.stats import Stats
 from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.results import Outcome, Settled
 from fmq.consume.claims.membership import Joining
+from fmq.copies import Backup, Progress
 from fmq.store.reading.batch import Batch
 
 T = TypeVar("T")
@@ -53,6 +54,10 @@ class AsyncLookingDoor(Protocol):
 
     async def stats(self) -> Stats:
         """Return a snapshot of the engine."""
+        ...
+
+    async def backup(self, destination: str, progress: Progress | None) -> Backup:
+        """Copy to `destination` what the backup there lacks."""
         ...
 
     async def close(self) -> None:

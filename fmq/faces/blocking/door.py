@@ -15,6 +15,7 @@ from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.results import Outcome, Settled
 from fmq.consume.calls.any_consumer import AnyConsumer
 from fmq.consume.claims.membership import Joining
+from fmq.copies import Backup, Progress
 from fmq.store.reading.batch import Batch
 
 T = TypeVar("T")
@@ -54,6 +55,10 @@ class LookingDoor(Protocol):
 
     def stats(self) -> Stats:
         """Return a snapshot of the engine."""
+        ...
+
+    def backup(self, destination: str, progress: Progress | None) -> Backup:
+        """Copy to `destination` what the backup there lacks."""
         ...
 
     def close(self) -> None:

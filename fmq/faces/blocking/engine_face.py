@@ -24,6 +24,8 @@ from fmq.arguments.names import (
     check_time,
 )
 from fmq.arguments.options import Options
+from fmq.arguments.path import PathLike, check_local
+from fmq.arguments.path import text_of as path_text
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
@@ -33,6 +35,7 @@ from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
 from fmq.consume.groups.administration import At
 from fmq.consume.groups.sieve import text_of
+from fmq.copies import Backup, Progress
 from fmq.faces.blocking.door import EngineDoor, JoiningFace, LookingDoor
 from fmq.faces.blocking.handles import DeadLetters, Group, TopicHandle
 from fmq.faces.steps import found_messages, unread_messages
@@ -197,6 +200,17 @@ class AnyEngine:
     def stats(self) -> Stats:
         """Return a snapshot of the engine."""
         return self._door.stats()
+
+    def backup(self, destination: str | PathLike, *, progress: Progress | None = None) -> Backup:
+        """Copy to the directory `destination` what the backup there lacks of all that is visible
+        now, and return what `fmq.backup` does. The engine goes on.
+
+        `progress` is called with the bytes that are copied and those that there are to copy. An
+        error that it raises ends the call, and the backup from before is left. A client copies the
+        files itself, so it must be on the machine of its engine process. Raises BackupRefused if it
+        speaks to it over TCP, or `destination` holds something else.
+        """
+        return self._door.backup(check_local(path_text(destination)), progress)
 
     def close(self) -> None:
         """Wait for running calls, write a checkpoint, and release the directory.
