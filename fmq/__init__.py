@@ -16,8 +16,10 @@ from fmq.arguments.options import Options
 from fmq.assembly.stats import Kept, Stats
 from fmq.basics.message import DelayedReceipt, Mark, Message, Origin, Receipt
 from fmq.basics.results import (
+    ClientInfo,
     DeadLetter,
     GroupInfo,
+    HeldMessages,
     MemberInfo,
     Outcome,
     QueueInfo,
@@ -118,6 +120,7 @@ __all__ = [
     "Batch",
     "CheckLoop",
     "CheckpointLost",
+    "ClientInfo",
     "Closed",
     "Consumer",
     "Damaged",
@@ -135,6 +138,7 @@ __all__ = [
     "Group",
     "GroupExists",
     "GroupInfo",
+    "HeldMessages",
     "IllegalRecord",
     "Impaired",
     "Kept",

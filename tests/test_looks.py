@@ -74,6 +74,8 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
         if "queue" in line
     ],
     "members": lambda face: face.group("other").members(),
+    "in hand": lambda face: [each.offset for each in face.group("g").in_hand()],
+    "clients": lambda face: len(face.clients()),
     "unread": lambda face: [message.offset for message in face.unread("g", "t", limit=999)],
     "delayed": lambda face: face.delayed(limit=999),
     "dead letters": lambda face: [each.number for each in face.dead_letters("g").list(limit=999)],

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
+from fmq.basics.results import ClientInfo
 from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
 from fmq.chores.runner import Chores
@@ -154,6 +155,8 @@ class Parts:
         checkpointer = Checkpointer(directory, writer, found, due_files)
         own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
+        # Lists the clients of this process, while it serves some.
+        self.clients: Callable[[], list[ClientInfo]] = list
         # None if the engine was opened with background=False.
         self.chore_thread: ChoreThread | None = None
         # Called when another timer becomes the next one.
@@ -174,6 +177,10 @@ class Parts:
         for segment in self.journal.segments:
             if segment.base < ledger.index.base and segment.base not in in_memory:
                 self.catalog.add(segment.base, segment.chain)
+
+    def list_clients(self) -> list[ClientInfo]:
+        """Return the clients that are connected to this process."""
+        return self.clients()
 
     def _rebuild(self, base: int) -> SegmentIndex:
         """Return the index of a sealed segment whose index file is missing or not sound."""

@@ -10,6 +10,7 @@ from fmq.basics.clock import as_us
 from fmq.basics.message import Message, Origin, Receipt
 
 OutcomeState = Literal["undecided", "committed", "rolled back"]
+HeldState = Literal["held", "transaction", "waits", "behind", "reserved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,70 @@ class MemberInfo:
     strategy: str | None
     seen_seconds: float
     """How long ago it polled, acked or extended. 0 for one that waits in a poll."""
+    host: str | None = None
+    """The machine on which it runs, as that names itself."""
+    pid: int | None = None
+    address: str | None = None
+    """The address and port of its client, over TCP."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessages:
+    """Messages of one queue that a group has in hand, or that wait for their next attempt: `count`
+    of them from `offset` on. They were handed out or given back together.
+    """
+
+    topic: str
+    queue: int
+    offset: int
+    count: int
+    state: HeldState
+    """"held": by `member`, until its lease ends. "transaction": until one that acks them ends.
+    "waits": for the next attempt. "behind": another message of its key. "reserved": for clients of
+    a server that was killed, which may have them."""
+    attempt: int
+    """How often each was tried, this time included. 0: the program has not seen them yet."""
+    member: str | None = None
+    host: str | None = None
+    """The machine of `member`."""
+    pid: int | None = None
+    address: str | None = None
+    """The address and port of the member's client, over TCP."""
+    tx_id: str | None = None
+    """The prepared transaction that acks them."""
+    since: datetime | None = None
+    """When the member has polled them."""
+    until: datetime | None = None
+    """When the lease ends, or the next attempt may come. None: there is no such time, or the next
+    poll brings them."""
+    replayed: bool = False
+    """They are dead letters that were replayed. Then `offset` is a place among those of the
+    topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """A client that is connected to the process of the engine, at one instant."""
+
+    id: str
+    """Drawn by the client. It stays the same when the client connects again."""
+    host: str
+    """The machine on which it runs, as that names itself."""
+    pid: int
+    address: str | None
+    """Its address and port, over TCP."""
+    since: datetime
+    """When it has connected."""
+    calls: int
+    """How many requests it has made since then."""
+    calls_per_second: float = field(compare=False)
+    """Since `clients` was last called, by any caller, or since the client has connected."""
+    waiting: int
+    """How many of its requests wait for messages."""
+    members: tuple[tuple[str, str], ...]
+    """Its consumers, as pairs of group and member."""
+    transactions: tuple[str, ...]
+    """The tx_ids that its open transactions hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,11 @@ class ReadOnlyDoor:
             "unacked": messages.unacked,
         }
         self._looks: dict[str, Callable[..., Any]] = {
+            "clients": lambda: self._not_in_files("its clients"),
             "count_dead": pages.count,
             "delayed": self._delayed,
-            "members": self._members,
+            "in_hand": lambda group, *_: self._not_in_files(f"what {group!r} has in hand"),
+            "members": lambda group: self._not_in_files(f"the members of {group!r}"),
             "offset_at": messages.offset_at,
             "outcome": self._outcome,
             "page_of_dead": pages.page,
@@ -280,11 +282,11 @@ class ReadOnlyDoor:
         """Return what `steps` returns. It makes several looks."""
         return steps(self, *args)
 
-    def _members(self, group: str) -> NoReturn:
-        """Raise ReadOnly: the journal does not say who the members of a group are."""
+    def _not_in_files(self, what: str) -> NoReturn:
+        """Raise ReadOnly: the journal does not say `what`."""
         raise ReadOnly(
             f"{self.path}: opened with read_only=True, and only the process that has the "
-            f"directory open knows the members of {group!r}: ask with fmq.connect(path)."
+            f"directory open knows {what}: ask with fmq.connect(path)."
         )
 
     def _check_topic(self, name: str) -> None:

@@ -26,6 +26,7 @@ from fmq.assembly.shutdown import (
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.process import Process
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
@@ -45,7 +46,7 @@ from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
 from fmq.tx.commands.sender import receipt_of, receipts_of
-from fmq.wire.processes import absolute, new_member
+from fmq.wire.processes import absolute, host_and_pid, new_member
 
 T = TypeVar("T")
 
@@ -275,15 +276,17 @@ class ThreadDoor(ProducingDoor):
     def joining(self, asked: Joining) -> Steps[ThreadMember]:
         """Do what `member` does, for a caller that may not block."""
         self.check()
-        parts, topics = self.parts, asked.entry.topics
-        what = parts.messages, parts.groups, parts.writer, self.check, asked.entry
+        parts, topics, entry = self.parts, asked.entry.topics, asked.entry
+        if entry.process is None:
+            entry.process = Process(*host_and_pid())
+        what = parts.messages, parts.groups, parts.writer, self.check, entry
         skip = parts.group_changes.skip if asked.damaged == SKIP else None
         rest = asked.lease_seconds, self.after, parts.burying, asked.on_change, skip
         in_steps = parts.group_changes.in_steps
         if not asked.broadcast:
             yield from in_steps(lambda changes: changes.join(asked.group, topics, asked.wanted))
             return ThreadMember(*what, asked.group, *rest)
-        with parts.broadcasts.joining(asked.group, asked.entry.name) as own:
+        with parts.broadcasts.joining(asked.group, entry.name) as own:
             yield from in_steps(
                 lambda changes: changes.join(own, topics, asked.wanted, at_end=True)
             )
@@ -299,13 +302,17 @@ class ThreadDoor(ProducingDoor):
         member: str | None,
         strategy: str | Strategy | None,
         wanted: str | None,
+        *,
+        process: Process,
         **how: Any,
     ) -> Steps[ThreadMember]:
-        """Return a member of a group, for what a client has said."""
+        """Return a member of a group, for what a client has said, which runs in `process`."""
         self.check()
         name = new_member() if member is None else member
         what = topics, group, lease_seconds, name, strategy, wanted, self.options
-        return self.joining(check_joining(*what, **how))
+        asked = check_joining(*what, **how)
+        asked.entry.process = process
+        return self.joining(asked)
 
     # --- the engine itself ----------------------------------------------------------------------
 

@@ -20,9 +20,11 @@ Call = Callable[..., Any]
 LOOKS: dict[str, Callable[[Parts], Call]] = {
     "check_group": lambda parts: parts.group_changes.check_known,
     "check_topic": lambda parts: parts.group_changes.check_topic,
+    "clients": lambda parts: parts.list_clients,
     "count_dead": lambda parts: parts.burying.count,
     "delayed": lambda parts: parts.delays.look,
     "groups": lambda parts: parts.messages.groups,
+    "in_hand": lambda parts: parts.group_changes.in_hand,
     "mark": lambda parts: parts.messages.mark,
     "marks": lambda parts: parts.messages.marks,
     "members": lambda parts: parts.group_changes.members,

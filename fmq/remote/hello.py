@@ -12,6 +12,7 @@ from fmq.arguments.options import Options
 from fmq.errors import FmqError
 from fmq.remote.wires import Wire
 from fmq.wire.frames import FAILED, HELLO_BYTES_MAX, VERSION, BadFrame, Frame, Op, Splitter, frame
+from fmq.wire.processes import host_and_pid
 from fmq.wire.values import decode_values, encode_values
 
 
@@ -33,7 +34,7 @@ class Refused(ConnectionRefusedError):
 def say_hello(wire: Wire, client: bytes, token: bytes | None) -> tuple[Frame, Splitter]:
     """Send a HELLO, and return the answer. Raises OSError or BadFrame."""
     splitter = Splitter(HELLO_BYTES_MAX)
-    hello = encode_values([VERSION, client, token])
+    hello = encode_values([VERSION, client, token, *host_and_pid()])
     with suppress(BrokenPipeError, ConnectionResetError):
         # A process that refuses has closed the connection. Its answer can still be read.
         wire.send(frame(Op.HELLO, 0, hello))

@@ -7,6 +7,7 @@ from typing import Any
 
 from fmq.allocation.transfer import strategy_said
 from fmq.arguments.names import check_seconds
+from fmq.basics.process import Process
 from fmq.consume.claims.backoff import check_delay, retry_said
 from fmq.consume.claims.membership import COUNT, RAISE
 from fmq.consume.groups.sieve import filter_of
@@ -27,10 +28,11 @@ HOW = False, False, False, False, COUNT, RAISE
 class Consuming:
     """The consumers of a session, by the handles that the client has given them."""
 
-    def __init__(self, host: Host, client: bytes, load: Load) -> None:
+    def __init__(self, host: Host, client: bytes, load: Load, process: Process) -> None:
         self._host = host
         self._client = client
         self._load = load
+        self._process = process
         self._has_ended = False
         self._parts = host.parts
         self._members: dict[int, ServedMember] = {}
@@ -56,6 +58,10 @@ class Consuming:
         for member in self._members.values():
             member.lose()
         self.forget()
+
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Return the group and the name of each consumer."""
+        return tuple((each.named, each.in_group.name) for each in [*self._members.values()])
 
     def forget(self) -> None:
         """Forget all consumers."""
@@ -97,6 +103,7 @@ class Consuming:
                 retry=retry_said(retry),
                 expired=expired,
                 damaged=damaged,
+                process=self._process,
             )
         finally:
             self._load.is_held = False

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import Any, Protocol
 
 from fmq.assembly.parts import Parts
+from fmq.basics.results import ClientInfo
 from fmq.feedback.open_questions import Baseline
 from fmq.loops.event_loop import Loop
 from fmq.loops.turn_writer import TurnOrder, TurnWriter
@@ -24,6 +25,10 @@ class Connection(Protocol):
 
     def flush(self) -> None:
         """Send the answers that were collected."""
+
+    def info(self) -> ClientInfo:
+        """Return what is known of the client."""
+        ...
 
     def ended(self) -> None:
         """Give back what the client held."""
@@ -66,7 +71,7 @@ class Host:
             with parts.lock:
                 parts.groups.hold_former(former.upto, until)
         self.commit_queue = parts.commit_queue
-        self.monotonic = parts.writer.clock.monotonic
+        self.monotonic, self.time_us = parts.writer.clock.monotonic, parts.writer.clock.time_us
         self.turn = TurnWriter(loop, parts.commit_queue, self.monotonic, door.after)
         self.turn.ended = self._turn_ended
         # Starts what is done apart from the loop.
@@ -81,9 +86,14 @@ class Host:
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
         # Ends the process if it was started on demand.
         self.give_way: Callable[[], bool] = lambda: False
+        self.parts.clients = self._clients
         self._is_scheduled = False
         self._orders_seen = 0  # when this turn was last looked at
         self._dirty: set[Connection] = set()  # those that have answers to send
+
+    def _clients(self) -> list[ClientInfo]:
+        """Return the clients that are connected. Any thread may call it."""
+        return [session.info() for session in [*self.sessions.values()]]
 
     def watch(self, baselines: Iterable[Baseline]) -> None:
         """Remember the questions that a client waits for in `settle`. Forget those decided
@@ -191,6 +201,7 @@ class Host:
             session.ended()
         self.bad_connections.say()
         self.handed_out.close()
+        self.parts.clients = list
 
     def answered(self, session: Connection) -> None:
         """Note that `session` has an answer to send."""

@@ -17,7 +17,7 @@ from fmq.server.frame_timer import HELLO_SECONDS
 from fmq.server.host import Host
 from fmq.server.load import ANSWER_BYTES_MAX
 from fmq.server.session import Session
-from fmq.wire.network import keep_alive
+from fmq.wire.network import address_of, keep_alive
 from fmq.wire.processes import forget_socket, is_allowed, peer_uid, stop_listening
 
 TURN_BYTES_MAX = 256 << 10  # limit of the bytes read of each client in one turn of the loop
@@ -44,7 +44,8 @@ class ClientSocket(asyncio.BufferedProtocol):
         listener, token = self._listener, self._door.token
         refusal = listener.refusal_of(self.socket)
         resume = transport.resume_reading
-        self._session = session = Session(listener.host, self._send, transport.close, resume, token)
+        what = listener.host, self._send, transport.close, resume, token, address_of(self.socket)
+        self._session = session = Session(*what)
         listener.connections.add(self)
         if refusal is not None:
             session.refuse(refusal)

@@ -17,10 +17,12 @@ HELD_MAX = 1024
 class Load:
     """The requests of one client without an answer, and its answers that were not sent."""
 
-    __slots__ = ("_answer_bytes", "_request_bytes", "_requests", "is_choked", "is_held")
+    __slots__ = ("_answer_bytes", "_answered", "_request_bytes", "calls", "is_choked", "is_held")
 
     def __init__(self) -> None:
-        self._requests = 0
+        self.calls = 0
+        """How many requests there were."""
+        self._answered = 0
         self._request_bytes = 0
         self._answer_bytes = 0
         self.is_choked = False
@@ -30,12 +32,12 @@ class Load:
 
     def asked(self, size: int) -> None:
         """Count a request whose payload has `size` bytes."""
-        self._requests += 1
+        self.calls += 1
         self._request_bytes += size
 
     def answered(self, size: int, answer_bytes: int) -> None:
         """Count the answer to a request whose payload had `size` bytes."""
-        self._requests -= 1
+        self._answered += 1
         self._request_bytes -= size
         self._answer_bytes += answer_bytes
 
@@ -50,7 +52,7 @@ class Load:
         return (
             self.is_choked
             or self.is_held
-            or self._requests - waiting >= REQUESTS_MAX
+            or self.calls - self._answered - waiting >= REQUESTS_MAX
             or self._request_bytes >= REQUEST_BYTES_MAX
             or self._answer_bytes >= ANSWER_BYTES_MAX
         )

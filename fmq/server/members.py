@@ -72,6 +72,11 @@ class ServedMember:
         """The group as records name it: that of a broadcast member has a name of its own."""
         return self.in_group.group
 
+    @property
+    def named(self) -> str:
+        """The group as the client names it."""
+        return self.in_group.named
+
     def poll(self, limit: int, timeout: float, *, in_one_piece: bool) -> Steps[bytes]:
         """Return the bytes of claims and their messages, or news; b"" after `timeout` seconds."""
         in_group = self.in_group

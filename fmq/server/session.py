@@ -11,6 +11,9 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import Any
 
+from fmq.basics.clock import as_datetime
+from fmq.basics.process import Process
+from fmq.basics.results import ClientInfo
 from fmq.errors import (
     FmqError,
     NotAllowed,
@@ -54,15 +57,18 @@ class Session:
         close: Callable[[], None],
         room: Callable[[], None] = lambda: None,
         token: bytes | None = None,
+        address: str | None = None,
     ) -> None:
         """`send` sends bytes to the client, and `close` ends the connection. `room` is called when
-        a paused session takes bytes again. With a `token`, only clients that show it are served.
+        a paused session takes bytes again. With a `token`, only clients that show it are served. A
+        client over TCP has an `address`.
         """
         self.host = host
         self._send = send
         self.close = close
         self._room = room
         self._token = token
+        self._address = address
         self._splitter = Splitter(FIRST_BYTES_MAX)
         self._frames: deque[Frame] = deque()  # complete frames that were not served yet
         self.load = Load()
@@ -75,13 +81,15 @@ class Session:
         self.waiting: set[ClientCall] = set()  # for messages
         self.named: dict[int, ClientCall] = {}  # of these, those that the client may cancel
 
-    def _begin(self, client: bytes) -> None:
+    def _begin(self, client: bytes, machine: str, pid: int) -> None:
         """Make the objects that serve requests. Before its HELLO a connection takes little
         memory.
         """
         host = self.host
+        self._process = Process(machine, pid, self._address)
+        self._since, self._asked_at, self._calls = host.time_us(), host.monotonic(), 0
         self._polls = LongPolls(host)
-        self._consuming = Consuming(host, client, self.load)
+        self._consuming = Consuming(host, client, self.load, self._process)
         self._writes = Writes(host, client, self._consuming)
         self._serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
             Op.CALL: NamedCalls(host, client, self._polls).serve,
@@ -158,6 +166,19 @@ class Session:
             self._polls.end()
             self._consuming.end()
             self._writes.end()
+
+    def info(self) -> ClientInfo:
+        """Return what is known of the client. Each call begins a new time for its rate."""
+        now, calls = self.host.monotonic(), self.load.calls
+        seconds, more = now - self._asked_at, calls - self._calls
+        self._asked_at, self._calls = now, calls
+        return ClientInfo(
+            *(self.client.hex(), *self._process, as_datetime(self._since), calls),
+            calls_per_second=more / seconds if seconds > 0 else 0.0,
+            waiting=len(self.waiting),
+            members=self._consuming.names(),
+            transactions=self._writes.open_ids(),
+        )
 
     def refuse(self, error: StorageError, asked: Frame | None = None) -> None:
         """Answer `asked`, or without it no particular request, with an error. Then close."""
@@ -244,9 +265,9 @@ class Session:
             )
             self.refuse(ProtocolError(text), asked)
             return None
-        if len(said) != 3:
+        if len(said) != 5:
             raise BadFrame("a HELLO with other fields")
-        _, client, token = said
+        _, client, token, machine, pid = said
         if self._token is not None and not (
             isinstance(token, bytes) and compare_digest(token, self._token)
         ):
@@ -257,6 +278,8 @@ class Session:
             return None
         if not isinstance(client, bytes) or len(client) != CLIENT_BYTES:
             raise BadFrame("a HELLO without the id of its client")
+        if type(machine) is not str or type(pid) is not int:
+            raise BadFrame("a HELLO that does not say where its client runs")
         before = self.host.sessions.pop(client, None)
         if before is not None:
             # What the client has sent over the older connection counts. What still arrives there
@@ -266,7 +289,7 @@ class Session:
         # A repeated request is looked up among those that were planned. What its first connection
         # has ordered is planned now.
         self.host.commit()
-        self._begin(client)
+        self._begin(client, machine, pid)
         self.host.sessions[client] = self
         door, journal = self.host.door, self.host.parts.journal
         self._splitter.limit(journal.append_bytes_max + HELLO_BYTES_MAX, VALUES_BYTES_MAX)

@@ -47,6 +47,10 @@ class Writes:
             Op.CHANGE: self._on_change,
         }
 
+    def open_ids(self) -> tuple[str, ...]:
+        """Return the ids that open transactions of the client hold."""
+        return tuple(self._open)
+
     def end(self) -> None:
         """Release the ids of open transactions."""
         for tx_id in [*self._open]:

@@ -24,7 +24,7 @@ HEAD = Struct("<IBBHI")
 # carried out.
 AGAIN = 1
 FAILED = 1  # flag of an answer that is an error
-VERSION = 2
+VERSION = 3
 # The limit of the first payload, HELLO. Any program that can connect may send it.
 FIRST_BYTES_MAX = 4 * 1024
 HELLO_BYTES_MAX = 64 * 1024

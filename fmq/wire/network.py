@@ -70,6 +70,17 @@ def is_local(made: socket.socket) -> bool:
     return ip_address(made.getsockname()[0].partition("%")[0]).is_loopback
 
 
+def address_of(made: socket.socket) -> str | None:
+    """Return the address and port at the other end; None for a socket of this machine's files."""
+    if made.family == socket.AF_UNIX:
+        return None
+    try:
+        host, port, *_ = made.getpeername()
+    except OSError:  # the connection has ended already
+        return None
+    return str(Address(host, port))
+
+
 def connect_over(address: Address) -> socket.socket:
     """Return a socket that is connected to `address`; raise OSError."""
     made = socket.create_connection(address, CONNECT_SECONDS)

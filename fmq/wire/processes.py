@@ -36,7 +36,13 @@ _numbers = count(1)
 
 def new_member() -> str:
     """Return a name that no other consumer of any process has: machine, process and number."""
-    return f"{socket.gethostname()[:200]}-{os.getpid()}-{next(_numbers)}"
+    host, pid = host_and_pid()
+    return f"{host}-{pid}-{next(_numbers)}"
+
+
+def host_and_pid() -> tuple[str, int]:
+    """Return where this process runs."""
+    return socket.gethostname()[:200], os.getpid()
 
 
 @contextmanager

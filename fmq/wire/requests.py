@@ -84,11 +84,14 @@ class Signature:
         return self._row("the arguments", args), found
 
 
+PLACE = Row(topic=text, replayed=flag, queue=count, offset=count)
+
 CALLS: dict[str, Signature] = {
     "became": Signature(asked=list_of(Row(tx_id=text, number=u64, tries=count))),
     "check_dead": Signature(group=text, numbers=list_of(number)),
     "check_group": Signature(group=text),
     "check_topic": Signature(topic=text),
+    "clients": Signature(),
     "checkpoint": Signature(),
     "commit_prepared": Signature(tx_id=text, number=u64, sync=optional(flag)),
     "confirm_prepared": Signature(tx_id=text, number=u64),
@@ -106,6 +109,7 @@ CALLS: dict[str, Signature] = {
     "give_way": Signature(),
     "groups": Signature(group=optional(text)),
     "has_bound": Signature(producer=text),
+    "in_hand": Signature(group=text, after=optional(PLACE), limit=positive),
     "make_all_due": Signature(producers=list_of(text)),
     "make_due": Signature(tx_id=text),
     "mark": Signature(name=text),

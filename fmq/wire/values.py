@@ -21,8 +21,10 @@ from fmq.assembly.stats import Kept, Stats
 from fmq.basics.clock import as_datetime, as_us
 from fmq.basics.message import DelayedReceipt, Mark, Receipt
 from fmq.basics.results import (
+    ClientInfo,
     DeadLetter,
     GroupInfo,
+    HeldMessages,
     MemberInfo,
     Outcome,
     QueueInfo,
@@ -37,9 +39,11 @@ KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         *(
+            ClientInfo,
             DeadLetter,
             DelayedReceipt,
             GroupInfo,
+            HeldMessages,
             Kept,
             Mark,
             MemberInfo,

@@ -7,6 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fmq.basics.process import Process
 from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.holds import QueueHolds
@@ -18,7 +19,8 @@ from tests.budget import within_budget
 class Member:
     """Of the group."""
 
-    retry = DEFAULT
+    name, retry = "m", DEFAULT
+    process: Process | None = None
 
 
 def claim_of(member: Member) -> Claim:

@@ -54,7 +54,7 @@ class Hostile:
 
     def hello(self, *more: object) -> None:
         """Say who it is."""
-        said = encode_values([*(more or (VERSION, b"h" * CLIENT_BYTES, None))])
+        said = encode_values([*(more or (VERSION, b"h" * CLIENT_BYTES, None, "host", 1))])
         self.send(frame(Op.HELLO, 1, said))
 
     def send(self, data: bytes) -> None:

@@ -60,7 +60,7 @@ class Crowd:
             if number % HELD_MAX == 0:
                 self.clients.append(Hostile(self._server))
                 who = (number // HELD_MAX).to_bytes(CLIENT_BYTES, "little")
-                self.clients[-1].hello(VERSION, who, None)
+                self.clients[-1].hello(VERSION, who, None, "host", 1)
             client, handle = self.clients[-1], number % HELD_MAX
             join = [[topic], group, 30.0, [], f"m{number}", self._strategy, None, None]
             client.send(frame(Op.JOIN, number, encode_values(join), handle=handle))

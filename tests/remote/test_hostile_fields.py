@@ -73,6 +73,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "check_group": (["g"], {}),
         "check_topic": (["t"], {}),
         "checkpoint": ([], {}),
+        "clients": ([], {}),
         "commit_prepared": (["U", 0, None], {}),
         "confirm_prepared": (["U", 0], {}),
         "count_dead": (["g"], {}),
@@ -85,6 +86,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "give_way": ([], {}),
         "groups": (["g"], {}),
         "has_bound": (["p"], {}),
+        "in_hand": (["g", ["t", False, 0, 0], 10], {}),
         "make_all_due": ([["p"]], {}),
         "make_due": (["U"], {}),
         "mark": (["m"], {}),
@@ -139,7 +141,7 @@ def sound() -> dict[str, Sound]:
     how = [None, "tags:a", [3, [1.0], 0.5], False, False, True, False, "count"]
     said = [["t"], "g", 30.0, [[5, "t", 0, 0, 1]], "m", *how]
     return {
-        "HELLO": Sound(Op.HELLO, [VERSION, {"bytes": "61" * CLIENT_BYTES}, None]),
+        "HELLO": Sound(Op.HELLO, [VERSION, {"bytes": "61" * CLIENT_BYTES}, None, "host", 1]),
         "SEND": Sound(Op.SEND, [0, 0, 0, 0], RUN, SEND),
         "COMMIT": Sound(Op.COMMIT, COLLECTED, RUN),
         "PREPARE": Sound(Op.PREPARE, COLLECTED, RUN),
@@ -239,7 +241,7 @@ class Client(Hostile):
 
     def __init__(self, server: MemoryServer, number: int) -> None:
         super().__init__(server)
-        self.hello(VERSION, number.to_bytes(CLIENT_BYTES, "little"), None)
+        self.hello(VERSION, number.to_bytes(CLIENT_BYTES, "little"), None, "host", 1)
         join = [["t"], f"g{number}" if number % 2 else "g", 30.0, [], f"m{number}", None, None]
         self.send(frame(Op.JOIN, 2, encode_values([*join, None]), handle=HANDLE))
         self.send(frame(Op.POLL, 3, encode_values([2, 0.0, False]), handle=HANDLE))
@@ -272,7 +274,7 @@ def test_a_strategy_that_no_fmq_client_sends_is_refused(strategy: Any) -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         client = Hostile(MemoryServer(engine, clock))
-        client.hello(VERSION, bytes(CLIENT_BYTES), None)
+        client.hello(VERSION, bytes(CLIENT_BYTES), None, "host", 1)
         join = [["t"], "g", 30.0, [], "m", strategy, None, None]
         client.send(frame(Op.JOIN, 2, encode_values(join), handle=HANDLE))
         last = client.answers[-1]

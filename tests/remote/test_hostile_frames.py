@@ -142,7 +142,18 @@ def test_random_bytes_on_a_connection_end_no_engine(known: bool, pieces: list[by
 
 @pytest.mark.parametrize(
     "said",
-    [None, 7, [], [VERSION], [VERSION, b"short", None], {"a": 1}, [VERSION, 7, None, 8], [[]]],
+    [
+        None,
+        7,
+        [],
+        [VERSION],
+        [VERSION, b"short", None, "host", 1],
+        {"a": 1},
+        [VERSION, 7, None, 8],
+        [[]],
+        [VERSION, b"h" * 16, None, 7, 1],
+        [VERSION, b"h" * 16, None, "host", "1"],
+    ],
 )
 def test_a_malformed_hello_ends_by_a_typed_error(said: object) -> None:
     with served() as server:

@@ -140,7 +140,7 @@ def test_clients_that_send_in_turn_share_a_sync() -> None:
         queue = server.host.parts.commit_queue
         first, second = Hostile(server), Hostile(server)
         first.hello()
-        second.hello(VERSION, b"2" * CLIENT_BYTES, None)
+        second.hello(VERSION, b"2" * CLIENT_BYTES, None, "host", 1)
         before = queue.syncs
         first.session.received(send_frame(0))
         server.loop.step()
@@ -222,7 +222,7 @@ def test_a_load_is_full_at_each_of_its_limits() -> None:
 def test_a_client_without_the_token_is_refused(shown: object) -> None:
     with served() as server:
         stranger = Hostile(server, token=b"\1" * 32)
-        stranger.hello(VERSION, b"h" * 16, shown)
+        stranger.hello(VERSION, b"h" * 16, shown, "host", 1)
         assert stranger.has_closed()
         assert isinstance(stranger.error(), NotAllowed)
         stranger.send(frame(Op.CALL, 4, SYNC))
@@ -232,6 +232,6 @@ def test_a_client_without_the_token_is_refused(shown: object) -> None:
 def test_a_client_with_the_token_is_served() -> None:
     with served() as server:
         friend = Hostile(server, token=b"\1" * 32)
-        friend.hello(VERSION, b"h" * 16, b"\1" * 32)
+        friend.hello(VERSION, b"h" * 16, b"\1" * 32, "host", 1)
         friend.send(frame(Op.CALL, 4, SYNC))
         assert [each.flags & FAILED for each in friend.answers] == [0, 0]

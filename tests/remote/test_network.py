@@ -243,7 +243,7 @@ def test_a_client_that_reads_late_gets_all_its_answers(tmp_path: Path, over_tls:
             context = ssl.create_default_context(cafile=CERTIFICATE)
             late = context.wrap_socket(plain, server_hostname="localhost")
         shown = bytes.fromhex(Path(token).read_text())
-        late.sendall(frame(Op.HELLO, 0, encode_values([VERSION, b"h" * 16, shown])))
+        late.sendall(frame(Op.HELLO, 0, encode_values([VERSION, b"h" * 16, shown, "host", 1])))
         read = encode_values(["t", 0, 0, 1, 0.0])
         late.sendall(b"".join(frame(Op.READ, n, read) for n in range(1, 1 + count)))
         with fmq.connect(engine.path) as other:

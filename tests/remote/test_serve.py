@@ -47,7 +47,7 @@ def test_the_socket_of_a_supervisor_is_used_and_outlives_the_process(
         (tmp_path / "notify").unlink()
         early = socket.socket(socket.AF_UNIX)
         early.connect(str(tmp_path / name))
-        early.sendall(frame(Op.HELLO, 1, encode_values([VERSION, bytes(16), None])))
+        early.sendall(frame(Op.HELLO, 1, encode_values([VERSION, bytes(16), None, "host", 1])))
         with serving(path, passed=passed) as served:
             early.settimeout(PATIENCE_SECONDS)
             assert early.recv(100)
@@ -84,7 +84,7 @@ def dial(path: Path) -> socket.socket:
 def known(path: Path, number: int) -> socket.socket:
     """A connection of a client that has said who it is."""
     made = dial(path)
-    made.sendall(frame(Op.HELLO, 1, encode_values([VERSION, number.to_bytes(16), None])))
+    made.sendall(frame(Op.HELLO, 1, encode_values([VERSION, number.to_bytes(16), None, "host", 1])))
     splitter = Splitter(1 << 20)
     while not splitter.feed(made.recv(1 << 16)):
         pass

@@ -98,7 +98,7 @@ def test_another_client_is_answered_while_a_sync_takes_long(
 ) -> None:
     first, second = Hostile(server), Hostile(server)
     for number, client in enumerate((first, second)):
-        client.hello(VERSION, bytes([number]) * 16, None)
+        client.hello(VERSION, bytes([number]) * 16, None, "host", 1)
     for request in SETUP:
         first.send(request)
         finish(server)
@@ -138,7 +138,7 @@ def test_what_a_client_asks_for_beside_a_join_waits_for_it(
     """So it does as a client that connects again: it joins, and goes on with its consumer."""
     client, other = Hostile(server), Hostile(server)
     for number, each in enumerate((client, other)):
-        each.hello(VERSION, bytes([number]) * 16, None)
+        each.hello(VERSION, bytes([number]) * 16, None, "host", 1)
     gate.shut()
     poll = frame(Op.POLL, 11, encode_values([1, 0.0, False]), handle=2)
     client.send(ORDERS["JOIN of a new group"] + poll)
@@ -155,7 +155,7 @@ def test_a_join_whose_connection_ends_meanwhile_leaves_no_member(
 ) -> None:
     client, other = Hostile(server), Hostile(server)
     for number, each in enumerate((client, other)):
-        each.hello(VERSION, bytes([number]) * 16, None)
+        each.hello(VERSION, bytes([number]) * 16, None, "host", 1)
     gate.shut()
     client.send(ORDERS["JOIN of a new group"])
     server.loop.run()

@@ -32,7 +32,14 @@ from fmq.arguments.path import text_of as path_text
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
-from fmq.basics.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.basics.results import (
+    ClientInfo,
+    GroupInfo,
+    Outcome,
+    QueueInfo,
+    Settled,
+    UndecidedTransaction,
+)
 from fmq.bind.on_loop import AsyncBoundTransaction
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
@@ -160,6 +167,13 @@ class AsyncAnyEngine:
         if group is not None:
             check_text("group", group)
         return await self._door.look("groups", group)
+
+    async def clients(self) -> list[ClientInfo]:
+        """Return the clients that are connected to the engine's process, this one included; none if
+        it serves no other process. Raises ReadOnly of an engine that only reads, which cannot know
+        them.
+        """
+        return await self._door.look("clients")
 
     async def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later. If

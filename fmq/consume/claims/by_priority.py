@@ -96,19 +96,30 @@ class PriorityOrder:
         """Forget all ranges that were given back. Return those that are free, each with how often
         it was tried.
         """
-        returned = [*self._unsorted]
-        for given_back in self._given_back.values():
-            returned += given_back
-        ranges = [each[:3] for each in returned]
+        ranges = [each[:3] for each in self._all_given_back()]
         for unread in self._unread.values():
             ranges += [(first, end, 0) for first, end in unread.items()]
         self._unread, self._given_back, self._unsorted = {}, {}, []
+        return self._still_free(ranges)
+
+    def _all_given_back(self) -> list[Returned]:
+        returned = [*self._unsorted]
+        for given_back in self._given_back.values():
+            returned += given_back
+        return returned
+
+    def _still_free(self, ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """Return the parts of `ranges` that were neither acked nor handed out since."""
         found = []
         for first, end, tries in ranges:
             while (free := self._free(max(first, self._queue.first), end)) is not None:
                 found.append((*free, tries))
                 first = free[1]
         return found
+
+    def given_back(self) -> list[tuple[int, int, int]]:
+        """Return the ranges that were tried and given back, in their order, each with how often."""
+        return sorted(self._still_free([each[:3] for each in self._all_given_back() if each.tries]))
 
     def best(self, most: int) -> Found | SpanWanted | None:
         """Return up to `most` messages of the highest priority that can be handed out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fmq.basics.process import Process
 from fmq.consume.claims.backoff import Retry
 from fmq.store.bytes.internal import is_internal
 from fmq.tx.ledger.ledger import Queue
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 class Trier(Protocol):
     """The member for which a claim is made, as far as a claim knows it."""
+
+    name: str
+    process: Process | None
 
     @property
     def retry(self) -> Retry: ...
@@ -28,6 +32,7 @@ class Claim:
 
     __slots__ = (
         *("count", "end", "filter", "first", "holds", "member", "now_us", "queue", "ranges"),
+        "since",
     )
 
     def __init__(
@@ -39,6 +44,7 @@ class Claim:
         end: int,
         filter_text: str = "",
         count: int = 0,
+        since: float = 0.0,
     ) -> None:
         self.member = member
         self.queue = queue
@@ -46,6 +52,7 @@ class Claim:
         self.first = first
         self.end = end
         self.count = count  # how often each message was tried before
+        self.since = since  # when the poll was, by the monotonic clock
         # The group's filter of the topic when the claim was made; "" lets all messages through.
         self.filter = filter_text
         # Messages that have expired at this time are passed over; 0: none of them expires.

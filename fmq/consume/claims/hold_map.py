@@ -6,6 +6,7 @@ Guarded by the engine's lock.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
 
 
 class Hold:
@@ -86,6 +87,11 @@ class HoldMap:
         firsts = self._firsts
         within = firsts[bisect_left(firsts, first) : bisect_left(firsts, end)]
         return [self.by_first[each] for each in within]
+
+    def all_from(self, offset: int) -> Iterator[Hold]:
+        """Yield the holds that begin at `offset` or later, in order."""
+        for first in self._firsts[bisect_left(self._firsts, offset) :]:
+            yield self.by_first[first]
 
     def pieces(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of the range that are held, one part for each hold."""

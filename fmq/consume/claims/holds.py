@@ -30,7 +30,8 @@ queue has priorities, `by_priority` does. Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import merge
 
 from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.by_priority import PriorityOrder
@@ -38,7 +39,7 @@ from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.hold_map import Hold, HoldMap
 from fmq.consume.claims.key_order import KeyOrder
 from fmq.consume.claims.ready_queues import ReadyQueues
-from fmq.consume.claims.redelivery import Redeliveries
+from fmq.consume.claims.redelivery import GivenBack, Redeliveries
 from fmq.consume.claims.untried import Untried
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.ledger import Queue
@@ -391,6 +392,17 @@ class QueueHolds:
         for hold in _last_first(self.held_by(member)):
             self.give_back(hold.first, hold.end)
 
+    def all_from(self, offset: int) -> Iterator[Hold | GivenBack]:
+        """Yield what is held and what was given back, by its first offset, from `offset` on."""
+        waits: Iterable[GivenBack]
+        by_first = self.redeliveries.by_first
+        waits = (by_first[first] for first in by_first.irange(offset))
+        if self._by_priority is not None:
+            due = self._by_priority.given_back()
+            taken = [GivenBack(*each, 0.0) for each in due if each[0] >= offset]
+            waits = merge(waits, taken, key=_first_of)
+        return merge(self._holds.all_from(offset), waits, key=_first_of)
+
     def held_by(self, member: object) -> list[Hold]:
         """Return the holds of the claims of `member`."""
         return [
@@ -439,6 +451,10 @@ class QueueHolds:
             assert first == hold.first < hold.end, (first, hold.first, hold.end)
             assert first >= last, "two holds overlap"
             last = hold.end
+
+
+def _first_of(each: Hold | GivenBack) -> int:
+    return each.first
 
 
 def _last_first(holds: Iterable[Hold]) -> list[Hold]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fmq.allocation import Strategy, allocate, by_name, describe
 from fmq.arguments.names import check_flag, check_name, check_names, check_seconds
 from fmq.arguments.options import SECONDS_MAX, Options
+from fmq.basics.process import Process
 from fmq.basics.results import MemberInfo
 from fmq.consume.claims.backoff import DEFAULT, Retry
 from fmq.errors import BadOption, MemberReplaced, StrategyDiffers, TopicsDiffer
@@ -62,7 +63,7 @@ class Member:
             "strategy",
             "strict",
         ),
-        *("on_stir", "topics", "waiting"),
+        *("on_stir", "process", "topics", "waiting"),
     )
 
     def __init__(
@@ -89,6 +90,7 @@ class Member:
         self.is_ordered = ordered
         self.is_told = is_told
         self.retry = retry
+        self.process: Process | None = None  # where its program runs
         self.seen = 0.0  # when the member last polled, acked or extended a lease
         self.waiting: set[object] = set()  # the wakeups of the member's waiting polls
         # The error that its calls raise once it is out of the group for good.
@@ -333,6 +335,7 @@ class GroupRoom:
             MemberInfo(
                 *(member.name, member.topics, tuple(owned.get(member, ())), strategy),
                 0.0 if member.waiting else now - member.seen,
+                *(member.process or ()),
             )
             for member in self.members.values()
         ]

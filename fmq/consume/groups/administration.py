@@ -11,8 +11,9 @@ from math import inf
 from fmq.arguments.names import check_count, check_name, check_seconds, no_queue
 from fmq.arguments.options import QUEUES_MAX, SECONDS_MAX
 from fmq.basics.clock import as_us
-from fmq.basics.results import MemberInfo
+from fmq.basics.results import HeldMessages, MemberInfo
 from fmq.consume.groups.groups import Groups
+from fmq.consume.groups.held_messages import HeldPages, Place
 from fmq.consume.groups.sieve import check_filter
 from fmq.errors import (
     BadName,
@@ -51,6 +52,7 @@ class GroupChanges:
         self._ledger = writer.ledger
         self._groups = groups
         self._messages = messages
+        self._held = HeldPages(groups, writer.ledger, writer.clock)
         self._extension = b""
         self._write: Callable[..., object] = writer.commit_queue.run
         self._catch_up = writer.catch_up
@@ -90,6 +92,14 @@ class GroupChanges:
             if self._ledger.arrived:
                 self._messages.wake()
         return found
+
+    def in_hand(self, group: str, after: Place | None, limit: int) -> list[HeldMessages]:
+        """Return what `group` has in hand or will try again, from the place `after` on."""
+        self.put_out()
+        self._catch_up(max(self._ledger.changed_at, self._ledger.acked_at))
+        with self._writer.commit_queue.lock:
+            self._check_known(group)
+            return self._held.page(group, after, limit)
 
     def put_out(self) -> None:
         """Take out the members of all groups that made no call for too long, and redeliver what

@@ -234,6 +234,19 @@ class Groups:
             for hold in holds.held_by(member)
         ]
 
+    def holds_of(self, group: str) -> list[tuple[Queue, QueueHolds]]:
+        """Return each queue in which `group` may have messages in hand or given back, sorted by
+        topic and number, with the group's holds in it.
+        """
+        for key in [key for key in self._ledger.tried if key[0] == group]:
+            self._holds_of(*key)
+        found = [
+            (queue, holds)
+            for (of, topic, number), holds in self._holds.items()
+            if of == group and (queue := self._ledger.queue(topic, number)) is not None
+        ]
+        return sorted(found, key=lambda each: (each[0].topic, each[0].number))
+
     def leave(self, group: str, member: Member) -> None:
         """Take `member` out of `group`, and redeliver everything that it holds."""
         room = self._room(group, self._clock.monotonic())
@@ -459,13 +472,13 @@ class Groups:
                     if isinstance(ordered, LookWanted):
                         return ordered
                     if ordered is not None:
-                        return self._claim_in_order(member, queue, holds, ordered, deadline)
+                        return self._claim_in_order(member, queue, holds, ordered, now, deadline)
                     found = None
                 else:
                     found = holds.next_range(queue.next, queue.first, wanted, now)
                 if found is not None:
                     low, high, count = found
-                    claim = Claim(member, queue, holds, low, high, text, count)
+                    claim = Claim(member, queue, holds, low, high, text, count, now)
                     holds.hold(low, high, claim, deadline, count)
                     if queue.spans is not None:
                         self._claim_expired(claim, deadline)
@@ -495,10 +508,16 @@ class Groups:
         )
 
     def _claim_in_order(
-        self, member: Member, queue: Queue, holds: QueueHolds, found: InOrder, deadline: float
+        self,
+        member: Member,
+        queue: Queue,
+        holds: QueueHolds,
+        found: InOrder,
+        now: float,
+        deadline: float,
     ) -> Claim:
         (first, end), *rest = found.ranges
-        claim = Claim(member, queue, holds, first, end, found.filter, found.tries)
+        claim = Claim(member, queue, holds, first, end, found.filter, found.tries, now)
         for each in rest:
             claim.add(*each)
         for each in found.ranges:
@@ -572,7 +591,10 @@ class Groups:
         holds = self._holds_of(group, queue.topic, queue.number)
         if room.is_ordered:
             order_of(holds, self._ledger.subscriptions[group, queue.topic].filter)
-        claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
+        # When the member has polled them is not known any more.
+        now = self._clock.monotonic()
+        parts = holds.unacked(first, end)
+        claims = [Claim(member, queue, holds, *part, since=now) for part in parts]
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
 
     def in_hand_of(self, group: str, member: Member, now: float) -> tuple[int, float]:

@@ -60,7 +60,7 @@ class ClaimAsked(NamedTuple):
         pieces_max = self.pieces_max
         for first, end in choice.ranges():
             if claim is None:
-                what = self.filter, choice.count
+                what = self.filter, choice.count, self.now
                 claim = Claim(self.member, chosen.queue, holds, first, end, *what)
                 if claim.may_have_expired(self.now_us):
                     claim.now_us = self.now_us

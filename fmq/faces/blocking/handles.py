@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Any
 
 from fmq.arguments.names import check_count, check_flag, check_text, check_time
 from fmq.basics.clock import as_us
-from fmq.basics.results import DeadLetter, GroupInfo, MemberInfo, QueueInfo
+from fmq.basics.results import DeadLetter, GroupInfo, HeldMessages, MemberInfo, QueueInfo
 from fmq.consume.groups.administration import EARLIEST, LATEST, At
 from fmq.consume.groups.sieve import text_of
 from fmq.errors import BadOption, UnknownDeadLetter
@@ -35,6 +36,29 @@ class Group:
     def members(self) -> list[MemberInfo]:
         """Return the group's members, with the queues that each of them owns."""
         return self._door.look("members", self._name)
+
+    def in_hand(self, *, limit: int = 100, after: HeldMessages | None = None) -> list[HeldMessages]:
+        """Return what the group has in hand, with who holds it since when and until when, and what
+        waits for its next attempt: up to `limit` ranges, by topic, queue and offset. With `after`,
+        the last one of a page, return the next page.
+
+        Raises ReadOnly of an engine that only reads, which cannot know it.
+        """
+        limit = check_count("limit", limit)
+        if after is not None and not isinstance(after, HeldMessages):
+            raise TypeError(
+                f"after={after!r:.80}: is the last result of the page before, as in "
+                "in_hand(after=page[-1])."
+            )
+        found: list[HeldMessages] = []
+        while len(found) < limit:
+            at = None if after is None else _place_behind(after)
+            page = self._door.look("in_hand", self._name, at, limit - len(found))
+            if not page:
+                break
+            found += page
+            after = page[-1]
+        return found
 
     def seek(
         self,
@@ -228,6 +252,11 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"<DeadLetters of {self._group!r}>"
+
+
+def _place_behind(last: HeldMessages) -> list[Any]:
+    """Return where the page behind `last` begins, as a list for the wire."""
+    return [last.topic, last.replayed, last.queue, last.offset + last.count]
 
 
 def _numbers(given: int | Iterable[int] | None) -> list[int] | None:

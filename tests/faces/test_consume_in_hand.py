@@ -1,0 +1,3 @@
+"""The tests of tests/consume/test_in_hand.py, on each face."""
+
+from tests.consume.test_in_hand import *  # noqa: F403
