@@ -62,8 +62,9 @@ class Shadow:
     def verify(self) -> None:
         """Compare both ledgers. Raises AssertionError. Do nothing if the engine has failed."""
         if not self._commit_queue.broken():
+            theirs = state_of(self._theirs)
             for what, mine in state_of(self._ledger).items():
-                self._equal(what, mine, state_of(self._theirs)[what])
+                self._equal(what, mine, theirs[what])
 
     def _compare(self, record: Record) -> None:
         mine, theirs = self._ledger, self._theirs
