@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Run the tests that CPython, huey, kombu and taskiq have for their queues, on those of fmq.
+"""Run the tests that CPython, huey, kombu, taskiq and Celery have for their queues, on fmq's.
 
-    python tools/others_tests.py                  # all of them
+    python tools/others_tests.py                  # all but Celery's
     python tools/others_tests.py kombu taskiq --directory /tmp/others
+    python tools/others_tests.py celery celery-on-redis     # each takes most of an hour
 
-The tests of kombu and taskiq come from their source distributions, in the versions that are
+The tests of Celery, kombu and taskiq come from their source distributions, in the versions that are
 installed; pip downloads them. Those of huey are installed with it, and those of CPython come from
 the package `test` of the Python that runs this. It prints a table, and each test that fails.
 `others/expected.toml` has those that are known to fail, with the reasons. 1 if any other fails, or
 one of these passes.
+
+Celery's integration tests run with fmq as the broker, and as `celery-on-redis` with Redis, to
+compare: it also prints which tests end otherwise there. Both keep their results in a Redis server,
+which is started here. Without one, or without the packages of the tests, they are skipped.
 """
 
 from __future__ import annotations
@@ -20,16 +25,21 @@ import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.others import celery_brokers
+
 ROOT = Path(__file__).resolve().parent.parent
 OTHERS = Path(__file__).resolve().parent / "others"
 PLUGIN = "tools.others."
-SECONDS_MAX = 1800.0
+SECONDS_MAX = 5400.0
 OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 
 
@@ -39,6 +49,23 @@ class Run:
 
     places: tuple[str, ...]  # files of ours, or of the source distribution
     options: tuple[str, ...] = ()
+    leaves_out: tuple[str, ...] | None = None
+    """None: one pytest for all places. Else one for each file of the places but these, so that a
+    worker that one file leaves behind harms no other."""
+
+    def places_in(self, where: Path) -> Iterable[tuple[str, ...]]:
+        """Yield for each pytest of this run what it runs. `where` has the tests."""
+        if self.leaves_out is None:
+            yield self.places
+            return
+        for place in self.places:
+            for file in sorted((where / place).glob("test_*.py")):
+                if file.name not in self.leaves_out:
+                    yield (str(file.relative_to(where)),)
+
+
+def _nothing() -> AbstractContextManager[dict[str, str]]:
+    return nullcontext({})
 
 
 @dataclass(frozen=True)
@@ -47,7 +74,17 @@ class Suite:
 
     runs: tuple[Run, ...]
     distribution: str = ""  # the source distribution with the tests; "" for none
+    environment: Callable[[], AbstractContextManager[dict[str, str]]] = _nothing
+    """Starts what the tests need beside them, and tells them where it is."""
+    lacks: Callable[[], str] = str  # returns what this machine lacks for the tests; "" if nothing
+    compared_with: str = ""  # the suite that runs the same tests on something that is not ours
+    is_long: bool = False  # it runs only if it is named
 
+
+# Both use the same options, so that only their brokers differ. The timeout is for one test.
+CELERY = ("-c", "pyproject.toml", "-p", "celery.contrib.pytest", "--timeout", "300")
+# It uses the broker in memory, and 20 workers one after another.
+NO_BROKER = ("test_backend_leak_in_fixture_teardown.py",)
 
 SUITES = {
     "python": Suite((Run((f"{OTHERS}/python_queue.py",)),)),
@@ -71,7 +108,23 @@ SUITES = {
         ),
         "taskiq",
     ),
+    "celery": Suite(
+        (Run(("t/integration",), (*CELERY, "-p", "fmq.compat.kombu"), NO_BROKER),),
+        "celery",
+        celery_brokers.on_fmq,
+        celery_brokers.missing,
+        compared_with="celery-on-redis",
+        is_long=True,
+    ),
+    "celery-on-redis": Suite(
+        (Run(("t/integration",), CELERY, NO_BROKER),),
+        "celery",
+        celery_brokers.on_redis,
+        celery_brokers.missing,
+        is_long=True,
+    ),
 }
+FOREIGN = {suite.compared_with for suite in SUITES.values()}
 
 
 @dataclass
@@ -81,6 +134,8 @@ class Result:
     outcomes: dict[str, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
     expected: dict[str, str] = field(default_factory=dict)
+    lacks: str = ""  # why no test ran
+    is_foreign: bool = False  # the tests ran on something that is not ours
 
     def count(self, outcome: str) -> int:
         return sum(each == outcome for each in self.outcomes.values())
@@ -96,6 +151,8 @@ class Result:
     @property
     def surprises(self) -> list[str]:
         """Return what is wrong: a new failure, a test that passes though it is listed, no test."""
+        if self.lacks or self.is_foreign:
+            return []
         found = [f"{name}: {self.messages[name]}" for name in self.failed if not self._reason(name)]
         found += [
             f"{name}: it passes, and expected.toml has it"
@@ -108,6 +165,15 @@ class Result:
     def differences(self) -> list[str]:
         """Return the failures that are known, with their reasons."""
         return [f"{name}: {reason}" for name in self.failed if (reason := self._reason(name))]
+
+    def compared(self, other: Result) -> list[str]:
+        """Return which tests ended otherwise than those of `other`, which are the same tests."""
+        found = []
+        for name in sorted(self.outcomes.keys() | other.outcomes.keys()):
+            mine, theirs = (each.outcomes.get(name, "missing") for each in (self, other))
+            if mine != theirs:
+                found.append(f"{name}: {mine}, there {theirs}")
+        return found
 
 
 def source_of(distribution: str, directory: Path) -> Path:
@@ -132,20 +198,28 @@ def run(name: str, directory: Path) -> Result:
     """Run one suite. `directory` keeps what was downloaded."""
     suite = SUITES[name]
     expected = tomllib.loads((OTHERS / "expected.toml").read_text())
-    result = Result(expected=expected.get(name, {}))
+    result = Result(expected=expected.get(name, {}), lacks=suite.lacks())
+    result.is_foreign = name in FOREIGN
+    if result.lacks:
+        return result
     where = source_of(suite.distribution, directory) if suite.distribution else ROOT
     for each in suite.runs:
-        _run(each, where, result)
+        for places in each.places_in(where):
+            with suite.environment() as environment:
+                _run((*each.options, *places), where, environment, result)
     return result
 
 
-def _run(one: Run, where: Path, result: Result) -> None:
+def _run(
+    arguments: Iterable[str], where: Path, environment: dict[str, str], result: Result
+) -> None:
+    """Run pytest once."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        environ = {**os.environ, "PYTHONPATH": f"{where}{os.pathsep}{ROOT}"}
+        environ = {**os.environ, **environment, "PYTHONPATH": f"{where}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(where)]
         command += ["-p", "no:cacheprovider", "-p", "no:warnings", "-p", "no:xdist"]
-        command += [*one.options, f"--junit-xml={report}", *one.places]
+        command += [f"--junit-xml={report}", *arguments]
         ended = subprocess.run(
             command,
             check=False,  # what failed is in the report
@@ -170,17 +244,25 @@ def _note(case: ElementTree.Element, result: Result) -> None:
         if child.tag in OUTCOMES:
             outcome = OUTCOMES[child.tag]
             message = (child.get("message") or "").partition("\n")[0]
-    result.outcomes[name], result.messages[name] = outcome, message
+    if result.outcomes.get(name) != "failed":  # a file has two tests of one name
+        result.outcomes[name], result.messages[name] = outcome, message
 
 
 def table(results: dict[str, Result]) -> Iterable[str]:
     """Yield the lines of the table, and below it the differences and the surprises."""
-    yield f"{'tests of':<10}{'passed':>8}{'failed':>8}{'skipped':>9}  of the failed expected"
+    yield f"{'tests of':<16}{'passed':>8}{'failed':>8}{'skipped':>9}  of the failed expected"
     for name, result in results.items():
         counts = (result.count(each) for each in ("passed", "failed", "skipped"))
         passed, failed, skipped = counts
-        yield f"{name:<10}{passed:>8}{failed:>8}{skipped:>9}  {len(result.differences)}"
+        yield f"{name:<16}{passed:>8}{failed:>8}{skipped:>9}  {len(result.differences)}"
     for name, result in results.items():
+        if result.lacks:
+            yield f"\nSKIPPED, of {name}: {result.lacks}"
+        other = results.get(SUITES[name].compared_with) if name in SUITES else None
+        if other is not None and not (result.lacks or other.lacks):
+            differ = result.compared(other)
+            yield f"\n{name} and {SUITES[name].compared_with}: {len(differ)} tests end otherwise"
+            yield from (f"\n{name}: {each}" for each in differ)
         for each in result.differences:
             yield f"\nexpected of {name}: {each}"
         for each in result.surprises:
@@ -198,7 +280,8 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"{unknown[0]!r} is none of {', '.join(SUITES)}")
     results = {}
-    for name in chosen.names or SUITES:
+    short = [name for name, suite in SUITES.items() if not suite.is_long]
+    for name in chosen.names or short:
         print(f"running the tests of {name}", file=sys.stderr, flush=True)
         results[name] = run(name, chosen.directory.absolute())
     print("\n".join(table(results)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tools import others_tests
-from tools.others_tests import Result
+from tools.others_tests import Result, Run
 
 FETCHED = {name for name, suite in others_tests.SUITES.items() if suite.distribution}
 
@@ -50,3 +51,39 @@ def test_each_listed_difference_is_of_an_existing_suite() -> None:
 
     listed = tomllib.loads((others_tests.OTHERS / "expected.toml").read_text())
     assert set(listed) <= set(others_tests.SUITES)
+
+
+def test_a_suite_whose_needs_are_not_met_is_skipped_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Celery's tests keep their results in Redis. Nothing is downloaded."""
+    lacking = replace(others_tests.SUITES["celery"], lacks=lambda: "there is no redis-server")
+    monkeypatch.setitem(others_tests.SUITES, "celery", lacking)
+    result = others_tests.run("celery", tmp_path)
+    assert result.surprises == []
+    assert [*others_tests.table({"celery": result})][-1] == (
+        "\nSKIPPED, of celery: there is no redis-server"
+    )
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_ends_otherwise_on_another_broker_is_listed() -> None:
+    """What fails on the other broker alone is a difference, and no error of ours."""
+    ours, theirs = Result(), Result(is_foreign=True)
+    ours.outcomes = {"a": "passed", "b": "passed", "c": "skipped"}
+    theirs.outcomes = {"a": "passed", "b": "failed"}
+    assert theirs.surprises == []
+    lines = [*others_tests.table({"celery": ours, "celery-on-redis": theirs})]
+    assert lines[3:] == [
+        "\ncelery and celery-on-redis: 2 tests end otherwise",
+        "\ncelery: b: passed, there failed",
+        "\ncelery: c: skipped, there missing",
+    ]
+
+
+def test_each_file_of_a_suite_can_have_a_pytest_of_its_own(tmp_path: Path) -> None:
+    for name in ("test_b.py", "test_a.py", "test_left_out.py", "conftest.py"):
+        (tmp_path / name).touch()
+    apart = Run((".",), leaves_out=("test_left_out.py",))
+    assert [*apart.places_in(tmp_path)] == [("test_a.py",), ("test_b.py",)]
+    assert [*Run(("a", "b")).places_in(tmp_path)] == [("a", "b")]
