@@ -41,8 +41,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
         formatter_class=form,
     )
-    parser.add_argument("backup", metavar="BACKUP")
-    parser.add_argument("dir", metavar="DIR", help="a new or empty directory")
+    parser.add_argument("backup", metavar="BACKUP", help="a directory that `fmq backup` has made")
+    parser.add_argument("dir", metavar="NEW", help="a new or empty directory")
     parser.add_argument(
         "--to",
         type=position_or_moment,

@@ -19,7 +19,10 @@ BODY_SHOWN = 1000
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
-        "dead", help="list, show, replay and purge dead letters", description=__doc__
+        "dead",
+        aliases=["dlq"],
+        help="list, show, replay and purge dead letters",
+        description=__doc__,
     )
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = actions.add_parser("list", parents=[common], help="those of a group, or how many")
@@ -32,7 +35,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=run_list)
     showing = actions.add_parser("show", parents=[common], help="one of them, with its body")
     _group(showing)
-    showing.add_argument("number", type=count, metavar="NUMBER")
+    showing.add_argument("number", type=count, metavar="NUMBER", help="as `list` shows it")
     showing.set_defaults(run=run_show)
     replaying = actions.add_parser(
         "replay", parents=[common], help="give them back to this group alone"
@@ -40,13 +43,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     _group(replaying)
     which = replaying.add_mutually_exclusive_group(required=True)
     _numbers(which)
-    which.add_argument("--all", action="store_true")
+    which.add_argument("--all", action="store_true", help="all of them")
     replaying.set_defaults(run=run_replay)
     purging = actions.add_parser("purge", parents=[common], help="drop them for good")
     _group(purging)
     which = purging.add_mutually_exclusive_group(required=True)
     _numbers(which)
-    which.add_argument("--all", action="store_true")
+    which.add_argument("--all", action="store_true", help="all of them")
     which.add_argument("--before", type=moment, metavar="TIME", help="those that died before it")
     purging.set_defaults(run=run_purge)
 
@@ -57,7 +60,9 @@ def _group(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(parser: Any) -> None:
-    parser.add_argument("numbers", type=count, nargs="*", default=[], metavar="NUMBER")
+    parser.add_argument(
+        "numbers", type=count, nargs="*", default=[], metavar="NUMBER", help="as `list` shows them"
+    )
 
 
 def run_list(args: argparse.Namespace, output: Output) -> int:

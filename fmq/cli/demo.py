@@ -45,9 +45,9 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
     )
     parser.add_argument(
-        "dir", metavar="DIR", nargs="?", help="a new directory; by default ./fmq-demo"
+        "dir", metavar="NEW", nargs="?", help="a new directory; by default ./fmq-demo"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, auto="table")  # a story, also in a pipe
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

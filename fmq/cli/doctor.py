@@ -59,13 +59,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "doctor", parents=[common], help="is this machine fit for fmq?", description=__doc__
     )
     parser.add_argument(
-        "dir", metavar="DIR", nargs="?", default=".", help="the directory; by default this one"
+        "dir", metavar="DIR", nargs="?", help="the directory; by default the current one"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    findings = [*_findings(os.path.realpath(args.dir))]
+    findings = [*_findings(os.path.realpath(args.dir or "."))]
     output.rows("finding", COLUMNS, (finding._asdict() for finding in findings))
     return PROBLEM if any(finding.verdict == BAD for finding in findings) else FINE
 

@@ -81,6 +81,9 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="progress and result as tables, or as JSON lines; auto (the default) is tables on a "
         "terminal",
     )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="--show json"
+    )
     parser.set_defaults(run=run)
 
 

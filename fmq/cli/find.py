@@ -18,7 +18,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument("topic", type=text, metavar="TOPIC")
-    parser.add_argument("key", type=text, metavar="KEY")
+    parser.add_argument("key", type=text, metavar="KEY", help="the key of the messages")
     parser.add_argument("--limit", type=count, default=100, metavar="N", help="100 by default")
     parser.set_defaults(run=run)
 

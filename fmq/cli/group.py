@@ -29,15 +29,15 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     seeking.add_argument("topic", type=text, metavar="TOPIC")
     seeking.add_argument("--queue", type=count, metavar="N", help="one queue; else all")
     where = seeking.add_mutually_exclusive_group(required=True)
-    where.add_argument("--offset", type=count, metavar="N")
+    where.add_argument("--offset", type=count, metavar="N", help="at this message")
     where.add_argument("--time", type=moment, metavar="TIME", help="such as 2026-11-24T12:00:00Z")
-    where.add_argument("--to", choices=("earliest", "latest"))
+    where.add_argument("--to", choices=("earliest", "latest"), help="at one end")
     seeking.set_defaults(run=run_seek)
     skipping = actions.add_parser("skip", parents=[common], help="let it pass over messages")
     _name(skipping)
     skipping.add_argument("topic", type=text, metavar="TOPIC")
-    skipping.add_argument("queue", type=count, metavar="QUEUE")
-    skipping.add_argument("offset", type=count, metavar="OFFSET")
+    skipping.add_argument("queue", type=count, metavar="QUEUE", help="the number of a queue")
+    skipping.add_argument("offset", type=count, metavar="OFFSET", help="the first message")
     skipping.add_argument("--count", type=count, default=1, metavar="N", help="1 by default")
     skipping.set_defaults(run=run_skip)
     deleting = actions.add_parser("delete", parents=[common], help="forget it, in all its topics")
@@ -47,7 +47,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR")
-    parser.add_argument("name", type=text, metavar="NAME")
+    parser.add_argument("name", type=text, metavar="NAME", help="the name of the group")
 
 
 def run_list(args: argparse.Namespace, output: Output) -> int:

@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, NoReturn
 
 import fmq
 from fmq.cli import (
     backup,
+    completion,
     ddl,
     dead,
     delayed,
@@ -31,30 +31,12 @@ from fmq.cli import (
 )
 from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import discard, make_output, note
-from fmq.cli.text import printable
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+from fmq.cli.parser import Parser, WrongUsage, parse
 
 VERBS = (
     *(demo, doctor, send, read, find, info, topic, group, tx, dead, delayed),
-    *(records, verify, backup, salvage, export, serve, ddl),
+    *(records, verify, backup, salvage, export, serve, ddl, completion),
 )
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors cannot send control characters to the terminal. It raises
-    OSError if help cannot be written, where argparse would exit with 0.
-    """
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
-
-    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        if file is None or file is not sys.stdout:
-            super()._print_message(message, file)
-        else:
-            file.write(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code of its own, 120.
     """
     try:
-        code = _run(make_parser().parse_args(arguments))
+        code = _run_line(sys.argv[1:] if arguments is None else arguments)
     # argparse exits for --help, --version and wrong arguments.
     except SystemExit:
         if failure := _flush():
@@ -73,6 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _not_shown(error)
     return _flush() or code
+
+
+def _run_line(words: Sequence[str]) -> int:
+    """Run the verb of a command line. Exits with 2 if the line makes no sense."""
+    try:
+        return _run(parse(make_parser(), words))
+    except WrongUsage as wrong:
+        wrong.parser.refuse(str(wrong))
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -86,7 +76,8 @@ def _run(chosen: argparse.Namespace) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code: int = chosen.run(chosen, make_output(chosen.format))
+        how = chosen.format
+        code: int = chosen.run(chosen, make_output(chosen.auto if how == "auto" else how))
         return code
     except fmq.FmqError as error:
         note(str(error))
@@ -119,7 +110,7 @@ def _not_shown(error: OSError) -> int:
     return ERROR
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--format",
@@ -127,10 +118,14 @@ def make_parser() -> argparse.ArgumentParser:
         default="auto",
         help="tables, or JSON lines; auto (the default) is tables on a terminal",
     )
+    common.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="--format json"
+    )
     parser = Parser(
         prog="fmq", description="An embedded transaction engine for messages: look and decide."
     )
     parser.add_argument("--version", action="version", version=f"fmq {fmq.__version__}")
+    parser.set_defaults(auto="auto")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     for verb in VERBS:
         verb.add_to(verbs, common)

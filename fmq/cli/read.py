@@ -59,9 +59,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         form.add_argument("--whole", action="store_true", help="all of each, JSON laid out")
         form.add_argument("--raw", action="store_true", help="only bodies, each with a line end")
         if follows:
-            parser.add_argument("--no-follow", dest="follows", action="store_false")
+            parser.add_argument(
+                "--no-follow", dest="follows", action="store_false", help="end with those there"
+            )
         else:
-            parser.add_argument("-f", "--follow", dest="follows", action="store_true")
+            parser.add_argument(
+                "-f", "--follow", dest="follows", action="store_true", help="and those that come"
+            )
         parser.set_defaults(run=run)
 
 

@@ -63,7 +63,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limit", type=count, metavar="N", help="stop after so many lines")
     parser.add_argument(
-        "--kind", type=str.upper, choices=[kind.name for kind in Kind], help="only this kind"
+        "--kind",
+        type=str.upper,
+        choices=[kind.name for kind in Kind],
+        metavar="KIND",
+        help="only this kind",
     )
     parser.add_argument("--topic", type=text, help="only what speaks of this topic")
     parser.add_argument(

@@ -44,8 +44,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--tx-id", type=text, metavar="ID", help="the id of the transaction")
     parser.add_argument("--producer", type=text, metavar="NAME", help="who sends")
     parser.add_argument("--queue", type=count, metavar="N", help="else the key chooses, or turns")
-    parser.add_argument("--key", type=text)
-    parser.add_argument("--tag", type=text)
+    parser.add_argument("--key", type=text, help="chooses the queue, and finds the message")
+    parser.add_argument("--tag", type=text, help="that groups filter by")
     parser.add_argument(
         "--header", type=header, action="append", metavar="NAME=VALUE", help="once for each"
     )

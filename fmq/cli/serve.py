@@ -30,9 +30,12 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
-        "serve", parents=[common], help="let other processes use a directory, by fmq.connect"
+        "serve",
+        parents=[common],
+        help="let other processes use a directory, by fmq.connect",
+        description=__doc__,
     )
-    parser.add_argument("directory", help="it is made if it is missing")
+    parser.add_argument("dir", metavar="DIR", help="it is made if it is missing")
     parser.add_argument("--options", metavar="JSON", help="an object with fields of fmq.Options")
     parser.add_argument(
         "--tcp", metavar="HOST:PORT", help="listen there, too; beyond loopback only with TLS"
@@ -67,7 +70,7 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
     Listens on the sockets that a supervisor has passed, and tells it when clients are served.
     """
     _allow_many_files()
-    with _signals_wait(), _logs(os.path.join(chosen.directory, SERVER_LOG), chosen.on_demand):
+    with _signals_wait(), _logs(os.path.join(chosen.dir, SERVER_LOG), chosen.on_demand):
         return _serve(chosen)
 
 
@@ -117,7 +120,7 @@ def _serve(chosen: argparse.Namespace) -> int:
     try:
         timeout = 0.0 if chosen.on_demand else LET_GO_SECONDS
         options, resolve = _options(chosen.options), _databases(chosen.resolve)
-        engine = fmq.open(chosen.directory, options, timeout=timeout, resolve=resolve)
+        engine = fmq.open(chosen.dir, options, timeout=timeout, resolve=resolve)
     except fmq.errors.Locked as error:
         if chosen.on_demand:
             return FINE  # another process serves the directory already

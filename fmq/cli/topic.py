@@ -43,7 +43,7 @@ def run_delete(args: argparse.Namespace, output: Output) -> int:
 
 def _name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR")
-    parser.add_argument("name", type=text, metavar="NAME")
+    parser.add_argument("name", type=text, metavar="NAME", help="the name of the topic")
 
 
 def run_list(args: argparse.Namespace, output: Output) -> int:

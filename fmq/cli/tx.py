@@ -35,12 +35,16 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=run_list)
     showing = actions.add_parser("show", parents=[common], help="one of them, or its outcome")
     showing.add_argument("dir", metavar="DIR")
-    showing.add_argument("tx_id", type=text, metavar="ID")
+    showing.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
     showing.set_defaults(run=run_show)
     deciding = actions.add_parser("decide", parents=[common], help="commit it or roll it back")
     deciding.add_argument("dir", metavar="DIR")
-    deciding.add_argument("tx_id", type=text, metavar="ID")
-    deciding.add_argument("decision", choices=("commit", "rollback", "commit_without_lost"))
+    deciding.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
+    deciding.add_argument(
+        "decision",
+        choices=("commit", "rollback", "commit_without_lost"),
+        help="commit_without_lost: what is not damaged of it",
+    )
     deciding.add_argument(
         "--reason", required=True, type=words, metavar="TEXT", help="kept in the journal"
     )

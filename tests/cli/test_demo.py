@@ -14,7 +14,7 @@ from tests.cli.command import COMMAND, ENVIRONMENT, contents, fmq_json, fmq_proc
 
 def test_the_demo_leaves_the_directory_that_it_describes(tmp_path: Path) -> None:
     """Within 30 seconds it leaves a sound directory, one transaction settled and one undecided."""
-    done = fmq_process("demo", cwd=tmp_path, timeout=30)
+    done = fmq_process("demo", "--json", cwd=tmp_path, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     path = tmp_path / "fmq-demo"
@@ -34,7 +34,7 @@ def test_the_demo_leaves_the_directory_that_it_describes(tmp_path: Path) -> None
 
 def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
     """Run them in their order, where the demo was run."""
-    done = fmq_process("demo", "my shop", cwd=tmp_path)
+    done = fmq_process("demo", "my shop", "--json", cwd=tmp_path)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     commands = [line["run"] for line in lines if line["what"] == "next"]
     assert len(commands) == 6
@@ -51,6 +51,13 @@ def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
         assert again.returncode == 0, again.stderr
     with fmq.open(tmp_path / "my shop", read_only=True) as engine:
         assert engine.outcome("order-3").state == "rolled back"
+
+
+def test_the_demo_tells_a_story_in_a_pipe_too(tmp_path: Path) -> None:
+    """A reader of a log or of a build's output is a person. No line has a colour or is cut off."""
+    said = fmq_process("demo", cwd=tmp_path).stdout
+    assert said.lstrip().startswith("1  A transaction over three topics")
+    assert "5  order-2 is settled" in said and '{"what"' not in said and "\x1b" not in said
 
 
 def test_each_command_that_the_demo_suggests_is_on_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""The parser of the command line: what argparse does not do for `fmq`.
+
+A verb that does not exist is answered by the one that it looks like. FMQ_DIR stands for DIR where
+none is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fmq.cli.text import printable
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+VARIABLE = "FMQ_DIR"
+DIR = "DIR"
+"""The metavar of the argument that FMQ_DIR stands for. It is the first one of its verb."""
+
+HELP = {DIR: "the directory of the journal", "TOPIC": "a topic", "GROUP": "a group"}
+
+
+class WrongUsage(Exception):
+    """A command line that makes no sense to `parser`."""
+
+    def __init__(self, parser: Parser, message: str) -> None:
+        super().__init__(message)
+        self.parser = parser
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose errors are raised, and cannot send control characters to the
+    terminal. It raises OSError if help cannot be written, where argparse would exit with 0.
+    """
+
+    subverbs: argparse._SubParsersAction[Parser] | None = None
+
+    def add_subparsers(self, **named: Any) -> argparse._SubParsersAction[Parser]:  # type: ignore[override]
+        """Remember the verbs, which argparse has no name for."""
+        self.subverbs = super().add_subparsers(**named)
+        return self.subverbs
+
+    def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
+        """Add an argument. One that many verbs have needs no help of its own."""
+        if help_ := HELP.get(named.get("metavar", "")):
+            named.setdefault("help", help_)
+        return super().add_argument(*names, **named)
+
+    def error(self, message: str) -> NoReturn:
+        raise WrongUsage(self, message)
+
+    def refuse(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit with 2."""
+        super().error(printable(message))
+
+    def positionals(self) -> Iterator[argparse.Action]:
+        """Yield the arguments that are no options and no verbs."""
+        for action in self._actions:
+            if not action.option_strings and action is not self.subverbs:
+                yield action
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if file is None or file is not sys.stdout:
+            super()._print_message(message, file)
+        else:
+            file.write(message)
+
+
+def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+    """Return what the words of a command line say. Raises WrongUsage."""
+    at, verb = 0, parser
+    while verb.subverbs is not None and at < len(words) and words[at] in verb.subverbs.choices:
+        verb = verb.subverbs.choices[words[at]]
+        at += 1
+    if verb.subverbs is not None and at < len(words) and not words[at].startswith("-"):
+        _refuse_verb(verb, words[at])
+    directory = os.environ.get(VARIABLE)
+    first = next(verb.positionals(), None)
+    if not directory or first is None or first.metavar != DIR:
+        return parser.parse_args(words)
+    try:
+        given = parser.parse_args(words)
+    except WrongUsage as wrong:
+        return _with_directory(parser, words, at, directory, wrong)
+    found = getattr(given, first.dest)
+    # An argument that names a directory is DIR, so that no line changes its meaning by the
+    # variable. Else it may be the topic or the group of a line that leaves DIR out.
+    if not isinstance(found, str | None) or (found is not None and os.path.isdir(found)):
+        return given
+    try:
+        return _with_directory(parser, words, at, directory, None)
+    except WrongUsage:
+        return given
+
+
+def _with_directory(
+    parser: Parser, words: Sequence[str], at: int, directory: str, before: WrongUsage | None
+) -> argparse.Namespace:
+    """Parse the words with `directory` as the first argument of the verb. Raises the error of
+    the words as they are if there were too many of them.
+    """
+    try:
+        return parser.parse_args([*words[:at], directory, *words[at:]])
+    except WrongUsage as wrong:
+        raise before if before and "unrecognized" in str(wrong) else wrong from None
+
+
+def _refuse_verb(parser: Parser, word: str) -> NoReturn:
+    assert parser.subverbs is not None
+    near = get_close_matches(word, parser.subverbs.choices, 1)
+    advice = f"did you mean `{parser.prog} {near[0]}`?" if near else "--help lists them all."
+    parser.error(f"there is no {parser.prog} {word}: {advice}")
