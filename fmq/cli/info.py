@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 import fmq
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.place import served, sizes_of, visit, writer_of
+from fmq.cli.place import asked, sizes_of, visit, writer_of
 from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.tx import UNDECIDED, undecided_row
 from fmq.cli.walk import ATTEMPTS, Walk
@@ -39,19 +38,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with (
         visit(args.dir) as directory,
         fmq.open(args.dir, read_only=True) as engine,
-        _asked(args.dir, engine) as asked,
+        asked(args.dir, engine) as newest,
     ):
         bases = look(directory).bases
         store = read_header(directory, bases[-1]).store
         checkpoint = checkpoints.read(directory, store)
-        queues = _unless_hidden(asked.queues)
+        queues = _unless_hidden(newest.queues)
         walk = Walk(directory, engine.visible_to)
         end = max([engine.visible_to, *map(end_of, walk)])
         about = {
             "path": args.dir,
             "store": store.hex(),
             "writer": writer_of(directory),
-            "served": asked is not engine,
+            "served": newest is not engine,
             "closed": bool(checkpoint and checkpoint.clean and checkpoint.applied_upto == end),
             "first_position": bases[0],
             "visible_to": engine.visible_to,
@@ -69,26 +68,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if len(shown) < len(segments):
             note(f"the newest {len(shown)} of {len(segments)} segments; --all shows every one")
         output.rows("queue", QUEUES, map(_queue, queues), title="queues", empty="none yet")
-        if groups := _unless_hidden(asked.groups):
+        if groups := _unless_hidden(newest.groups):
             output.rows("group", GROUPS, map(asdict, groups), title="groups")
-        if undecided := _unless_hidden(asked.undecided):
+        if undecided := _unless_hidden(newest.undecided):
             output.rows("undecided", UNDECIDED, map(undecided_row, undecided), title="undecided")
         return _end(engine, walk)
-
-
-@contextmanager
-def _asked(
-    path: str, engine: fmq.ReadOnlyEngine
-) -> Iterator[fmq.ReadOnlyEngine | fmq.RemoteEngine]:
-    """Yield a client of the process that serves the directory, because it has the newest state. If
-    none serves, yield `engine`.
-    """
-    client = served(path)
-    if client is None:
-        yield engine
-        return
-    with client:
-        yield client
 
 
 def _unless_hidden(look: Callable[[], list[T]]) -> list[T]:

@@ -26,6 +26,7 @@ from fmq.cli import (
     send,
     serve,
     topic,
+    topics,
     tx,
     verify,
 )
@@ -34,7 +35,7 @@ from fmq.cli.output import discard, make_output, note
 from fmq.cli.parser import Parser, WrongUsage, parse
 
 VERBS = (
-    *(demo, doctor, send, read, find, info, topic, group, tx, dead, delayed),
+    *(demo, doctor, send, read, find, info, topics, topic, group, tx, dead, delayed),
     *(records, verify, backup, salvage, export, serve, ddl, completion),
 )
 

@@ -35,6 +35,19 @@ def served(path: str) -> fmq.RemoteEngine | None:
         return None
 
 
+@contextmanager
+def asked(path: str, engine: fmq.ReadOnlyEngine) -> Iterator[fmq.ReadOnlyEngine | fmq.RemoteEngine]:
+    """Yield a client of the process that serves the directory, because it has the newest state. If
+    none serves, yield `engine`.
+    """
+    client = served(path)
+    if client is None:
+        yield engine
+        return
+    with client:
+        yield client
+
+
 def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
     """Return an engine to ask: a client of the process that serves the directory, because it has
     the newest state. If none serves, return an engine that reads the files, beside any process that

@@ -82,6 +82,14 @@ def size(count: int) -> str:
     return f"{count / 1024**power:.1f} {UNITS[power]}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time in its largest unit, as in `4.5 h`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def counted(count: int, what: str) -> str:
     """Return a number with its noun: `1 message`, `2 messages`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

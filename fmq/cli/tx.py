@@ -17,7 +17,7 @@ from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import reading, visit, writing
 from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
-from fmq.cli.text import counted, exact, plain, size
+from fmq.cli.text import counted, duration, exact, plain, size
 from fmq.cli.walk import Walk
 from fmq.engines.read_only_engine import undecided_on_the_disk
 from fmq.store.bytes.kinds import Prepare
@@ -170,18 +170,11 @@ def _messages(path: str, position: int) -> Iterator[Row]:
         yield from prepared_messages(directory, position)
 
 
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
 UNDECIDED = (
     Column("tx_id", "transaction", style="bold", copied=True),
     Column("producer", "producer", copied=True),
     Column("prepared_at", "prepared (UTC)", optional=True),
-    Column("age_seconds", "waits", right=True, show=_age),
+    Column("age_seconds", "waits", right=True, show=duration),
     Column("messages", "messages", right=True),
     Column("bytes", "size", right=True, show=size),
     Column("topics", "topics", folds=True),

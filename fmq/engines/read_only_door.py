@@ -229,6 +229,13 @@ class ReadOnlyDoor:
             ledger = self._follower.all_on_the_disk()
         return [undecided_view(entry) for _, entry in sorted(ledger.undecided.items())]
 
+    def retained_seconds(self) -> dict[str, float]:
+        """Return the seconds of each topic that has a limit of its own."""
+        self.refresh()
+        with self._lock:
+            topics = self._follower.ledger.made_topics()
+            return {each.name: each.retain_ms / 1000 for each in topics if each.retain_ms}
+
     def _outcome(self, tx_id: str) -> Outcome:
         """Return the outcome of a transaction, as far as it is proven durable. Raises Damaged if
         damage may hide it.

@@ -47,6 +47,11 @@ class ReadOnlyEngine(AnyEngine):
         return repr(self._door)
 
 
+def retained_seconds(engine: ReadOnlyEngine) -> dict[str, float]:
+    """Return how long each topic keeps its messages, if it has a time of its own."""
+    return engine._door.retained_seconds()
+
+
 def undecided_on_the_disk(engine: ReadOnlyEngine) -> list[UndecidedTransaction]:
     """Return the undecided transactions that are on the disk, proven durable or not."""
     return engine._door.undecided_on_the_disk()
