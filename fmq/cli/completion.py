@@ -63,9 +63,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    from fmq.cli.main import make_parser  # imported here: it imports the verbs
-
-    verbs = [*verbs_of(make_parser())]
+    verbs = [*verbs_of(args.parser)]
     texts = {"bash": _bash, "zsh": lambda verbs: ZSH + _bash(verbs), "fish": _fish}
     sys.stdout.write(texts[args.shell](verbs))
     return FINE

@@ -29,13 +29,14 @@ from fmq.cli import (
     topics,
     tx,
     verify,
+    why,
 )
 from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import discard, make_output, note
 from fmq.cli.parser import Parser, WrongUsage, parse
 
 VERBS = (
-    *(demo, doctor, send, read, find, info, topics, topic, group, tx, dead, delayed),
+    *(demo, doctor, why, send, read, find, info, topics, topic, group, tx, dead, delayed),
     *(records, verify, backup, salvage, export, serve, ddl, completion),
 )
 
@@ -126,7 +127,7 @@ def make_parser() -> Parser:
         prog="fmq", description="An embedded transaction engine for messages: look and decide."
     )
     parser.add_argument("--version", action="version", version=f"fmq {fmq.__version__}")
-    parser.set_defaults(auto="auto")
+    parser.set_defaults(auto="auto", parser=parser)
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     for verb in VERBS:
         verb.add_to(verbs, common)

@@ -1,0 +1,271 @@
+"""What holds a group up, in words: who has what, since when, and which command frees it.
+
+It is told what a group says of itself, and asks nobody.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+
+import fmq
+from fmq.cli.text import counted, duration, moment, plain
+
+STUCK_SECONDS = 60.0
+"""What takes longer than this holds a group up. Most handlers need less, and most leases end."""
+HELD_SHOWN = 3
+
+PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE = (
+    *("paused", "stuck", "nobody reads it", "falls behind", "working", "up to date"),
+)
+"""What may be said of a group, the worst first."""
+PROBLEMS = (PAUSED, STUCK, UNREAD, BEHIND)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One sentence about a group, and what to do: commands, each with its reason."""
+
+    state: str
+    text: str
+    since: datetime | None = None
+    commands: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a group. `members` and `held` are None if no process serves the directory;
+    `writer` is the process that has it open.
+    """
+
+    path: str
+    group: str
+    infos: list[fmq.GroupInfo]
+    members: list[fmq.MemberInfo] | None
+    held: list[fmq.HeldMessages] | None
+    writer: str | None
+    now: datetime
+
+    @property
+    def unread(self) -> int:
+        return sum(info.unread for info in self.infos)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the oldest unread message was sent."""
+        behind = max((info.behind_seconds for info in self.infos if info.unread), default=0.0)
+        return self.now - timedelta(seconds=behind) if behind else None
+
+    def command(self, verb: str, *words: object) -> str:
+        return shlex.join(["fmq", *verb.split(), self.path, self.group, *map(str, words)])
+
+
+def remarks(seen: Seen) -> list[Remark]:
+    """Return what there is to say about a group, the worst first."""
+    found = [*_paused(seen), *_held(seen), *_read_by_nobody(seen), *_given_up(seen)]
+    if not any(each.state == UNREAD for each in found):
+        found.append(_progress(seen))
+    order = (PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE)
+    return sorted(found, key=lambda each: order.index(each.state))
+
+
+def _paused(seen: Seen) -> Iterator[Remark]:
+    for info in seen.infos:
+        pause = getattr(info, "paused", None)
+        if pause is not None:
+            what = seen.group if pause.of == "group" else info.topic
+            text = (
+                f"{pause.of.capitalize()} {plain(what)} is paused by {plain(pause.by)} since "
+                f"{_when(pause.since, seen)}, because: {plain(pause.reason)}."
+            )
+            frees = shlex.join(["fmq", "resume", seen.path, f"--{pause.of}", what])
+            yield Remark(PAUSED, text, pause.since, ((frees, "goes on with it"),))
+            return
+
+
+def _read_by_nobody(seen: Seen) -> Iterator[Remark]:
+    if not seen.unread:
+        return
+    waits = f"{counted(seen.unread, 'message')} not acked{_oldest(seen)}"
+    if seen.members is None:
+        serve = shlex.join(["fmq", "serve", seen.path])
+        if seen.writer is not None:
+            who = f"{seen.writer} has the directory open and does not serve it"
+            text = f"Only its own process knows who reads it ({plain(who)}): {waits}."
+            why = "or engine.serve() in that process, and ask again"
+            yield Remark(_progress(seen).state, text, seen.oldest, ((serve, why),))
+            return
+        text = f"Nobody reads it, as no process has the directory open: {waits}."
+        why = "lets consumers in other processes read it"
+        yield Remark(UNREAD, text, seen.oldest, ((serve, why),))
+        return
+    if not seen.members:
+        text = f"Nobody reads it, as it has no member now: {waits}."
+        deletes = (seen.command("group delete"), "if nobody will: nothing is kept for it any more")
+        yield Remark(UNREAD, text, seen.oldest, (_consume(seen, seen.infos[0].topic), deletes))
+        return
+    read = {topic for member in seen.members for topic in member.topics}
+    for topic in sorted({info.topic for info in seen.infos if info.unread} - read):
+        unread = sum(info.unread for info in seen.infos if info.topic == topic)
+        text = f"None of its members reads topic {plain(topic)}: {unread:,} not acked."
+        yield Remark(UNREAD, text, seen.oldest, (_consume(seen, topic),))
+    owned = {queue for member in seen.members for queue in member.owns}
+    if any(member.strategy for member in seen.members):
+        for info in seen.infos:
+            if info.unread and info.topic in read and (info.topic, info.queue) not in owned:
+                text = f"Queue {plain(info.topic)}/{info.queue} belongs to no member yet."
+                yield Remark(UNREAD, text, seen.oldest, (_consume(seen, info.topic),))
+
+
+def _consume(seen: Seen, topic: str) -> tuple[str, str]:
+    call = f"fmq.connect({seen.path!r}).consumer({topic!r}, group={seen.group!r})"
+    return f"python -c {shlex.quote(f'import fmq; {call}')}", "start its workers; they do this"
+
+
+def _held(seen: Seen) -> Iterator[Remark]:
+    held = seen.held or []
+    oldest = sorted(held, key=lambda each: each.since or each.until or seen.now)
+    for state, said in SAYS.items():
+        these = [each for each in oldest if each.state == state]
+        for each in these[:HELD_SHOWN]:
+            yield said(seen, each, len(these))
+
+
+def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
+    """Return what there is to say about messages that a member holds."""
+    silent = next((m.seen_seconds for m in seen.members or () if m.name == each.member), 0.0)
+    text = f"{_place(each)} {_is(each)} held by {_who(each)}"
+    if each.since is not None:
+        text += f" since {_when(each.since, seen)}"
+    text += f", attempt {max(each.attempt, 1)}"
+    behind = sum(other.count for other in seen.held or () if other.state == "behind")
+    if behind:
+        text += f"; {counted(behind, 'message')} of the same keys wait behind what is held"
+    if silent >= STUCK_SECONDS:
+        text += f"; that member was last seen {duration(silent)} ago"
+    if each.until is not None:
+        text += f"; unless it extends, others get it at {moment(each.until)}"
+    age = 0.0 if each.since is None else (seen.now - each.since).total_seconds()
+    state = STUCK if max(age, silent) >= STUCK_SECONDS else WORKING
+    commands = []
+    if state == STUCK:
+        # Not the process of the engine itself, which others need.
+        if each.pid is not None and str(each.pid) not in re.findall(r"\d+", seen.writer or ""):
+            commands.append((f"kill {each.pid}", f"on {each.host}: others get what it holds"))
+        commands.append(_skip(seen, each))
+    return Remark(state, text + ".", each.since, tuple(commands))
+
+
+def _by_transaction(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
+    if each.tx_id is None:
+        return Remark(WORKING, f"{_place(each)} {_is(each)} acked by an open transaction.")
+    text = f"{_place(each)} {_is(each)} acked by the undecided transaction {plain(each.tx_id)}."
+    show = shlex.join(["fmq", "explain", seen.path, each.tx_id])
+    decide = shlex.join(["fmq", "tx", "decide", seen.path, each.tx_id, "commit", "--reason", "..."])
+    commands = ((show, "its story"), (decide, "or rollback: then they are delivered again"))
+    return Remark(STUCK, text, each.since, commands)
+
+
+def _waiting(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
+    text = f"{_place(each)} failed at attempt {each.attempt} and waits for the next one"
+    if each.until is not None:
+        text += f" until {moment(each.until)}"
+    is_late = each.until is not None and (each.until - seen.now).total_seconds() > STUCK_SECONDS
+    text += f" ({counted(count, 'such range')})." if count > 1 else "."
+    return Remark(STUCK if is_late else WORKING, text, None, (_skip(seen, each),))
+
+
+def _reserved(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
+    text = f"{_place(each)} {_is(each)} kept for a client of a server that was killed"
+    text += f" until {moment(each.until)}." if each.until is not None else "."
+    return Remark(WORKING, text, each.since)
+
+
+SAYS = {
+    "held": _by_member,
+    "transaction": _by_transaction,
+    "waits": _waiting,
+    "reserved": _reserved,
+}
+
+
+def _given_up(seen: Seen) -> Iterator[Remark]:
+    dead = max((info.dead_letters for info in seen.infos), default=0)
+    if dead:
+        text = f"It has given up {counted(dead, 'message')}, which hold nothing up."
+        commands = (
+            (seen.command("dead list"), "each with its reason"),
+            (seen.command("dead replay", "--all"), "tries them again"),
+        )
+        yield Remark(WORKING if seen.unread else DONE, text, None, commands)
+    # One count for each topic, which each of its queues repeats.
+    lost = sum(
+        max(info.lost for info in infos)
+        for _, infos in groupby(sorted(seen.infos, key=_topic), key=_topic)
+    )
+    if lost:
+        text = f"Retention has taken {counted(lost, 'message')} before it acked them."
+        yield Remark(WORKING if seen.unread else DONE, text)
+
+
+def _progress(seen: Seen) -> Remark:
+    if not seen.unread:
+        return Remark(DONE, "It has acked all messages.")
+    text = f"{counted(seen.unread, 'message')} not acked{_oldest(seen)}"
+    late = seen.oldest is not None and (seen.now - seen.oldest).total_seconds() >= STUCK_SECONDS
+    if late and seen.members:
+        text += f", and {counted(len(seen.members), 'member')} at work"
+    if not late:
+        return Remark(WORKING, text + ".", seen.oldest)
+    top = shlex.join(["fmq", "top", seen.path])
+    more = (top, "shows whether it catches up; more members, if not")
+    return Remark(BEHIND, text + ".", seen.oldest, (more,))
+
+
+def _topic(info: fmq.GroupInfo) -> str:
+    return info.topic
+
+
+def _oldest(seen: Seen) -> str:
+    return "" if seen.oldest is None else f", the oldest sent {_when(seen.oldest, seen)}"
+
+
+def _when(time: datetime, seen: Seen) -> str:
+    age = max((seen.now - time).total_seconds(), 0.0)
+    return f"{moment(time)} ({duration(age)} ago)"
+
+
+def _place(each: fmq.HeldMessages) -> str:
+    last = each.offset + each.count - 1
+    span = f"{each.offset}" if each.count == 1 else f"{each.offset}–{last}"
+    replayed = " (replayed)" if each.replayed else ""
+    return f"{plain(each.topic)}/{each.queue}/{span}{replayed}"
+
+
+def _is(each: fmq.HeldMessages) -> str:
+    return "is" if each.count == 1 else "are"
+
+
+def _who(each: fmq.HeldMessages) -> str:
+    where = [
+        "" if each.pid is None else f"process {each.pid}",
+        "" if each.host is None else f"on {plain(each.host)}",
+        "" if each.address is None else f"at {plain(each.address)}",
+    ]
+    place = " ".join(filter(None, where))
+    return f"{plain(each.member)}{f' ({place})' if place else ''}"
+
+
+def _skip(seen: Seen, each: fmq.HeldMessages) -> tuple[str, str]:
+    count = ("--count", each.count) if each.count > 1 else ()
+    command = seen.command("group skip", each.topic, each.queue, each.offset, *count)
+    return command, "passes over it for good"
+
+
+def worst(found: Iterable[Remark]) -> str:
+    """Return the state of a group, of what there is to say about it."""
+    return next(iter(found)).state

@@ -1,0 +1,210 @@
+"""The nine questions of docs/on_call.md, each answered by one command.
+
+The system is small: a group that is healthy but for one poisoned message, an ordered group that
+hangs, one that falls behind, one that nobody reads, and three undecided transactions of a producer
+without a checker.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.cli import verdict
+from fmq.cli.verdict import Seen, remarks, worst
+from tests.cli.command import Said, fmq_json, fmq_table
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Nothing waits here, so a minute is no time."""
+    monkeypatch.setattr(verdict, "STUCK_SECONDS", 0.0)
+    monkeypatch.setenv("FMQ_DIR", os.fspath(tmp_path / "shop"))
+    with fmq.open(tmp_path / "shop") as engine:
+        engine.send_many("orders", [fmq.Message(b"%d" % each, key="c-7") for each in range(5)])
+        engine.create_group("archive", "orders")
+        for number in range(3):
+            tx = engine.transaction(tx_id=f"order-{number}", producer="checkout")
+            tx.send("orders", b"one more")
+            tx.prepare()
+        with (
+            engine.consumer("orders", group="mail", member="m1") as mail,
+            engine.consumer("orders", group="packing", member="p1", ordered=True) as packing,
+            engine.consumer("orders", group="report", member="r1") as report,
+        ):
+            for delivery in mail.poll():
+                delivery.reject("poison") if delivery.offset == 2 else delivery.ack()
+            held = packing.poll(limit=1)
+            report.poll(limit=1)[0].ack()
+            with engine.serve():
+                yield tmp_path / "shop"
+            del held
+
+
+def why(*arguments: object, code: int = 1) -> Said:
+    done = fmq_json("why", *arguments)
+    assert (done.code, done.error) == (code, "")
+    return done
+
+
+@pytest.mark.usefixtures("system")
+def test_what_is_stuck() -> None:
+    """`fmq why` has a line about each group, and about what else needs a person."""
+    states = {row["about"]: row["state"] for row in why().of("verdict")}
+    assert states == {
+        "group archive": "nobody reads it",
+        "group mail": "up to date",
+        "group packing": "stuck",
+        "group report": "falls behind",
+        "transactions": "3 undecided transactions",
+    }
+
+
+@pytest.mark.usefixtures("system")
+def test_why_since_when_who_holds_it_and_how_it_is_freed() -> None:
+    """`fmq why GROUP` says it in one paragraph, with the commands."""
+    done = why("packing")
+    (row,) = done.of("why")
+    assert (
+        f"orders/0/0 is held by p1 (process {os.getpid()} on {socket.gethostname()})" in row["text"]
+    )
+    assert "attempt 1" in row["text"] and "5 messages not acked" in row["text"]
+    assert row["since"] is not None and row["members"] == ["p1"]
+    commands = [line["run"] for line in done.of("next")]
+    assert commands[0].startswith("fmq group skip") and commands[0].endswith("packing orders 0 0")
+    # The member is in the process of the engine, which no command shall end.
+    assert not any("kill" in command for command in commands)
+
+
+@pytest.mark.usefixtures("system")
+def test_each_other_group_says_what_ails_it() -> None:
+    (archive,) = why("archive").of("why")
+    assert "has no member now: 5 messages not acked, the oldest sent" in archive["text"]
+    (report,) = why("report").of("why")
+    assert "4 messages not acked" in report["text"] and "1 member at work" in report["text"]
+    done = why("mail", code=0)
+    assert "has given up 1 message" in done.of("why")[0]["text"]
+    assert any(line["run"].startswith("fmq dead list") for line in done.of("next"))
+
+
+def test_a_worker_in_another_process_may_be_ended() -> None:
+    (found, *_) = remarks(replace(SEEN, held=[replace(HELD, since=NOW - timedelta(hours=1))]))
+    assert found.commands[0] == ("kill 42", "on web1: others get what it holds")
+
+
+def test_a_command_that_frees_a_group_works(system: Path) -> None:
+    """Run what `fmq why` says, but for the signal to this very process."""
+    (skip,) = [line["run"] for line in why("packing").of("next") if "skip" in line["run"]]
+    assert fmq_json(*skip.split()[1:]).code == 0
+    assert "is held by" not in why("packing").of("why")[0]["text"]
+
+
+@pytest.mark.usefixtures("system")
+def test_which_are_undecided_and_what_their_checker_says() -> None:
+    rows = fmq_json("tx", "list").of("undecided")
+    assert [(row["tx_id"], row["producer"], row["answers"]) for row in rows] == [
+        (f"order-{number}", "checkout", 0) for number in range(3)
+    ]
+    (line,) = [row for row in why().of("verdict") if row["about"] == "transactions"]
+    assert "no checker has answered yet" in line["text"]
+
+
+def test_people_read_a_paragraph_and_commands(system: Path) -> None:
+    done = fmq_table_of_a_problem("why", "packing")
+    assert done.startswith("\npacking: stuck")
+    assert "passes over it for good" in done
+
+
+def fmq_table_of_a_problem(*arguments: object) -> str:
+    """Return what a person sees, with the exit code 1."""
+    with pytest.raises(AssertionError):
+        fmq_table(*arguments)
+    from tests.cli.command import _run
+
+    code, out, error = _run(*arguments, "--format", "table")
+    assert (code, error) == (1, "")
+    return out
+
+
+def test_a_directory_at_rest_says_what_the_journal_says(system: Path, tmp_path: Path) -> None:
+    """There is no member and no lease then, and nothing is opened for writing."""
+    fmq.backup(system, tmp_path / "copy")
+    fmq.restore(tmp_path / "copy", tmp_path / "rest")
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "rest").iterdir()}
+    (row,) = why(tmp_path / "rest", "packing").of("why")
+    assert (row["state"], row["members"]) == ("nobody reads it", None)
+    assert "no process has the directory open: 5 messages not acked" in row["text"]
+    assert before == {file.name: file.stat().st_mtime_ns for file in (tmp_path / "rest").iterdir()}
+
+
+# --- the words -----------------------------------------------------------------------------------
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+INFO = fmq.GroupInfo("g", "t", 0, 4, 0, 3, behind_seconds=7200.0)
+MEMBER = fmq.MemberInfo("w", ("t",), (), None, 0.0, "web1", 42)
+HELD = fmq.HeldMessages("t", 0, 4, 2, "held", 2, "w", "web1", 42)
+SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "says"),
+    [
+        (SEEN, "falls behind", "3 messages not acked, the oldest sent 2026-01-31 10:00:00.000"),
+        (replace(SEEN, infos=[replace(INFO, unread=0)]), "up to date", "acked all"),
+        (replace(SEEN, infos=[replace(INFO, behind_seconds=1.0)]), "working", "3 messages"),
+        (replace(SEEN, members=[]), "nobody reads it", "no member now"),
+        (replace(SEEN, members=None, held=None), "nobody reads it", "no process has the directory"),
+        (replace(SEEN, members=None, held=None, writer="pid 5"), "falls behind", "not serve it"),
+        (replace(SEEN, members=[replace(MEMBER, topics=("u",))]), "nobody reads it", "topic t"),
+        (
+            replace(SEEN, members=[replace(MEMBER, strategy="even")]),
+            "nobody reads it",
+            "t/0 belongs to no member",
+        ),
+        (
+            replace(SEEN, held=[replace(HELD, since=NOW - timedelta(seconds=90))]),
+            "stuck",
+            "t/0/4–5 are held by w (process 42 on web1) since 2026-01-31 11:58:30.000 (1.5 min",
+        ),
+        (
+            replace(
+                SEEN, held=[replace(HELD, since=NOW)], infos=[replace(INFO, behind_seconds=1.0)]
+            ),
+            "working",
+            "held by w",
+        ),
+        (
+            replace(SEEN, held=[HELD], members=[replace(MEMBER, seen_seconds=600.0)]),
+            "stuck",
+            "last seen 10.0 min ago",
+        ),
+        (
+            replace(SEEN, held=[HELD, replace(HELD, state="behind")]),
+            "falls behind",
+            "2 messages of the same keys wait behind what is held",
+        ),
+        (
+            replace(SEEN, held=[replace(HELD, state="transaction", tx_id="T")]),
+            "stuck",
+            "acked by the undecided transaction T",
+        ),
+        (
+            replace(SEEN, held=[replace(HELD, state="waits", until=NOW + timedelta(hours=1))]),
+            "stuck",
+            "failed at attempt 2 and waits for the next one until 2026-01-31 13:00:00.000",
+        ),
+    ],
+)
+def test_the_words_about_a_group(seen: Seen, state: str, says: str) -> None:
+    found = remarks(seen)
+    assert worst(found) == state
+    assert says in " ".join(each.text for each in found)
+    for each in found:
+        assert state not in verdict.PROBLEMS or each.state != state or each.commands
