@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from fmq.aio.driver import LoopDriver
 from fmq.aio.face.transaction import AsyncTransaction
 from fmq.aio.loop_manager import LoopManager
 from fmq.aio.loop_turn import AioTurn
-from fmq.aio.orders import PLAIN, AioOrder
+from fmq.aio.orders import AioOrder
 from fmq.aio.threads import Threads
 from fmq.basics.message import Body, Message
 from fmq.consume.calls.take import take_for_good
@@ -27,7 +27,7 @@ from fmq.store.bytes.kinds import Run
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due
-from fmq.tx.commands.sender import receipt_of, receipts_of
+from fmq.tx.commands.sender import SendArguments, is_plain, receipt_of, receipts_of
 
 T = TypeVar("T")
 
@@ -60,13 +60,10 @@ class LocalSide:
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
+        how: SendArguments,
+        delay: float | None,
+        deliver_at: datetime | None,
         sync: bool | None,
-        *carried: Any,
     ) -> Call:
         """Begin to send one message. Raises the errors of its arguments."""
         if self.door.refusal is not None or self._queue.failure is not None:
@@ -74,16 +71,14 @@ class LocalSide:
         if sync is not None:
             self._queue.waits(sync)  # raises TypeError for a wrong `sync`
         sender = self._sender
-        if key is None and tag is None and not headers and carried == PLAIN:
-            target = sender.target(topic, None, queue, producer)
+        if is_plain(how) and delay is None and deliver_at is None:
+            target = sender.target(topic, None, how.queue, how.producer)
             if type(body) is not bytes:
                 body = as_bytes(body)
             sender.check_size(len(body))
             return self.turn.send(target, body, sync)
-        message_id, priority, expires_at, delay, deliver_at = carried
         timing = check_due(delay, deliver_at, self.clock.time_us())
-        what = topic, body, key, tag, headers, queue, producer
-        sent = sender.one(*what, message_id, priority, expires_at, timing)
+        sent = sender.one(topic, body, *how, timing)
         return self._order(sent, lambda: receipt_of(sent[-1]), sync)
 
     def _order(self, sent: list[Run], done: Callable[[], Any], sync: bool | None) -> Call:

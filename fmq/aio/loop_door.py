@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import CancelledError, get_running_loop
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
@@ -34,6 +34,7 @@ from fmq.remote.lazy_door import LazyDoor
 from fmq.server.doors import Reach
 from fmq.server.server_handle import Serving
 from fmq.store.reading.batch import Batch
+from fmq.tx.commands.sender import SendArguments
 from fmq.wire.processes import new_member
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -132,22 +133,14 @@ class LoopDoor:
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
-        message_id: str | None,
-        priority: int | None,
-        expires_at: datetime | None,
+        how: SendArguments,
         delay: float | None,
         deliver_at: datetime | None,
         sync: bool | None,
     ) -> Receipt:
         """Append one message."""
         side = self._made if get_running_loop() is self._loop else await self._met()
-        carried = message_id, priority, expires_at, delay, deliver_at
-        call = side.send(topic, body, key, tag, headers, queue, producer, sync, *carried)
+        call = side.send(topic, body, how, delay, deliver_at, sync)
         try:
             return await call.future  # type: ignore[no-any-return]
         except CancelledError as cancelled:

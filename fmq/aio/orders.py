@@ -20,7 +20,6 @@ from fmq.store.journal.call_steps import Command
 T = TypeVar("T")
 
 JOINED_BYTES_MAX = 256 << 10  # limit for the bodies of a record that several sends share
-PLAIN = (None,) * 5  # a message without id, priority, expiry and time of delivery
 Failure = Callable[[], BaseException]
 Undo = Callable[[BaseException | None], BaseException | None]
 Target = tuple[str, int, str]

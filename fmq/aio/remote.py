@@ -7,7 +7,7 @@ calls are made by a thread over the same connection. The loop reads the answers 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, CancelledError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,7 @@ from fmq.aio.late_router import LateRouter, choose_now, unknown_topics
 from fmq.aio.link_reader import LoopReader
 from fmq.aio.link_writer import Asking
 from fmq.aio.loop_manager import LoopManager
-from fmq.aio.orders import PLAIN, AioOrder, SentCall, Undo
+from fmq.aio.orders import AioOrder, SentCall, Undo
 from fmq.aio.threads import Threads
 from fmq.basics.message import Body, Message
 from fmq.consume.claims.delivery import DeliveryBatch
@@ -35,6 +35,7 @@ from fmq.store.journal.commit_queue import waits
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due
+from fmq.tx.commands.sender import SendArguments, is_plain
 from fmq.wire.batches import decode_batch
 from fmq.wire.claims import AckAsked, encode_ack
 from fmq.wire.frames import Op
@@ -78,20 +79,17 @@ class RemoteSide:
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
+        how: SendArguments,
+        delay: float | None,
+        deliver_at: datetime | None,
         sync: bool | None,
-        *carried: Any,
     ) -> Call:
         """Begin to send one message. Raises the errors of its arguments."""
         self._link.check()
         if sync is not None:
             waits(sync, by_default=True)  # raises TypeError for a wrong `sync`
         sender = self._sender
-        if key is None and tag is None and not headers and carried == PLAIN:
+        if is_plain(how) and delay is None and deliver_at is None:
             body = as_bytes(body)
             sender.check_size(len(body))
             sent = SentCall(self.loop, body)
@@ -99,14 +97,12 @@ class RemoteSide:
                 topic,
                 sent,
                 lambda: self._asking.add_send(
-                    sent, sender.target(topic, None, queue, producer), sync
+                    sent, sender.target(topic, None, how.queue, how.producer), sync
                 ),
             )
             return sent
-        message_id, priority, expires_at, delay, deliver_at = carried
         timing = check_due(delay, deliver_at, self.door.clock.time_us(), relative=True)
-        what = topic, body, key, tag, headers, queue, producer
-        make = partial(sender.one, *what, message_id, priority, expires_at, timing)
+        make = partial(sender.one, topic, body, *how, timing)
         return self._send(topic, make, sync, lambda receipts: receipts[0])
 
     def send_many(

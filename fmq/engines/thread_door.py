@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -45,7 +45,7 @@ from fmq.store.journal.section import is_mine
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
-from fmq.tx.commands.sender import receipt_of, receipts_of
+from fmq.tx.commands.sender import SendArguments, receipt_of, receipts_of
 from fmq.wire.processes import absolute, host_and_pid, new_member
 
 T = TypeVar("T")
@@ -169,14 +169,7 @@ class ThreadDoor(ProducingDoor):
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
-        message_id: str | None,
-        priority: int | None,
-        expires_at: datetime | None,
+        how: SendArguments,
         delay: float | None,
         deliver_at: datetime | None,
         sync: bool | None,
@@ -187,12 +180,10 @@ class ThreadDoor(ProducingDoor):
         parts, due = self.parts, None
         if delay is not None or deliver_at is not None:
             due = check_due(delay, deliver_at, self._clock.time_us())
-        sent = parts.sender.one(
-            topic, body, key, tag, headers, queue, producer, message_id, priority, expires_at, due
-        )
+        sent = parts.sender.one(topic, body, *how, due)
         if due is not None:
             parts.delays.check(sent)
-        plan = parts.writer.send if message_id is None else self._plan_of(sent)
+        plan = parts.writer.send if how.message_id is None else self._plan_of(sent)
         self._queue.run(plan, sent, sync)
         if not self.background:
             self.after()

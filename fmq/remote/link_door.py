@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -31,7 +31,7 @@ from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
 from fmq.tx.commands.router import Router
-from fmq.tx.commands.sender import Sender
+from fmq.tx.commands.sender import SendArguments, Sender
 from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
 from fmq.wire.processes import new_member
@@ -131,14 +131,7 @@ class LinkDoor(ProducingDoor):
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
-        message_id: str | None,
-        priority: int | None,
-        expires_at: datetime | None,
+        how: SendArguments,
         delay: float | None,
         deliver_at: datetime | None,
         sync: bool | None,
@@ -146,9 +139,7 @@ class LinkDoor(ProducingDoor):
         """Append one message."""
         self.link.check()
         timing = check_due(delay, deliver_at, self.clock.time_us(), relative=True)
-        extras = message_id, priority, expires_at, timing
-        runs = self.sender.one(topic, body, key, tag, headers, queue, producer, *extras)
-        return self._send(runs, sync)[0]
+        return self._send(self.sender.one(topic, body, *how, timing), sync)[0]
 
     def send_many(
         self,

@@ -4,7 +4,7 @@ another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from fmq.basics.results import Outcome, Settled
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress
 from fmq.store.reading.batch import Batch
+from fmq.tx.commands.sender import SendArguments
 
 T = TypeVar("T")
 M_co = TypeVar("M_co", covariant=True)
@@ -93,14 +94,7 @@ class AsyncEngineDoor(AsyncLookingDoor, AsyncJoiningDoor[AsyncConsumer], Protoco
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
-        message_id: str | None,
-        priority: int | None,
-        expires_at: datetime | None,
+        how: SendArguments,
         delay: float | None,
         deliver_at: datetime | None,
         sync: bool | None,

@@ -50,6 +50,7 @@ from fmq.faces.steps import found_messages, unread_messages
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
+from fmq.tx.commands.sender import SendArguments, new_tuple
 from fmq.tx.looks.find import check_find
 
 M = TypeVar("M")
@@ -282,21 +283,9 @@ class AsyncWritingEngine(AsyncAnyEngine):
         With `delay`, in seconds, or `deliver_at` the message becomes visible at that time, and gets
         its offset then. The receipt is a DelayedReceipt, which `recall` takes.
         """
-        return await self._door.send(
-            topic,
-            body,
-            key,
-            tag,
-            headers,
-            queue,
-            producer,
-            message_id,
-            priority,
-            expires_at,
-            delay,
-            deliver_at,
-            sync,
-        )
+        how = key, tag, headers, queue, producer, message_id, priority, expires_at
+        what = topic, body, new_tuple(SendArguments, how)
+        return await self._door.send(*what, delay, deliver_at, sync)
 
     async def send_many(
         self,

@@ -5,7 +5,7 @@ another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from fmq.consume.calls.any_consumer import AnyConsumer
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress
 from fmq.store.reading.batch import Batch
+from fmq.tx.commands.sender import SendArguments
 
 T = TypeVar("T")
 M_co = TypeVar("M_co", covariant=True)
@@ -94,14 +95,7 @@ class EngineDoor(LookingDoor, JoiningDoor[AnyConsumer], Protocol):
         self,
         topic: str,
         body: Body,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        queue: int | None,
-        producer: str | None,
-        message_id: str | None,
-        priority: int | None,
-        expires_at: datetime | None,
+        how: SendArguments,
         delay: float | None,
         deliver_at: datetime | None,
         sync: bool | None,

@@ -50,6 +50,7 @@ from fmq.feedback.service import Feedback
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
+from fmq.tx.commands.sender import SendArguments, new_tuple
 from fmq.tx.commands.transaction import Transaction
 from fmq.tx.looks.find import check_find
 
@@ -281,21 +282,9 @@ class WritingEngine(AnyEngine):
         With `delay`, in seconds, or `deliver_at` the message becomes visible at that time, and gets
         its offset then. The receipt is a DelayedReceipt, which `recall` takes.
         """
-        return self._door.send(
-            topic,
-            body,
-            key,
-            tag,
-            headers,
-            queue,
-            producer,
-            message_id,
-            priority,
-            expires_at,
-            delay,
-            deliver_at,
-            sync,
-        )
+        how = key, tag, headers, queue, producer, message_id, priority, expires_at
+        what = topic, body, new_tuple(SendArguments, how)
+        return self._door.send(*what, delay, deliver_at, sync)
 
     def send_many(
         self,

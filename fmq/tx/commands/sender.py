@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from fmq.arguments.names import check_producer
 from fmq.arguments.options import Options
@@ -23,6 +23,26 @@ from fmq.store.bytes.kinds import TIMER, Record, Run
 from fmq.store.bytes.timing import Timing, timing_in, with_timing
 from fmq.store.index.id_table import Key, id_keys_of
 from fmq.tx.commands.router import Router
+
+
+class SendArguments(NamedTuple):
+    """What a caller gives with a message, besides its topic, its body and its time."""
+
+    key: str | None
+    tag: str | None
+    headers: Mapping[str, str] | None
+    queue: int | None
+    producer: str | None
+    message_id: str | None
+    priority: int | None
+    expires_at: datetime | None
+
+
+def is_plain(how: SendArguments) -> bool:
+    """Return whether the message is a body alone, so that other bodies may share its record."""
+    key, tag, headers, _, _, message_id, priority, expires_at = how
+    labels = (key is None) and tag is None and not headers
+    return labels and message_id is None and priority is None and expires_at is None
 
 
 class Sender:
