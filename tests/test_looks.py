@@ -177,8 +177,8 @@ class Plans:
 
     def prepare(self) -> None:
         manager, tx = self.parts.manager, self.transaction()
-        command = manager.preparing(tx._buffer)
-        self.parts.commit_queue.run(command.plan, command.what, wait=False)
+        plan, what, _ = manager.preparing(tx._buffer)
+        self.parts.commit_queue.run(plan, what, wait=False)
         self.left = tx.tx_id
 
     def commit_of_a_prepared_one(self) -> None:

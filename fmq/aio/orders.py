@@ -116,11 +116,11 @@ class LateOrder(AioOrder):
         if not super().begin():
             return False
         try:
-            command = self._make(self._what)
+            *work, self.done = self._make(self._what)
         except Exception as error:
             self.settle(None, error)
             return False
-        self.work, self.done = (command.plan, command.what), command.done
+        self.work = tuple(work)
         return True
 
 

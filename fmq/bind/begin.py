@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from fmq.arguments.names import check_producer
 from fmq.bind.bound_transaction import BoundCoordinator, BoundTransaction
@@ -12,22 +12,17 @@ from fmq.bind.drivers import binding_of, is_async
 from fmq.bind.interface import Binding
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
-from fmq.tx.commands.transaction import Transaction
-
-B = TypeVar("B", bound=Transaction)
+from fmq.tx.commands.buffer import TransactionBuffer
 
 
 class Beginner(BoundCoordinator, Protocol):
     """Begins transactions, and carries out their steps."""
 
-    def begin(
-        self,
-        tx_id: str | None,
-        producer: str | None,
-        check_after: float | None,
-        make: type[B] = ...,
-    ) -> B:
-        """Return a new transaction. Raises TxIdInUse if its id is in use."""
+    def buffer_for(
+        self, tx_id: str | None, producer: str | None, check_after: float | None
+    ) -> TransactionBuffer:
+        """Return the empty buffer of a new transaction. Raises TxIdInUse if its id is in use."""
+        ...
 
 
 def begin_bound(
@@ -50,12 +45,12 @@ def begin_bound(
     on_commit = partial(databases.block_ended, producer)
     if not is_async(connection):
         binding, place = _introduce(feedback, checkers, databases, producer, connection)
-        tx = manager.begin(*names, make=BoundTransaction)
+        tx = BoundTransaction(manager, manager.buffer_for(*names))
         return tx.bind(binding, feedback, place, on_commit, strict=strict)
     # imported here, because asyncio is slow to import
     from fmq.bind.on_loop import AsyncBoundTransaction
 
-    later = manager.begin(*names, make=AsyncBoundTransaction)
+    later = AsyncBoundTransaction(manager, manager.buffer_for(*names))
 
     def meet(bridge: Any) -> None:
         binding, place = _introduce(feedback, checkers, databases, producer, connection, bridge)

@@ -58,7 +58,7 @@ class Producing:
         database.
         """
         if bind is None:
-            return self._manager.begin(tx_id, producer, check_after)
+            return self._unbound(tx_id, producer, check_after)
         names = tx_id, "" if producer is None else producer
         what = self._manager, self.feedback, self.checkers, self._with_databases(), bind
         return begin_bound(*what, *names, check_after, strict=self._options.strict_bind)
@@ -73,8 +73,11 @@ class Producing:
     ) -> Outcome:
         """Prepare `messages` in a transaction, call `local`, and decide as its answer says."""
         check_callable("local", local)
-        tx: Transaction = self._manager.begin(tx_id, producer, check_after)
+        tx = self._unbound(tx_id, producer, check_after)
         return send_with(tx, messages, local, self._questions)
+
+    def _unbound(self, *names: Any) -> Transaction:
+        return Transaction(self._manager, self._manager.buffer_for(*names))
 
     def checker(self, producer: str) -> Callable[[Checker], Checker]:
         """Return the decorator that registers a checker for `producer`."""

@@ -8,10 +8,9 @@ from contextlib import suppress
 from functools import partial
 from operator import call
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 from weakref import finalize
 
-from fmq.arguments.names import check_name, check_tx_id
 from fmq.basics.clock import Clock
 from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
@@ -22,18 +21,14 @@ from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.store.journal.commit_queue import waits
 from fmq.tx.commands.appends import runs_of
 from fmq.tx.commands.buffer import Receipts, TransactionBuffer
-from fmq.tx.commands.ids import TxIds
+from fmq.tx.commands.ids import TxIds, new_buffer
 from fmq.tx.commands.limits import Limits
-from fmq.tx.commands.manager import in_ms
 from fmq.tx.commands.router import Router
 from fmq.tx.commands.sender import with_left_out
-from fmq.tx.commands.transaction import Transaction
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_runs
 from fmq.wire.transaction_frames import Collected, encode_collected
 from fmq.wire.values import decode_values, encode_values
-
-T = TypeVar("T", bound=Transaction)
 
 
 class RemoteKeeper:
@@ -81,7 +76,6 @@ class RemoteManager:
         """`drawn` are random bytes for ids."""
         self._link = link
         self._router = router
-        self._clock = clock
         self.time_us = clock.time_us
         self._ids = TxIds(drawn)
         self.keeper = RemoteKeeper()
@@ -91,16 +85,6 @@ class RemoteManager:
     def store(self) -> str:
         """The id of the directory, in hex."""
         return self._link.hello.store
-
-    def begin(
-        self,
-        tx_id: str | None,
-        producer: str | None,
-        check_after: float | None,
-        make: type[T] = Transaction,  # type: ignore[assignment]
-    ) -> T:
-        """Return a new transaction. Raises TxIdInUse if its id is in use."""
-        return make(self, self.buffer_for(tx_id, producer, check_after))
 
     def buffer_for(
         self,
@@ -115,23 +99,14 @@ class RemoteManager:
 
         Without `takes_id` the id is not checked here: `take_id` does that before the first step.
         """
-        if producer is not None:
-            producer = check_name("producer", producer)
-        check_after_ms = in_ms(check_after)
         # Runs the functions that release what dropped transactions held.
         self.keeper.change(lambda: None)
-        named = tx_id is not None
-        if tx_id is None:
-            tx_id = self._ids.make(self._clock.time_us())
-        else:
-            tx_id = check_tx_id(tx_id)
         hello = self._link.hello
         limits = Limits(hello.options, hello.append_bytes_max)
-        names = tx_id, producer or "", check_after_ms
-        router = router or self._router
-        buffer = TransactionBuffer(self.keeper, router, limits, *names, named=named)
-        buffer.must_take_id = named
-        if named and takes_id:
+        what = self.keeper, router or self._router, limits, self._ids, self.time_us
+        buffer = new_buffer(*what, tx_id, producer, check_after)
+        buffer.must_take_id = buffer.named
+        if buffer.named and takes_id:
             self.take_id(buffer)
         return buffer
 

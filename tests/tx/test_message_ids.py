@@ -316,12 +316,12 @@ def test_a_planned_prepare_holds_its_ids() -> None:
         parts = inside(engine)
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"1", message_id="x")
-        command = parts.manager.preparing(tx._buffer)
-        parts.commit_queue.run(command.plan, command.what, False)
+        plan, what, done = parts.manager.preparing(tx._buffer)
+        parts.commit_queue.run(plan, what, False)
         with pytest.raises(MessageIdUndecided, match="'T'"):
             planned(engine, "t", b"2", "x")
         parts.commit_queue.flush()
-        command.done()
+        done()
         with pytest.raises(MessageIdUndecided, match="'T'"):
             planned(engine, "t", b"2", "x")
         engine.decide("T", "rollback")

@@ -100,11 +100,11 @@ def test_requests_outlive_a_checkpoint_and_their_segments() -> None:
 def test_a_transaction_carries_out_one_request(two_phases: bool) -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
-        tx: Transaction = inside(engine).manager.begin("T", None, None)
+        manager = inside(engine).manager
+        tx = Transaction(manager, manager.buffer_for("T", None, None))
         buffer = tx._buffer
         buffer.send("t", b"x", None, None, None, None)
         buffer.request = Request(A, 7, 0)
-        manager = inside(engine).manager
         (manager.prepare if two_phases else manager.commit_at_once)(buffer)
         killed = disk.after_kill()
         if two_phases:

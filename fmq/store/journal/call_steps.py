@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fmq.basics.clock import Clock
 from fmq.store.journal.commit_queue import CommitQueue
@@ -33,19 +33,10 @@ class Durable(NamedTuple):
     """If given, no call has to wait for it: see `CommitQueue.post`."""
 
 
-class Command(NamedTuple, Generic[T]):
-    """An append that the loop of a program orders: how to plan it, and what to return once it is
-    durable.
-    """
-
-    plan: Callable[[Any], object]
-    """Plans it, under the engine's lock. It may refuse."""
-    what: Any
-    """The argument of `plan`."""
-    done: Callable[[], T]
-    """Called when it is durable; returns what the call returns."""
-    size: int
-    """Of its append, in bytes."""
+Command = tuple[Callable[[Any], object], Any, Callable[[], T]]
+"""An append: a function that plans it under the engine's lock and may refuse, the argument of that
+function, and a function that returns the result of the call once the append is durable.
+"""
 
 
 class Apart(NamedTuple):

@@ -1,15 +1,19 @@
-"""The ids of transactions: making new ones, and knowing which are in use."""
+"""The ids of transactions: giving one to each that begins, and knowing which are in use."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from weakref import WeakValueDictionary
 
+from fmq.arguments.names import check_name, check_seconds, check_tx_id
 from fmq.basics.clock import as_datetime, as_text
-from fmq.errors import Damaged, TxIdInUse
+from fmq.errors import BadOption, Damaged, TxIdInUse
 from fmq.store.bytes.kinds import Kind
-from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.buffer import Keeper, TransactionBuffer
+from fmq.tx.commands.limits import Limits
 from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.commands.router import Router
 from fmq.tx.ledger.ledger import Ledger
 
 # Random bytes for ids: 80 bits. A UUID of version 7 has room for 74 of them.
@@ -18,6 +22,7 @@ COUNTER = (1 << 48) - 1
 ID_BYTES = 36
 # The part of an id that is drawn once for each engine.
 MIDDLE = slice(14, 23)
+CHECK_AFTER_MAX = 1_000_000_000  # in seconds: about thirty years
 
 
 class TxIds:
@@ -117,3 +122,43 @@ class IdsInUse:
                 f"transaction {tx_id!r} was {word} at {when}, within the window; an id is not used "
                 "twice. engine.outcome() tells all about it."
             )
+
+
+def new_buffer(
+    keeper: Keeper,
+    router: Router,
+    limits: Limits,
+    ids: TxIds,
+    time_us: Callable[[], int],
+    tx_id: str | None,
+    producer: str | None,
+    check_after: float | None,
+    *,
+    named: bool = True,
+) -> TransactionBuffer:
+    """Return the empty buffer of a new transaction. An id that is given is not held yet.
+
+    An id that is not `named` was drawn by a client. Raises TypeError, BadName or BadOption.
+    """
+    if producer is not None:
+        producer = check_name("producer", producer)
+    check_after_ms = _in_ms(check_after)
+    if tx_id is None:
+        tx_id, named = ids.make(time_us()), False
+    else:
+        tx_id = check_tx_id(tx_id)
+    names = tx_id, producer or "", check_after_ms
+    return TransactionBuffer(keeper, router, limits, *names, named=named)
+
+
+def _in_ms(check_after: float | None) -> int:
+    """Return `check_after` in milliseconds, -1 for None. Raises TypeError or BadOption."""
+    if check_after is None:
+        return -1
+    after = check_seconds("check_after", check_after)
+    if not 0 <= after <= CHECK_AFTER_MAX:
+        raise BadOption(
+            f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,} seconds. "
+            "Nothing was changed."
+        )
+    return round(after * 1000)

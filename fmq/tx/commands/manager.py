@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import call
-from typing import Any, TypeVar
+from typing import Any
 
-from fmq.arguments.names import check_name, check_seconds, check_tx_id
-from fmq.errors import BadOption, FmqError, TxIdInUse
+from fmq.errors import FmqError, TxIdInUse
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Append, Kind, Run
 from fmq.store.index.catalog import Catalog
@@ -20,7 +19,7 @@ from fmq.store.journal.call_steps import Command
 from fmq.tx.commands.appends import one_phase, runs_of, two_phases
 from fmq.tx.commands.buffer import Receipts, TransactionBuffer
 from fmq.tx.commands.decisions import Decisions
-from fmq.tx.commands.ids import IdsInUse, TxIds
+from fmq.tx.commands.ids import IdsInUse, TxIds, new_buffer
 from fmq.tx.commands.limits import Limits
 from fmq.tx.commands.marks import check_marks
 from fmq.tx.commands.message_ids import MessageIds, in_prepared
@@ -30,24 +29,7 @@ from fmq.tx.commands.relocation import relocate_oldest
 from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.router import Router
 from fmq.tx.commands.sender import receipts_of
-from fmq.tx.commands.transaction import Transaction
 from fmq.tx.commands.writer import Writer
-
-T = TypeVar("T", bound=Transaction)
-CHECK_AFTER_MAX = 1_000_000_000  # in seconds: about thirty years
-
-
-def in_ms(check_after: float | None) -> int:
-    """Return `check_after` in milliseconds, -1 for None; raise TypeError or BadOption."""
-    if check_after is None:
-        return -1
-    after = check_seconds("check_after", check_after)
-    if not 0 <= after <= CHECK_AFTER_MAX:
-        raise BadOption(
-            f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,} seconds. "
-            "Nothing was changed."
-        )
-    return round(after * 1000)
 
 
 class TransactionManager:
@@ -100,16 +82,6 @@ class TransactionManager:
 
     # --- begin --------------------------------------------------------------------------------
 
-    def begin(
-        self,
-        tx_id: str | None,
-        producer: str | None,
-        check_after: float | None,
-        make: type[T] = Transaction,  # type: ignore[assignment]
-    ) -> T:
-        """Return a new transaction. Raises TxIdInUse if its id is in use."""
-        return make(self, self.buffer_for(tx_id, producer, check_after))
-
     def buffer_for(
         self,
         tx_id: str | None,
@@ -124,18 +96,9 @@ class TransactionManager:
         An id that is not `named` was drawn by a client, so no other transaction has it. Without
         `takes_id` the id is not checked here: `take_id` does that before the first step.
         """
-        if producer is not None:
-            producer = check_name("producer", producer)
-        check_after_ms = in_ms(check_after)
-        if tx_id is None:
-            tx_id, named = self._ids.make(self.time_us()), False
-        else:
-            tx_id = check_tx_id(tx_id)
-        writer, router, limits = self.writer, self._router, self.limits
-        buffer = TransactionBuffer(
-            writer, router, limits, tx_id, producer or "", check_after_ms, named=named
-        )
-        if named:
+        what = self.writer, self._router, self.limits, self._ids, self.time_us
+        buffer = new_buffer(*what, tx_id, producer, check_after, named=named)
+        if buffer.named:
             buffer.must_take_id = not takes_id
             if takes_id:
                 self.take_id(buffer)
@@ -164,15 +127,15 @@ class TransactionManager:
         """Write TX_MESSAGEs, ACK and COMMIT in one append. Return a function that makes the
         receipts.
         """
-        append = self._append_of(transaction, TX_MESSAGE, one_phase)
-        self._commit_queue.run(self.plan_commit, (transaction, append), sync)
-        return self._committed(transaction, append)
+        plan, what, done = self.committing(transaction)
+        self._commit_queue.run(plan, what, sync)
+        return done()
 
     def committing(self, transaction: TransactionBuffer) -> Command[Receipts]:
         """Return the command that commits an open transaction."""
         append = self._append_of(transaction, TX_MESSAGE, one_phase)
         done = partial(self._committed, transaction, append)
-        return Command(self.plan_commit, (transaction, append), done, measured(append))
+        return self.plan_commit, (transaction, append), done
 
     def _append_of(
         self,
@@ -198,37 +161,40 @@ class TransactionManager:
         lock.
         """
         transaction, append = what
-        self.in_use.check_unused(transaction.tx_id)
-        transaction.check_held()
-        if transaction.marks:
-            check_marks(self._ledger, transaction.marks)
+        self._check(transaction)
         self.message_ids.leave_out(append, one_phase, transaction)
         commit = append[-1]
         self.writer.send(append, stated=commit)
         transaction.number = commit.tx
         transaction.planned()
 
+    def _check(self, transaction: TransactionBuffer) -> None:
+        """Raise what refuses the append of an open transaction. The caller holds the engine's
+        lock.
+        """
+        self.in_use.check_unused(transaction.tx_id)
+        transaction.check_held()
+        if transaction.marks:
+            check_marks(self._ledger, transaction.marks)
+
     # --- two phases -----------------------------------------------------------------------------
 
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Write PREPARE and PRE_MESSAGEs in one append, durable in every mode."""
-        append = self._append_of(transaction, PRE_MESSAGE, two_phases)
-        self._commit_queue.run(self.plan_prepare, (transaction, append), True)
-        self.in_use.release(transaction)
+        plan, what, done = self.preparing(transaction)
+        self._commit_queue.run(plan, what, True)
+        done()
 
     def preparing(self, transaction: TransactionBuffer) -> Command[None]:
         """Return the command that prepares an open transaction."""
         append = self._append_of(transaction, PRE_MESSAGE, two_phases)
         done = partial(self.in_use.release, transaction)
-        return Command(self.plan_prepare, (transaction, append), done, measured(append))
+        return self.plan_prepare, (transaction, append), done
 
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that prepares a transaction. The caller holds the engine's lock."""
         transaction, append = what
-        self.in_use.check_unused(transaction.tx_id)
-        transaction.check_held()
-        if transaction.marks:
-            check_marks(self._ledger, transaction.marks)
+        self._check(transaction)
         self.message_ids.leave_out(append, two_phases, transaction)
         prepare, *rest = append
         self.limits.check_open(self._ledger, prepare)
