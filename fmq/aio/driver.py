@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, CancelledError, Future, TimerHandle
+from asyncio import AbstractEventLoop, CancelledError, Future
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fmq.aio.call import Call, end_of, written
 from fmq.aio.loop_turn import AioTurn
 from fmq.aio.threads import Threads
-from fmq.loops.event_loop import DAY, notifier
-from fmq.loops.wake_ups import GroupWaits, Waits
-from fmq.store.journal.call_steps import Apart, Arrival, Durable, Notify, Steps
+from fmq.loops.event_loop import notifier
+from fmq.loops.wake_ups import Waits
+from fmq.loops.watch import Watch
+from fmq.store.journal.call_steps import Apart, Arrival, Durable, Steps
 from fmq.store.journal.commit_queue import CommitQueue
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class LoopDriver:
                         else:
                             answer = await (self._ahead if want.ahead else self._durable)(want)
                     elif type(want) is Arrival:
-                        watch = watch or LoopWatch(self)
+                        watch = watch or LoopWatch(self.loop, self.waits)
                         await watch.keep(want)
                     elif type(want) is Apart:
                         answer = await self._threads.long(want.work)
@@ -62,17 +63,15 @@ class LoopDriver:
                 except BaseException as error:
                     step, answer = call.throw, error
         except StopIteration as done:
-            if watch is not None and (done.value or self.monotonic() < watch.deadline):
-                watch.pass_on()  # there may be more, or its consumer drains
+            if watch is not None:
+                watch.end(found=bool(done.value))
             return done.value  # type: ignore[no-any-return]
         except BaseException:
             if watch is not None:
-                watch.pass_on()  # this call may have been the next one
+                watch.end(found=True)
             raise
         finally:
             answer = None  # an error that is kept here would refer to this frame
-            if watch is not None:
-                watch.stop()
 
     async def _durable(self, want: Durable) -> Any:
         """Have it written with what this turn of the loop orders."""
@@ -110,50 +109,29 @@ class LoopDriver:
         return answer
 
 
-class LoopWatch:
-    """The arrivals that one call waits for."""
+class LoopWatch(Watch):
+    """The arrivals that a coroutine waits for."""
 
-    def __init__(self, driver: LoopDriver) -> None:
-        self._driver = driver
-        self._group: GroupWaits | None = None
-        self._notify = notifier(driver.loop, self._arrived)
-        self._future: Future[None] | None = None
-        self._timer: TimerHandle | None = None
-        self._stop: Callable[[Notify], object]
-        self.deadline = 0.0
+    def __init__(self, loop: AbstractEventLoop, waits: Waits) -> None:
+        super().__init__(waits, self._set)
+        self._new_future = loop.create_future
+        self._future: Future[None]
 
     async def keep(self, arrival: Arrival) -> None:
-        """Begin to listen, and return; or wait if something listens already."""
-        if self._future is not None:
-            try:
-                await self._future
-            finally:
-                self.stop()
+        """Begin to listen, and return; or wait if it listens already."""
+        if not self.listens:
+            self._future = self._new_future()
+            self.listen(arrival)
             return
-        driver = self._driver
-        self._group, listen, self._stop = driver.waits.listening(arrival)
-        self.deadline = arrival.deadline
-        self._future = driver.loop.create_future()
-        until = min(listen(self._notify), arrival.deadline)
-        later = max(until - driver.monotonic(), 0.0)
-        self._timer = driver.loop.call_later(min(later, DAY), self._arrived)
+        self.begin_to_wait()
+        try:
+            await self._future
+        finally:
+            self.stop()
 
-    def _arrived(self) -> None:
-        if self._future is not None and not self._future.done():
+    def _set(self) -> None:
+        if not self._future.done():
             self._future.set_result(None)
-
-    def pass_on(self) -> None:
-        """Let another poll of the group look."""
-        if self._group is not None:
-            self._group.wake_next()
-
-    def stop(self) -> None:
-        """Stop listening."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._future is not None:
-            self._future = None
-            self._stop(self._notify)
 
 
 def _nothing() -> None:

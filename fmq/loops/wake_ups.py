@@ -153,6 +153,8 @@ class Waits:
     def __init__(
         self, loop: Loop, commit_queue: CommitQueue, monotonic: Callable[[], float]
     ) -> None:
+        self.loop = loop
+        self.monotonic = monotonic
         self._what = loop, commit_queue, monotonic
         self._of: dict[tuple[str, tuple[str, ...], bool], GroupWaits] = {}
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fmq.errors import FmqError, OutcomeUnknown
-from fmq.loops.event_loop import DAY, Timer, notifier
-from fmq.loops.wake_ups import GroupWaits
+from fmq.loops.watch import Watch
 from fmq.server.host import Host
 from fmq.server.load import Load, check_held
-from fmq.store.journal.call_steps import Apart, Arrival, Durable, Notify, Steps
+from fmq.store.journal.call_steps import Apart, Arrival, Durable, Steps
 from fmq.wire.frames import Frame, Op
 
 logger = logging.getLogger("fmq.server")
@@ -45,10 +44,7 @@ class ClientCall:
 
     # Attributes stay defaults of the class until they differ, because each request makes one.
     _answer: Any = None
-    _notify: Notify | None = None  # what has it look again, once it has listened
-    _stop: Callable[[Notify], None] | None = None  # ends what listens now
-    _group: GroupWaits | None = None  # with which it has listened
-    _timer: Timer | None = None
+    _watch: Watch | None = None  # once it has waited for an arrival
     _is_woken = False  # between its look and its waiting
     _name: int | None = None  # by which the client may cancel it
     # As an order of a turn:
@@ -83,11 +79,13 @@ class ClientCall:
                             self._caller.host.order(self._caller.client, self)
                             return
                     elif type(want) is Arrival:
-                        if self._stop is not None and not self._is_woken:
-                            self._wait()
+                        watch = self._watch or self._begin_watch()
+                        if watch.listens and not self._is_woken:
+                            self._wait(watch)
                             return
-                        self._quiet()
-                        self._listen(want)
+                        watch.stop()
+                        self._is_woken = False
+                        watch.listen(want)
                     elif type(want) is Apart:
                         self._caller.host.apart(want.work, self._done)
                         return
@@ -96,7 +94,7 @@ class ClientCall:
                 except Exception as raised:
                     step, answer = steps.throw, raised
         except StopIteration as done:
-            if self._notify is not None:
+            if self._watch is not None:
                 self._end(found=bool(done.value))
             self._caller.answer(self._asked, done.value)
         except Exception as raised:
@@ -149,21 +147,15 @@ class ClientCall:
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def _listen(self, want: Arrival) -> None:
-        """Listen. The call looks once more, as something may have come before."""
-        host = self._caller.host
-        if self._notify is None:
-            check_held("requests of one client that wait", self._caller.waiting)
-            self._notify = notifier(host.loop, self._again)
-        self._group, listen, stop = host.waits.listening(want)
-        self._until, self._deadline = min(listen(self._notify), want.deadline), want.deadline
-        self._stop, self._is_woken = stop, False
+    def _begin_watch(self) -> Watch:
+        check_held("requests of one client that wait", self._caller.waiting)
+        self._watch = Watch(self._caller.host.waits, self._again)
+        return self._watch
 
-    def _wait(self) -> None:
+    def _wait(self, watch: Watch) -> None:
         """Wait until it is worth to look again."""
-        host, caller = self._caller.host, self._caller
-        later = max(self._until - host.monotonic(), 0.0)
-        self._timer = host.loop.call_later(min(later, DAY), self._again)
+        caller = self._caller
+        watch.begin_to_wait()
         caller.waiting.add(self)
         at = NAMES_AT.get(self._asked.op)
         if at is not None and len(self._said) > at:
@@ -171,17 +163,18 @@ class ClientCall:
             caller.named[self._name] = self
 
     def _again(self) -> None:
-        if self not in self._caller.waiting:
+        watch = self._watch
+        if watch is None or self not in self._caller.waiting:
             self._is_woken = True  # while its look shares a write: it looks once more
             return
-        self._quiet()
+        watch.stop()
         host = self._caller.host
         if not self._caller.load.is_choked:
             self._caller.waiting.discard(self)
             self.go_on()
-        elif (left := self._deadline - host.monotonic()) > 0:
-            self._pass_on()  # it takes nothing that the client does not read
-            self._timer = host.loop.call_later(min(left, DAY), self._again)
+        elif host.monotonic() < watch.deadline:
+            watch.pass_on()  # it takes nothing that the client does not read
+            watch.wait_until(watch.deadline)
         else:
             self.give_up()
         host.served()
@@ -201,26 +194,10 @@ class ClientCall:
         self._steps.close()
 
     def _end(self, *, found: bool) -> None:
-        if self._notify is None:
+        if self._watch is None:
             return
-        if found or self._caller.host.monotonic() < self._deadline:
-            self._pass_on()
-        self._quiet()
+        self._watch.end(found=found)
         caller, name = self._caller, self._name
         caller.waiting.discard(self)
         if name is not None and caller.named.get(name) is self:
             del caller.named[name]
-
-    def _pass_on(self) -> None:
-        """Let another poll look: there may be more, or this one may have been the next."""
-        if self._group is not None:
-            self._group.wake_next()
-
-    def _quiet(self) -> None:
-        """Listen no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        stop, self._stop = self._stop, None
-        if stop is not None and self._notify is not None:
-            stop(self._notify)

@@ -15,6 +15,7 @@ import fmq
 import fmq.aio
 from fmq.errors import Closed, EngineFailed, Locked, NotServed, OutcomeUnknown, WrongState
 from fmq.testing import CrashDisk, FaultDisk
+from fmq.tx.commands.sender import SendArguments
 
 
 def test_a_failed_engine_fails_each_await_once() -> None:
@@ -53,7 +54,7 @@ def test_a_loop_that_closes_leaves_the_engine_to_others(tmp_path: Path) -> None:
             waits = asyncio.ensure_future(consumer.poll(timeout=60))
             await asyncio.sleep(0.05)
             waits.cancel()
-            face._door.side.send("t", b"on its way", *[None] * 11)
+            face._door.side.send("t", b"on its way", SendArguments(*[None] * 8), None, None, None)
 
         for _ in range(3):
             asyncio.run(story())
