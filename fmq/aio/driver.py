@@ -11,7 +11,7 @@ from fmq.aio.loop_turn import AioTurn
 from fmq.aio.threads import Threads
 from fmq.loops.event_loop import notifier
 from fmq.loops.wake_ups import Waits
-from fmq.loops.watch import Watch
+from fmq.loops.watch import LoopWatch
 from fmq.store.journal.call_steps import Apart, Arrival, Durable, Steps
 from fmq.store.journal.commit_queue import CommitQueue
 
@@ -40,7 +40,7 @@ class LoopDriver:
         """Carry out the steps of `call`, and return its result. One that is cancelled gets the
         CancelledError where it waits.
         """
-        watch: LoopWatch | None = None
+        watch: AwaitedWatch | None = None
         step: Callable[[Any], Any] = call.send
         answer: Any = None
         try:
@@ -54,7 +54,7 @@ class LoopDriver:
                         else:
                             answer = await (self._ahead if want.ahead else self._durable)(want)
                     elif type(want) is Arrival:
-                        watch = watch or LoopWatch(self.loop, self.waits)
+                        watch = watch or AwaitedWatch(self.loop, self.waits)
                         await watch.keep(want)
                     elif type(want) is Apart:
                         answer = await self._threads.long(want.work)
@@ -109,7 +109,7 @@ class LoopDriver:
         return answer
 
 
-class LoopWatch(Watch):
+class AwaitedWatch(LoopWatch):
     """The arrivals that a coroutine waits for."""
 
     def __init__(self, loop: AbstractEventLoop, waits: Waits) -> None:

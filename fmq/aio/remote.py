@@ -28,7 +28,8 @@ from fmq.consume.claims.delivery import DeliveryBatch
 from fmq.consume.claims.handed import range_of
 from fmq.errors import FmqError
 from fmq.remote.link_door import LinkDoor
-from fmq.remote.remote_consumer import Piece, RemoteClaim, RemoteMember
+from fmq.remote.remote_claims import Piece, RemoteClaim
+from fmq.remote.remote_consumer import RemoteMember
 from fmq.store.bytes.content import as_bytes, listed
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.store.journal.commit_queue import waits

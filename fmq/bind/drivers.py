@@ -6,18 +6,14 @@ that driver, or an address of it.
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from fmq.bind.bind_errors import BindError
+from fmq.bind.driver_classes import known, module_of_driver, names_of, packages_of
 from fmq.bind.interface import Binding, Database
 from fmq.errors import BadOption
 
 # Classes that have a transaction to bind, each with its package. Other classes of the packages,
 # such as cursors, have none.
-OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
-OF_PSYCOPG = {"psycopg.Connection", "psycopg.AsyncConnection"}
 OF_DJANGO = {"django.BaseDatabaseWrapper", "django.ConnectionProxy"}
 OF_SQLALCHEMY = {
     *("sqlalchemy.Session", "sqlalchemy.scoped_session", "sqlalchemy.Connection"),
@@ -32,7 +28,7 @@ def binding_of(connection: Any, bridge: Any = None) -> Binding:
 
     A connection of asyncio is used through its `bridge`.
     """
-    if "fmq" in _packages_of(connection) and not is_django(connection):
+    if "fmq" in packages_of(connection) and not is_django(connection):
         made: Binding = connection  # an outbox passes the binding of its session
         return made
     binding: Binding = module_of(connection).binding(bridge or connection)
@@ -41,88 +37,42 @@ def binding_of(connection: Any, bridge: Any = None) -> Binding:
 
 def is_async(connection: Any) -> bool:
     """Return whether the connection's methods have to be awaited."""
-    return _known(connection).is_async
+    return known(connection).is_async
 
 
 def is_django(connection: Any) -> bool:
     """Return whether `connection` is one of Django's, or the proxy `django.db.connection`."""
-    return bool(_names_of(connection) & OF_DJANGO)
+    return bool(names_of(connection) & OF_DJANGO)
 
 
 def is_of_django_outbox(bound: Any) -> bool:
     """Return whether `bound` is the binding of a Django outbox."""
-    return "fmq.OutboxBinding" in _names_of(bound)
+    return "fmq.OutboxBinding" in names_of(bound)
 
 
 def module_of(connection: Any) -> Any:
     """Return the module that serves connections of this class. Raises BindError if there is
     none.
     """
-    names = _names_of(connection)
-    if names & OF_SQLITE:
-        from fmq.bind import sqlite
-
-        return sqlite
-    if names & OF_PSYCOPG:
-        from fmq.bind import postgres
-
-        return postgres
+    names = names_of(connection)
     if is_django(connection):
         from fmq.bind.django import binding as django
 
         return django
     if names & OF_SQLALCHEMY:
-        from fmq.bind.sqlalchemy import binding as sqlalchemy
+        from fmq.bind.sqlalchemy import served as sqlalchemy
 
         return sqlalchemy
-    found = type(connection)
-    raise BindError(
-        f"a {found.__module__}.{found.__qualname__} cannot be bound: it must be a connection of "
-        "sqlite3, aiosqlite, psycopg 3 or Django, or a session or connection of SQLAlchemy. "
-        "Nothing was changed. With another database, prepare and decide yourself and register a "
-        "checker; the guide has the steps."
-    )
+    return module_of_driver(connection)
 
 
 def module_with_engines(connection: Any) -> Any:
     """Return the module that serves this connection or SQLAlchemy engine."""
-    if _names_of(connection) & ENGINES:
-        from fmq.bind.sqlalchemy import binding as sqlalchemy
+    if names_of(connection) & ENGINES:
+        from fmq.bind.sqlalchemy import served as sqlalchemy
 
         return sqlalchemy
     return module_of(connection)
-
-
-class _Class(NamedTuple):
-    """The names of a connection's class, known without importing any driver."""
-
-    names: frozenset[str]  # names of the class and of its bases, each after its package
-    packages: frozenset[str]
-    is_async: bool
-
-
-_classes: WeakKeyDictionary[type, _Class] = WeakKeyDictionary()
-
-
-def _known(connection: Any) -> _Class:
-    found = type(connection)
-    known = _classes.get(found)
-    if known is None:
-        bases = [(each.__module__.partition(".")[0], each.__qualname__) for each in found.__mro__]
-        known = _classes[found] = _Class(
-            frozenset(f"{package}.{name}" for package, name in bases),
-            frozenset(package for package, _ in bases),
-            iscoroutinefunction(getattr(found, "commit", None)),
-        )
-    return known
-
-
-def _names_of(connection: Any) -> frozenset[str]:
-    return _known(connection).names
-
-
-def _packages_of(connection: Any) -> frozenset[str]:
-    return _known(connection).packages
 
 
 def database_at(address: object) -> Database:
@@ -150,7 +100,7 @@ def _install(scheme: str) -> str:
 
 
 def _database_at(address: object) -> Database:
-    if "sqlalchemy" in _packages_of(address) or "+" in str(address).partition("://")[0]:
+    if "sqlalchemy" in packages_of(address) or "+" in str(address).partition("://")[0]:
         from fmq.bind.sqlalchemy import database
 
         return database.database_at(address)

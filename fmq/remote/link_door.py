@@ -20,7 +20,8 @@ from fmq.faces.table import GROUP_CHANGES
 from fmq.feedback.service import Feedback
 from fmq.posix import RealDisk
 from fmq.remote.link import Link
-from fmq.remote.remote_consumer import Membership, RemoteConsumer, RemoteMember
+from fmq.remote.remote_claims import Membership
+from fmq.remote.remote_consumer import RemoteConsumer, RemoteMember
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.remote.remote_topics import RemoteTopics

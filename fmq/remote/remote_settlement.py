@@ -7,20 +7,17 @@ twice, and a new engine process can be told what is left.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fmq.consume.calls.in_hand import InHand
 from fmq.consume.claims.handed import Held, joined, lost, of_another_engine
 from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.remote.link import Link
+from fmq.remote.remote_claims import Membership, RemoteClaim
 from fmq.remote.remote_manager import RemoteKeeper
 from fmq.store.bytes.kinds import AckRange
 from fmq.wire.claims import ACKS_MAX, AckAsked, encode_ack
 from fmq.wire.frames import Op
 from fmq.wire.values import encode_values
-
-if TYPE_CHECKING:
-    from fmq.remote.remote_consumer import Membership, RemoteClaim
 
 
 class RemoteSettler(InHand):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fmq.errors import FmqError, OutcomeUnknown
-from fmq.loops.watch import Watch
+from fmq.loops.watch import LoopWatch
 from fmq.server.host import Host
 from fmq.server.load import Load, check_held
 from fmq.store.journal.call_steps import Apart, Arrival, Durable, Steps
@@ -44,7 +44,7 @@ class ClientCall:
 
     # Attributes stay defaults of the class until they differ, because each request makes one.
     _answer: Any = None
-    _watch: Watch | None = None  # once it has waited for an arrival
+    _watch: LoopWatch | None = None  # once it has waited for an arrival
     _is_woken = False  # between its look and its waiting
     _name: int | None = None  # by which the client may cancel it
     # As an order of a turn:
@@ -147,12 +147,12 @@ class ClientCall:
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def _begin_watch(self) -> Watch:
+    def _begin_watch(self) -> LoopWatch:
         check_held("requests of one client that wait", self._caller.waiting)
-        self._watch = Watch(self._caller.host.waits, self._again)
+        self._watch = LoopWatch(self._caller.host.waits, self._again)
         return self._watch
 
-    def _wait(self, watch: Watch) -> None:
+    def _wait(self, watch: LoopWatch) -> None:
         """Wait until it is worth to look again."""
         caller = self._caller
         watch.begin_to_wait()

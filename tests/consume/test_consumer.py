@@ -14,7 +14,7 @@ from fmq.consume.claims.membership import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.looks.messages import Messages
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 

@@ -12,7 +12,7 @@ from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.holds import QueueHolds
 from fmq.tx.ledger.acks import AckSet
-from fmq.tx.ledger.ledger import Topic
+from fmq.tx.ledger.queues import Topic
 from tests.budget import within_budget
 
 

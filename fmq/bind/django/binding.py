@@ -14,8 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from fmq.bind import drivers
 from fmq.bind.bind_errors import BindError, Unreachable, unusable_connection
+from fmq.bind.driver_classes import binding_of_driver, module_of_driver
 from fmq.bind.interface import Binding
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer
@@ -28,7 +28,7 @@ class DjangoBinding:
     def __init__(self, connection: Any) -> None:
         self._django = thread_connection(connection)
         refuse_open_block(self._django)
-        self._inner = drivers.binding_of(driver_of(self._django))
+        self._inner = binding_of_driver(driver_of(self._django))
         self._registered: Binding | None = None
         self.path = self._inner.path
         self._atomic: Any = None
@@ -61,7 +61,7 @@ class DjangoBinding:
         try:
             with self._django.wrap_database_errors:
                 # Bind anew: Django may have opened a new connection.
-                self._inner = drivers.binding_of(driver_of(self._django))
+                self._inner = binding_of_driver(driver_of(self._django))
                 # End Django's own BEGIN. SQLite may refuse a deferred one its first write.
                 self._inner.rollback()
                 yield
@@ -176,7 +176,7 @@ class DjangoDatabase:
         # This thread's own connection may be inside of a transaction.
         connection = connections[self._alias].copy()
         try:
-            yield drivers.binding_of(driver_of(connection))
+            yield binding_of_driver(driver_of(connection))
         except OperationalError as error:
             raise Unreachable(str(error)) from error
         finally:
@@ -187,14 +187,14 @@ def create_table(connection: Any) -> None:
     """Make the marker table if it does not exist."""
     refuse_open_block(connection)
     driver = driver_of(connection)
-    drivers.module_of(driver).create_table(driver)
+    module_of_driver(driver).create_table(driver)
 
 
 def purge(connection: Any, store: str, undecided: frozenset[str], older_seconds: float) -> int:
     """Remove markers that no checker can ask about any more, and return how many."""
     refuse_open_block(connection)
     driver = driver_of(connection)
-    removed: int = drivers.module_of(driver).purge(driver, store, undecided, older_seconds)
+    removed: int = module_of_driver(driver).purge(driver, store, undecided, older_seconds)
     return removed
 
 

@@ -7,31 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import ref
 
 from fmq.bind.bind_errors import BindError
 from fmq.bind.bound_transaction import BoundTransaction
 from fmq.bind.dialects import BLOCK_SAVEPOINT
+from fmq.bind.django.outbox_binding import OutboxBinding
 from fmq.tx.commands.blocks import enter, leave
 from fmq.tx.commands.buffer import Phase
 from fmq.tx.commands.transaction import Transaction
 
-if TYPE_CHECKING:
-    from fmq.bind.django.outbox import DjangoOutbox, OutboxBinding
-
 Step = Callable[[], object]
 Back = Callable[[], None]
 
-_outboxes: dict[str, list[ref[DjangoOutbox]]] = {}  # the outboxes attached to each alias
+
+class BlockOutbox(Protocol):
+    """An outbox, as the block knows it in which it sends."""
+
+    @property
+    def store(self) -> str: ...
+
+    def before_block(self) -> None:
+        """Do what can be done only before a block begins."""
+
+    def begin(self, connection: Any) -> BoundTransaction:
+        """Return a new transaction for the open block of `connection`."""
+        ...
 
 
-def note_outbox(outbox: DjangoOutbox, alias: str) -> None:
+_outboxes: dict[str, list[ref[BlockOutbox]]] = {}  # the outboxes attached to each alias
+
+
+def note_outbox(outbox: BlockOutbox, alias: str) -> None:
     """Attach an outbox to an alias for as long as the program keeps the outbox."""
     _outboxes[alias] = [*_outboxes.get(alias, ()), ref(outbox)]
 
 
-def outboxes_of(alias: str) -> list[DjangoOutbox]:
+def outboxes_of(alias: str) -> list[BlockOutbox]:
     """Return the outboxes of an alias that still exist."""
     found = [(each, each()) for each in _outboxes.get(alias, ())]
     alive = [outbox for _, outbox in found if outbox is not None]
@@ -67,7 +80,7 @@ class OutermostBlock:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._messages: dict[DjangoOutbox, BlockMessages] = {}
+        self._messages: dict[BlockOutbox, BlockMessages] = {}
         # The open savepoints, the oldest first, each with a function for every outbox that drops
         # what was sent since.
         self._savepoints: list[tuple[str, dict[BlockMessages, Back]]] = []
@@ -92,7 +105,7 @@ class OutermostBlock:
 
     # --- what is sent -----------------------------------------------------------------------------
 
-    def transaction_of(self, outbox: DjangoOutbox) -> BoundTransaction:
+    def transaction_of(self, outbox: BlockOutbox) -> BoundTransaction:
         """Return the transaction of `outbox` that commits with this block."""
         messages = self._messages.get(outbox)
         if messages is None:

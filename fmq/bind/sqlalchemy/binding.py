@@ -25,7 +25,6 @@ from fmq.bind.dialects import (
     is_gone,
     rolled_back_by_server,
 )
-from fmq.bind.interface import Binding
 from fmq.bind.sqlalchemy.database import SqlAlchemyDatabase
 
 
@@ -251,29 +250,3 @@ def _connection_of(bound: Session | Connection) -> Connection:
 
 def _driver_of(connection: Connection) -> Any:
     return connection.connection.driver_connection
-
-
-def create_table(bound: Session | scoped_session[Any] | Connection | Engine) -> None:
-    """Make the marker table, on a new connection, if it does not exist."""
-    database_of(bound).create_table()
-
-
-def purge(
-    bound: Session | scoped_session[Any] | Connection | Engine,
-    store: str,
-    undecided: frozenset[str],
-    older_seconds: float,
-) -> int:
-    """Remove markers that no checker can ask about any more, and return how many."""
-    return database_of(bound).purge(store, undecided, older_seconds)
-
-
-def binding(bound: Any) -> Binding:
-    """Return the binding of a session or connection, or of a bridge to one of asyncio."""
-    if hasattr(bound, "run_sync"):
-        from fmq.bind.sqlalchemy.on_loop import (
-            AsyncSqlAlchemyBinding,  # imported here, because asyncio is slow to import
-        )
-
-        return AsyncSqlAlchemyBinding(bound)
-    return SqlAlchemyBinding(bound)

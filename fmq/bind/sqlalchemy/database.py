@@ -67,7 +67,7 @@ class SqlAlchemyDatabase:
     def on_new_connection(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a new connection, which is then closed, and return its result."""
         if self.engine.dialect.is_async:
-            from fmq.bind.sqlalchemy.on_loop import (
+            from fmq.bind.sqlalchemy.own_loop import (
                 on_new_connection,  # imported here, because asyncio is slow to import
             )
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
-
-from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from fmq.bind.sqlalchemy.binding import SqlAlchemyBinding
 
@@ -48,21 +43,3 @@ class AsyncSqlAlchemyBinding:
 
     def _on_loop(self, step: Callable[[], object]) -> object:
         return self._run(lambda _: step())
-
-
-def on_new_connection(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """Run `work` on a new connection, on a new loop in a new thread, and return its result.
-
-    The thread is needed because the caller's thread may run a loop already.
-    """
-
-    async def connected() -> T:
-        own = create_async_engine(engine.url, pool=engine.pool.recreate())
-        try:
-            async with own.connect() as connection:
-                return await connection.run_sync(work)
-        finally:
-            await own.dispose()
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, connected()).result()

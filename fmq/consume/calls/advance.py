@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery
-from fmq.consume.claims.handed import held_by, lost, range_of, settle
-from fmq.consume.claims.poll import Poll, offsets_of
+from fmq.consume.claims.handed import held_by, lost, settle
+from fmq.consume.claims.poll import offsets_of
 from fmq.errors import LeaseLost
 from fmq.store.bytes.kinds import Acks, Append
 from fmq.store.journal.call_steps import Durable, Steps
 
 if TYPE_CHECKING:
     from fmq.consume.calls.member import GroupMember
-    from fmq.consume.calls.thread_member import ThreadMember
 
 logger = logging.getLogger("fmq.consumers")
 
@@ -108,32 +107,6 @@ def advancing(
         raise
     member.draining.changed()
     return one
-
-
-def advance(member: ThreadMember, done: Delivery) -> Delivery | None:
-    """Ack the handled delivery `done`, and return the next delivery; None if there is none yet.
-
-    If the lease of `done` was lost meanwhile, that is logged.
-    """
-    if not is_worth_it(member):
-        end_handled(done)
-        return None
-    handled = Handled(*range_of(done))
-    try:
-        keep(member, handled)
-        found = member.find(Poll(member.clock, 1, 0.0, tells=False))
-        deliveries = [] if found is None else member.deliveries(Delivery, member, *found)
-    except BaseException:
-        # An error that is about the next message must not keep `done` from being acked.
-        end_handled(done)
-        raise
-    if found is None or not deliveries:
-        end_handled(done)
-        return None
-    one = member.drive(advancing(member, handled, *found))
-    note_handled(done, is_acked=one.is_acked)
-    member.after()
-    return deliveries[0] if one.left else None
 
 
 def is_worth_it(member: GroupMember) -> bool:

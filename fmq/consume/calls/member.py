@@ -39,7 +39,7 @@ from fmq.store.bytes.internal import is_internal
 from fmq.store.journal.call_steps import Arrival, Durable, Steps, Wakeup, drive, made_durable
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.looks.messages import Messages
 
 logger = logging.getLogger("fmq.consumers")

@@ -8,11 +8,19 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 from fmq.basics.message import Message
-from fmq.consume.calls.advance import advance
+from fmq.consume.calls.advance import (
+    Handled,
+    advancing,
+    end_handled,
+    is_worth_it,
+    keep,
+    note_handled,
+)
 from fmq.consume.calls.member import GroupMember
 from fmq.consume.calls.take import take_for_good
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
+from fmq.consume.claims.handed import range_of
 from fmq.consume.claims.poll import Poll
 from fmq.store.bytes.internal import is_internal
 from fmq.store.journal.call_steps import Steps, drive
@@ -52,8 +60,29 @@ class ThreadMember(GroupMember):
         return messages or []
 
     def advance(self, done: Delivery) -> Delivery | None:
-        """Ack `done`, and return the next delivery if there is one at once."""
-        return advance(self, done)
+        """Ack the handled delivery `done`, and return the next one; None if there is none yet.
+
+        If the lease of `done` was lost meanwhile, that is logged.
+        """
+        if not is_worth_it(self):
+            end_handled(done)
+            return None
+        handled = Handled(*range_of(done))
+        try:
+            keep(self, handled)
+            found = self.find(Poll(self.clock, 1, 0.0, tells=False))
+            deliveries = [] if found is None else self.deliveries(Delivery, self, *found)
+        except BaseException:
+            # An error that is about the next message must not keep `done` from being acked.
+            end_handled(done)
+            raise
+        if found is None or not deliveries:
+            end_handled(done)
+            return None
+        one = self.drive(advancing(self, handled, *found))
+        note_handled(done, is_acked=one.is_acked)
+        self.after()
+        return deliveries[0] if one.left else None
 
     def deliveries(
         self, make: Callable[..., D], member: object, claim: Claim, pieces: list[list[Message]]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sortedcontainers import SortedDict
 
 from fmq.store.bytes.extras import PRIORITY_MAX
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.spans import SPAN_BITS, QueueSpans
 
 Range = tuple[int, int]

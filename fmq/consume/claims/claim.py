@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-from fmq.basics.process import Process
-from fmq.consume.claims.backoff import Retry
+from fmq.consume.claims.hold_map import MemberOwner, Trier
+from fmq.consume.claims.holds import QueueHolds
 from fmq.store.bytes.internal import is_internal
-from fmq.tx.ledger.ledger import Queue
-
-if TYPE_CHECKING:
-    from fmq.consume.claims.holds import QueueHolds
+from fmq.tx.ledger.queues import Queue
 
 
-class Trier(Protocol):
-    """The member for which a claim is made, as far as a claim knows it."""
-
-    name: str
-    process: Process | None
-
-    @property
-    def retry(self) -> Retry: ...
-
-
-class Claim:
+class Claim(MemberOwner):
     """The messages that one poll takes: the offsets [first, end) of a queue, or, with priorities,
     some of them.
 
     A delivery can be acked only while the claim that it came with still holds it.
     """
 
-    __slots__ = (
-        *("count", "end", "filter", "first", "holds", "member", "now_us", "queue", "ranges"),
-        "since",
-    )
+    __slots__ = ("count", "end", "filter", "first", "holds", "now_us", "queue", "ranges", "since")
 
     def __init__(
         self,

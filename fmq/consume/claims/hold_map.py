@@ -5,8 +5,32 @@ Guarded by the engine's lock.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from typing import Protocol
+
+from fmq.basics.process import Process
+from fmq.consume.claims.backoff import Retry
+
+
+class Trier(Protocol):
+    """A member of a group, as far as the owner of a hold knows it."""
+
+    name: str
+    process: Process | None
+
+    @property
+    def retry(self) -> Retry: ...
+
+
+class MemberOwner:
+    """An owner that holds messages for a member of a group: a Claim."""
+
+    __slots__ = ("member",)
+
+    def __init__(self, member: Trier) -> None:
+        self.member = member
 
 
 class Hold:
@@ -41,6 +65,10 @@ class HoldMap:
     def __init__(self) -> None:
         self.by_first: dict[int, Hold] = {}
         self._firsts: list[int] = []  # the keys of `by_first`, sorted
+
+    def has_unleased(self) -> bool:
+        """Return whether a hold has no deadline, as that of a transaction."""
+        return any(hold.deadline == math.inf for hold in self.by_first.values())
 
     def add(self, hold: Hold) -> None:
         first, firsts = hold.first, self._firsts

@@ -35,14 +35,13 @@ from heapq import merge
 
 from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.by_priority import PriorityOrder
-from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.hold_map import Hold, HoldMap
+from fmq.consume.claims.hold_map import Hold, HoldMap, MemberOwner
 from fmq.consume.claims.key_order import KeyOrder
 from fmq.consume.claims.ready_queues import ReadyQueues
 from fmq.consume.claims.redelivery import GivenBack, Redeliveries
 from fmq.consume.claims.untried import Untried
 from fmq.tx.ledger.acks import AckSet
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 
 # The owner of messages that wait until an earlier message of their key is acked.
 LATER = object()
@@ -70,8 +69,8 @@ class QueueHolds:
     def belong_to(self, ready: ReadyQueues) -> None:
         """Let polls find the queue by `ready`."""
         self._ready = ready
-        if self.has_unleased():
-            ready.unleased.add(self)
+        if self._holds.has_unleased():
+            ready.unleased.add(self._holds)
 
     # --- handing out ----------------------------------------------------------------------------
 
@@ -243,7 +242,7 @@ class QueueHolds:
 
     def hold_later(self, offset: int, count: int) -> None:
         """Hold a message that was tried until the earlier messages of its key are acked."""
-        self._ready.unleased.add(self)
+        self._ready.unleased.add(self._holds)
         self._holds.add(Hold(offset, offset + 1, LATER, math.inf, count))
 
     def unacked(self, first: int, end: int) -> list[tuple[int, int]]:
@@ -252,7 +251,7 @@ class QueueHolds:
 
     def reserve(self, first: int, end: int, owner: object) -> None:
         """Hold a range for a transaction that was undecided when the engine was opened."""
-        self._ready.unleased.add(self)
+        self._ready.unleased.add(self._holds)
         for low, high, count in (*self.redeliveries.remove(first, end), (end, end, 0)):
             if first < low:
                 self._holds.add(Hold(first, low, owner, math.inf))
@@ -280,7 +279,7 @@ class QueueHolds:
             assert hold is not None
         if hold.owner is not owner:
             return False
-        self._ready.unleased.add(self)
+        self._ready.unleased.add(self._holds)
         hold.owner, hold.deadline = heir, math.inf
         return True
 
@@ -355,7 +354,7 @@ class QueueHolds:
         for offset in range(first, end):
             for later in reversed(self.order.after(offset)):
                 hold = None if later < end else self._holds.find(later)
-                if hold is None or not isinstance(hold.owner, Claim):
+                if hold is None or not isinstance(hold.owner, MemberOwner):
                     continue
                 if hold.count:
                     self.transfer(later, later + 1, hold.owner, LATER)
@@ -408,7 +407,7 @@ class QueueHolds:
         return [
             hold
             for hold in self._holds.by_first.values()
-            if isinstance(hold.owner, Claim) and hold.owner.member is member
+            if isinstance(hold.owner, MemberOwner) and hold.owner.member is member
         ]
 
     def in_hand_of(self, member: object, now: float) -> tuple[int, float]:
@@ -431,7 +430,7 @@ class QueueHolds:
         late = [hold for hold in self._holds.by_first.values() if hold.deadline <= now]
         for hold in _last_first(late):
             # A message that blocks its handler, or kills the process, waits longer each time.
-            retry = hold.owner.member.retry if isinstance(hold.owner, Claim) else DEFAULT
+            retry = hold.owner.member.retry if isinstance(hold.owner, MemberOwner) else DEFAULT
             self.give_back(hold.first, hold.end, hold.deadline + retry.delay(hold.count))
         self.earliest_deadline = self.next_deadline()
         return bool(late)
@@ -439,10 +438,6 @@ class QueueHolds:
     def next_deadline(self) -> float:
         """Return when the next lease ends. This looks at every hold."""
         return min((hold.deadline for hold in self._holds.by_first.values()), default=math.inf)
-
-    def has_unleased(self) -> bool:
-        """Return whether a hold has no deadline, as that of a transaction."""
-        return any(hold.deadline == math.inf for hold in self._holds.by_first.values())
 
     def _check(self) -> None:
         self._holds._check()

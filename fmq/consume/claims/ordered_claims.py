@@ -16,7 +16,7 @@ from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.claims.key_order import WAITING_MAX, Key, KeyOrder
 from fmq.consume.claims.ranges import Ranges, ranges_of
 from fmq.consume.claims.redelivery import GivenBack
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 
 LOOKED_AT_ONCE = 512  # messages, unless a poll asks for more
 LOOKED_AT_ONCE_MAX = 4096

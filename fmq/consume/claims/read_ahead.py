@@ -15,7 +15,7 @@ from fmq.consume.claims.claim import Claim
 from fmq.errors import Damaged, NewerFormat, OffsetGone
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.spans import UNREADABLE
 from fmq.tx.looks.messages import Messages
 

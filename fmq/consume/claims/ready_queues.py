@@ -22,8 +22,9 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from fmq.consume.claims.hold_map import HoldMap
+
 if TYPE_CHECKING:
-    from fmq.consume.claims.holds import QueueHolds
     from fmq.consume.claims.membership import Member
 
 
@@ -38,7 +39,7 @@ class ReadyQueues:
         # A heap of (time, number), of idle queues with leases.
         self.lease_ends: list[tuple[float, int]] = []
         self._next_end: dict[int, float] = {}  # number of a queue -> its earliest time in the heap
-        self.unleased: set[QueueHolds] = set()  # holds that may include those of transactions
+        self.unleased: set[HoldMap] = set()  # holds that may include those of transactions
 
     def add(self, number: int) -> None:
         """Let the next polls look at this queue."""

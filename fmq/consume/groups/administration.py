@@ -33,8 +33,8 @@ from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
 from fmq.store.journal.call_steps import Durable, Steps, nothing
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.dead_letters import topics_of
-from fmq.tx.ledger.ledger import Queue, Topic
+from fmq.tx.ledger.dead_changes import topics_of
+from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.looks.messages import Messages
 
 logger = logging.getLogger("fmq.topics")

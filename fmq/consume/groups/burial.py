@@ -27,7 +27,7 @@ from fmq.store.journal.call_steps import Durable, Steps
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import CARRIED, PURGED, REPLAYED, DeadLetterState
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.looks.messages import Messages
 
 RANGES_AT_ONCE = 5000

@@ -14,7 +14,8 @@ from fmq.errors import Damaged, OffsetGone
 from fmq.store.bytes.dead_column import Failure
 from fmq.store.bytes.internal import dead_topic
 from fmq.tx.ledger.dead_letters import DeadLetterState
-from fmq.tx.ledger.ledger import Ledger, Queue
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.looks.messages import Messages
 
 logger = logging.getLogger("fmq")

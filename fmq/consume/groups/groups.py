@@ -52,7 +52,8 @@ from fmq.consume.groups.sieve import SIFTED_AT_ONCE
 from fmq.errors import UnknownGroup
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import AckRange, Changed, ChangeKind
-from fmq.tx.ledger.ledger import GroupKey, Ledger, Queue, Topic
+from fmq.tx.ledger.ledger import GroupKey, Ledger
+from fmq.tx.ledger.queues import Queue, Topic
 
 Topics = tuple[str, ...]
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fmq.consume.claims.by_priority import PriorityOrder, Range, SpanWanted
-from fmq.consume.claims.claim import Claim, Trier
+from fmq.consume.claims.claim import Claim
+from fmq.consume.claims.hold_map import Trier
 from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.groups.sieve import SIFTED_AT_ONCE
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 
 # Of so many messages that are handed out, one is the oldest of its queue.
 OLDEST_EVERY = 10

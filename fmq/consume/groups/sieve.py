@@ -36,7 +36,7 @@ from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import AckRange, Acks, Append
 from fmq.store.reading.reader import Carried
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.looks.messages import Messages
 
 # Limit for the messages of a claim that one poll compares with the filter.

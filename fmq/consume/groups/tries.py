@@ -16,7 +16,7 @@ from fmq.consume.claims.membership import Member
 from fmq.store.bytes.kinds import Tried, TriedRange
 from fmq.store.journal.call_steps import Durable
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.ledger import Queue
+from fmq.tx.ledger.queues import Queue
 
 if TYPE_CHECKING:
     from fmq.consume.groups.groups import Groups

@@ -31,7 +31,8 @@ from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.journal import Journal
 from fmq.tx.ledger.apply import Step, apply
-from fmq.tx.ledger.ledger import Ledger, Queue, Topic
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.state import IllegalStep
 
 T = TypeVar("T")

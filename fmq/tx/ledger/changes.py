@@ -10,8 +10,9 @@ from collections.abc import Callable
 from fmq.arguments.options import QUEUES_MAX
 from fmq.store.bytes.kinds import Changed, ChangeKind
 from fmq.store.bytes.timing import Timing
-from fmq.tx.ledger import dead_letters
-from fmq.tx.ledger.ledger import Ledger, Queue
+from fmq.tx.ledger import dead_changes
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
 
 ENDS_TIMERS = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
@@ -86,7 +87,7 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
         del ledger.subscriptions[key]
     for place in [key for key in ledger.acked if key[0] == change.group]:
         del ledger.acked[place]
-    dead_letters.forget(ledger, change.group)
+    dead_changes.forget(ledger, change.group)
     for place in [key for key in ledger.tried if key[0] == change.group]:
         del ledger.tried[place]
 
@@ -178,8 +179,8 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.RETAIN: _retain,
     ChangeKind.TRIM: _trim,
     ChangeKind.DELETE_TOPIC: _delete_topic,
-    ChangeKind.BEGIN_DEAD: dead_letters.begin,
-    ChangeKind.END_DEAD: dead_letters.end,
+    ChangeKind.BEGIN_DEAD: dead_changes.begin,
+    ChangeKind.END_DEAD: dead_changes.end,
     ChangeKind.FIRE: _fire,
     ChangeKind.RECALL: _recall,
 }

@@ -15,67 +15,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fmq.basics.message import Mark
-from fmq.store.bytes.internal import is_internal
+from fmq.store.bytes.internal import is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Changed, Prepare, Run
-from fmq.store.index.index import NO_LANE, LaneKey, SegmentIndex
-from fmq.store.reading.latest_run import LatestRun
-from fmq.tx.ledger import dead_letters
+from fmq.store.index.index import LaneKey, SegmentIndex
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.attempts import AttemptMap
+from fmq.tx.ledger.dead_letters import DeadLetterState
 from fmq.tx.ledger.done_requests import Requests
 from fmq.tx.ledger.id_window import IdWindow
+from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.spans import KnownPriorities, QueueSpans
 from fmq.tx.ledger.state import State
 from fmq.tx.ledger.timers import Timers
-
-
-class Queue:
-    """An ordered sequence of messages of a topic. Messages from `first` up to `next` are visible.
-    Those from `next` up to `end` are planned.
-    """
-
-    __slots__ = (
-        *("end", "first", "idle", "lane", "latest", "next", "number", "owner", "settled", "spans"),
-        "topic",
-    )
-
-    def __init__(self, owner: Topic, number: int) -> None:
-        self.owner = owner
-        self.topic = owner.name
-        self.number = number
-        self.first = 0
-        self.next = 0
-        self.end = 0
-        # False in a replay until the first record of the queue is met, which tells where the queue
-        # begins.
-        self.settled = True
-        self.spans: QueueSpans | None = None  # None while no message has a priority or expires
-        self.latest: LatestRun | None = None  # the last run that woke a consumer
-        # The queue's part of the index, in the newest segment that has messages of the queue.
-        self.lane = NO_LANE
-        # Called once with the queue's number when the next message comes.
-        self.idle: list[Callable[[int], None]] = []
-
-    def end_idle(self) -> None:
-        """Tell the groups that had nothing to hand out of this queue that it has a message."""
-        for found_nothing in self.idle:
-            found_nothing(self.number)
-        self.idle.clear()
-
-
-class Topic:
-    """A name with its queues."""
-
-    __slots__ = ("has_priorities", "made", "name", "queues", "retain_ms", "waiting")
-
-    def __init__(self, name: str, queues: int) -> None:
-        self.name = name
-        self.queues = [Queue(self, number) for number in range(queues)]
-        self.made = False  # True once the TOPIC record is applied
-        self.has_priorities = False  # True once a message has a priority above 0
-        # How long the topic keeps messages, in milliseconds; 0: as the options say.
-        self.retain_ms = 0
-        self.waiting: list[Callable[[], None]] = []  # called once, at the next message
 
 
 class Subscription:
@@ -186,7 +137,7 @@ class Ledger:
         self.acked: dict[GroupKey, AckSet] = {}
         self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
         self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
-        self.dead: dict[str, dead_letters.DeadLetterState] = {}  # by name of the group
+        self.dead: dict[str, DeadLetterState] = {}  # by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that
         # topic.
         self.again: dict[tuple[str, str], str] = {}
@@ -349,6 +300,14 @@ class Ledger:
     def made_topics(self) -> Iterator[Topic]:
         return (topic for topic in self.topics.values() if topic.made)
 
+    def note_replay(self, dead: DeadLetterState, topic: str) -> None:
+        """Note that dead letters of `topic` were replayed to their group, which reads them in an
+        internal topic.
+        """
+        dead.again.add(topic)
+        name = self.again[dead.group, topic] = replay_topic(dead.group, topic)
+        self.subscribe(dead.group, name)
+
     def dead_letters_of(self, group: str) -> int:
         """Return how many dead letters a group has."""
         dead = self.dead.get(group)
@@ -483,7 +442,13 @@ class Ledger:
             # the right number.
             subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
         if "dead" in state:  # an older fmq had no dead letters
-            dead_letters.carry(self, state["dead"])
+            self.dead.clear()
+            self.again.clear()
+            for group, floor, ranges, moved, again in state["dead"]:
+                dead = self.dead[group] = DeadLetterState(group)
+                dead.carry(floor, ranges, moved)
+                for name in again:
+                    self.note_replay(dead, name)
         for group, name, number, tries in state.get("tried", ()):
             tried = self.tried_of(group, name, number)
             for first, end, count, due_us in tries:

@@ -31,7 +31,8 @@ from fmq.store.index.id_table import id_keys_of
 from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.ledger.carryover import carried_by
 from fmq.tx.ledger.changes import apply_change
-from fmq.tx.ledger.ledger import Amount, Entry, Ledger, Queue
+from fmq.tx.ledger.ledger import Amount, Entry, Ledger
+from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
 
 OFFSET_MAX = 1 << 63

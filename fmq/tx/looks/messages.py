@@ -28,7 +28,8 @@ from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 from fmq.store.reading.batch import Batch
 from fmq.store.reading.reader import Carried, Entries, Reader, entries_of
 from fmq.tx.ledger.acks import AckSet
-from fmq.tx.ledger.ledger import Ledger, Queue, Topic
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.queues import Queue, Topic
 
 
 class Messages:

@@ -1,0 +1,58 @@
+"""Topics and their queues, as the ledger has them. Guarded by the engine's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.store.index.index import NO_LANE
+from fmq.store.reading.latest_run import LatestRun
+from fmq.tx.ledger.spans import QueueSpans
+
+
+class Queue:
+    """An ordered sequence of messages of a topic. Messages from `first` up to `next` are visible.
+    Those from `next` up to `end` are planned.
+    """
+
+    __slots__ = (
+        *("end", "first", "idle", "lane", "latest", "next", "number", "owner", "settled", "spans"),
+        "topic",
+    )
+
+    def __init__(self, owner: Topic, number: int) -> None:
+        self.owner = owner
+        self.topic = owner.name
+        self.number = number
+        self.first = 0
+        self.next = 0
+        self.end = 0
+        # False in a replay until the first record of the queue is met, which tells where the queue
+        # begins.
+        self.settled = True
+        self.spans: QueueSpans | None = None  # None while no message has a priority or expires
+        self.latest: LatestRun | None = None  # the last run that woke a consumer
+        # The queue's part of the index, in the newest segment that has messages of the queue.
+        self.lane = NO_LANE
+        # Called once with the queue's number when the next message comes.
+        self.idle: list[Callable[[int], None]] = []
+
+    def end_idle(self) -> None:
+        """Tell the groups that had nothing to hand out of this queue that it has a message."""
+        for found_nothing in self.idle:
+            found_nothing(self.number)
+        self.idle.clear()
+
+
+class Topic:
+    """A name with its queues."""
+
+    __slots__ = ("has_priorities", "made", "name", "queues", "retain_ms", "waiting")
+
+    def __init__(self, name: str, queues: int) -> None:
+        self.name = name
+        self.queues = [Queue(self, number) for number in range(queues)]
+        self.made = False  # True once the TOPIC record is applied
+        self.has_priorities = False  # True once a message has a priority above 0
+        # How long the topic keeps messages, in milliseconds; 0: as the options say.
+        self.retain_ms = 0
+        self.waiting: list[Callable[[], None]] = []  # called once, at the next message
