@@ -251,8 +251,10 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that is to be durable, and is not",
-        "run(self.plan_commit, (transaction, append), sync)",
-        "run(self.plan_commit, (transaction, append), None)",
+        "        plan, what, done = self.committing(transaction)\n"
+        "        self._commit_queue.run(plan, what, sync)\n",
+        "        plan, what, done = self.committing(transaction)\n"
+        "        self._commit_queue.run(plan, what, None)\n",
         "--workload asked-to-sync",
     ),
     Mutant(

@@ -22,9 +22,9 @@ IN_DRIVERS = (
     ),
     Mutant(
         "a request does not look again once it listens",
-        "                        self._listen(want)\n",
-        "                        self._listen(want)\n"
-        "                        self._wait()\n"
+        "                        watch.listen(want)\n",
+        "                        watch.listen(want)\n"
+        "                        self._wait(watch)\n"
         "                        return\n",
         tests=DRIVERS,
     ),
@@ -36,7 +36,7 @@ IN_DRIVERS = (
     ),
     Mutant(
         "a request that ends wakes no other one",
-        "        if found or self._caller.host.monotonic() < self._deadline:\n",
+        "        if found or self._monotonic() < self.deadline:\n",
         "        if False:\n",
         tests="tests/remote/test_herd.py -k without_looking",
     ),
@@ -74,8 +74,8 @@ IN_DRIVERS = (
     ),
     Mutant(
         "a wake-up while a look is written is lost",
-        "                        if self._stop is not None and not self._is_woken:\n",
-        "                        if self._stop is not None:\n",
+        "                        if watch.listens and not self._is_woken:\n",
+        "                        if watch.listens:\n",
         tests="tests/test_drivers.py -k while_its_look",
     ),
 )

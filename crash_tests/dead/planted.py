@@ -47,7 +47,7 @@ OF_DEAD_LETTERS = (
     ),
     Mutant(
         "a checkpoint forgets the numbers of what was carried forward",
-        "        dead.moved = Moved(moved)\n",
+        "        self.moved = Moved(moved)\n",
         "",
         STORIES,
     ),

@@ -52,14 +52,14 @@ class LoopDoor:
         self.blocking = door
         self._is_met = not isinstance(door, LazyDoor)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._made: Any = None
+        self._side_now: Any = None
 
     @property
     def side(self) -> Any:
         """Return the side of the running loop. The first call on a loop makes it."""
         if get_running_loop() is not self._loop:
             self._meet(get_running_loop())
-        return self._made
+        return self._side_now
 
     def _meet(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -76,7 +76,7 @@ class LoopDoor:
         if isinstance(door, LazyDoor):
             door = door.met()
         kind = LocalSide if isinstance(door, ThreadDoor) else RemoteSide
-        self._made = kind(door, loop, threads)
+        self._side_now = kind(door, loop, threads)
         self._loop = loop
 
     async def _met(self) -> Any:
@@ -91,26 +91,26 @@ class LoopDoor:
 
     def forked(self) -> None:
         """Forget the loop, in the child process of a fork."""
-        self._loop = self._made = None
+        self._loop = self._side_now = None
 
     # --- calls by name, which threads make ------------------------------------------------------
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the engine is closed, so that nothing can be read."""
         if self._is_met:
-            self.blocking.check_open()
+            self.blocking.check_readable()
 
     def look(self, name: str, *args: Any) -> Awaited[Any]:
         """Carry out a call of LOOKS, and return its result."""
         if get_running_loop() is self._loop:
-            run = self._made.threads.run
+            run = self._side_now.threads.run
             return run(self.blocking.look, name, *args)  # type: ignore[no-any-return]
         return self._later("look", name, *args)
 
     def change(self, name: str, *args: Any, **named: Any) -> Awaited[Any]:
         """Carry out a change, and return its result."""
         if get_running_loop() is self._loop:
-            run = self._made.threads.run
+            run = self._side_now.threads.run
             return run(self.blocking.change, name, *args, **named)  # type: ignore[no-any-return]
         return self._later("change", name, *args, **named)
 
@@ -139,7 +139,7 @@ class LoopDoor:
         sync: bool | None,
     ) -> Receipt:
         """Append one message."""
-        side = self._made if get_running_loop() is self._loop else await self._met()
+        side = self._side_now if get_running_loop() is self._loop else await self._met()
         call = side.send(topic, body, how, delay, deliver_at, sync)
         try:
             return await call.future  # type: ignore[no-any-return]
@@ -158,7 +158,7 @@ class LoopDoor:
         sync: bool | None,
     ) -> list[Receipt]:
         """Append messages, all or none of them."""
-        side = self._made if get_running_loop() is self._loop else await self._met()
+        side = self._side_now if get_running_loop() is self._loop else await self._met()
         call = side.send_many(topic, bodies, queue, producer, delay, deliver_at, sync)
         if call is None:
             return []
@@ -172,7 +172,7 @@ class LoopDoor:
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
         """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
-        side = self._made if get_running_loop() is self._loop else await self._met()
+        side = self._side_now if get_running_loop() is self._loop else await self._met()
         found: Batch | None = await side.read_batch(topic, queue, offset, limit, timeout)
         return found
 

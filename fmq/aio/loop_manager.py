@@ -35,7 +35,7 @@ class LoopManager:
         self._manager = manager
         self.store, self.time_us = manager.store, manager.time_us
         self.waits, self.makes_durable = manager.waits, manager.makes_durable
-        self.check_open = manager.check_open
+        self.check_readable = manager.check_readable
         self.quickly = side.quickly
 
     async def commit_at_once(

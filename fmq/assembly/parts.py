@@ -99,11 +99,11 @@ class Parts:
         clock: Clock,
         drawn: bytes,
         check: Callable[[], None],
-        check_open: Callable[[], None],
+        check_readable: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
         """`drawn` are random bytes for ids. `check` raises if the engine is closed or has failed,
-        `check_open` if nothing can be read. `after` is called at the end of a call that wrote.
+        `check_readable` if nothing can be read. `after` is called at the end of a call that wrote.
         """
         self.directory = directory
         self._store = found.store
@@ -131,7 +131,7 @@ class Parts:
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
         outcomes.catch_up = writer.catch_up
         store = found.store.hex()
-        what = outcomes, catalog, store, drawn, check_open, after
+        what = outcomes, catalog, store, drawn, check_readable, after
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.messages.hurry, self.messages.catch_up = queue.hurry, writer.catch_up
@@ -145,7 +145,7 @@ class Parts:
         )
         decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(
-            self.messages, decisions, options, store, drawn, check, check_open
+            self.messages, decisions, options, store, drawn, check, check_readable
         )
         self.feedback = Feedback(questions, decisions, options, store, after)
         ledger.listener = PartsListener(self.groups, questions)
@@ -251,7 +251,7 @@ class Parts:
         With or without the lock.
         """
         written = self.journal.written_to  # this is final: a failed engine writes nothing more
-        if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.applied_upto):
+        if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.shown_to):
             raise self.commit_queue.failed_error()
 
     def refuse_nested(self) -> None:
@@ -269,6 +269,6 @@ class Parts:
         self.journal.page = no_page()
         if self._page is not None:
             # Without a last checkpoint only the page says what readers have been shown.
-            self._page.close(keep=self.chores.checkpointer.upto < self.ledger.applied_upto)
+            self._page.close(keep=self.chores.checkpointer.upto < self.ledger.shown_to)
         self.ledger.timers.close()
         self.journal.close()

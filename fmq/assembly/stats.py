@@ -79,14 +79,14 @@ class Stats:
         before.
         """
         # A transaction whose PREPARE is not durable yet does not count.
-        undecided = [each for each in ledger.undecided.values() if each.tx < ledger.applied_upto]
+        undecided = [each for each in ledger.undecided.values() if each.tx < ledger.shown_to]
         next_due_us = ledger.timers.next_due_us()
         return cls(
             path=path,
             first_position=journal.segments[0].base,
             position=journal.position,
             durable_to=journal.durable_to,
-            applied_upto=ledger.applied_upto,
+            applied_upto=ledger.shown_to,
             segments=len(journal.segments),
             topics=len(ledger.own_topics()),
             queues=queues,

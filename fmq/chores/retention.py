@@ -22,7 +22,7 @@ from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Append, Carryover
 from fmq.store.index.catalog import SUFFIX, Catalog
-from fmq.store.index.index import LaneKey, LaneSummary
+from fmq.store.index.index import LaneSummary, QueueKey
 from fmq.store.journal.journal import Journal
 from fmq.store.journal.scan import Scan
 from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
@@ -75,7 +75,7 @@ class Retention:
         self.waits_for_checkpoint = False
         # What the last look found unread: the base of the segment, the group, and the queue with
         # its messages. The next look begins with it, as most find it again.
-        self._unread: tuple[int, str, LaneKey, LaneSummary] | None = None
+        self._unread: tuple[int, str, QueueKey, LaneSummary] | None = None
         self.looked = False  # True once `choose` was called by this engine
         self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
@@ -195,7 +195,7 @@ class Retention:
             file.close()
         return self._writer.clock.time_us()
 
-    def _summary(self, segment: Segment) -> dict[LaneKey, LaneSummary]:
+    def _summary(self, segment: Segment) -> dict[QueueKey, LaneSummary]:
         with self._writer.commit_queue.lock:
             for index in (self._ledger.index, *self._ledger.sealed):
                 if index.base == segment.base:
@@ -219,7 +219,7 @@ class Retention:
         with self._writer.commit_queue.lock:
             return self._wanted_by(segment, lanes)
 
-    def _wanted_by(self, segment: Segment, lanes: Mapping[LaneKey, LaneSummary]) -> str | None:
+    def _wanted_by(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:
         """Return which reader of its messages keeps `segment`. The caller holds the engine's
         lock.
         """
@@ -228,7 +228,7 @@ class Retention:
             by = self._unread_in(segment, lanes)
         return by
 
-    def _without_group(self, segment: Segment, lanes: Mapping[LaneKey, LaneSummary]) -> str | None:
+    def _without_group(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:
         """Return what keeps messages that no group will ack: a topic that no group reads, or one
         that has its own retention. The caller holds the engine's lock.
         """
@@ -246,7 +246,7 @@ class Retention:
                 return f"the topic {name!r}, which no group reads"
         return None
 
-    def _unread_in(self, segment: Segment, lanes: Mapping[LaneKey, LaneSummary]) -> str | None:
+    def _unread_in(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:
         """Return which group has not acked all messages in `segment`. The caller holds the
         engine's lock.
         """
@@ -254,7 +254,7 @@ class Retention:
             _, group, key, lane = self._unread
             if by := self._has_unread(segment, group, key, lane):
                 return by
-        keys: dict[str, list[LaneKey]] = {}
+        keys: dict[str, list[QueueKey]] = {}
         for key in lanes:
             keys.setdefault(key[0], []).append(key)
         # A group reads all queues of its topics, also those in which it has acked nothing yet.
@@ -266,7 +266,7 @@ class Retention:
         return None
 
     def _has_unread(
-        self, segment: Segment, group: str, key: LaneKey, lane: LaneSummary
+        self, segment: Segment, group: str, key: QueueKey, lane: LaneSummary
     ) -> str | None:
         topic, number = key
         is_read = (group, topic) in self._ledger.subscriptions
@@ -340,7 +340,7 @@ class Retention:
             )
             if self.kept is not None:
                 return True
-            firsts: dict[LaneKey, int] = {}
+            firsts: dict[QueueKey, int] = {}
             for segment, lanes in held:
                 for key, lane in lanes.items():
                     # Skip the ids of a topic that was deleted meanwhile, even if it was created

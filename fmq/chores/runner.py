@@ -81,7 +81,7 @@ class Chores:
         ids = IdCarrier(writer, catalog, manager.message_ids)
         self.retention = Retention(directory, writer, catalog, burying, ids)
         self._running = threading.RLock()  # held by the thread that runs a round
-        self._last_seen = self._ledger.applied_upto
+        self._last_seen = self._ledger.shown_to
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
@@ -251,7 +251,7 @@ class Chores:
     # --- checkpoint -------------------------------------------------------------------------
 
     def _checkpoint_due(self) -> bool:
-        applied = self._ledger.applied_upto
+        applied = self._ledger.shown_to
         now = self._clock.monotonic()
         if applied != self._last_seen:
             self._last_seen, self._last_change = applied, now
@@ -264,7 +264,7 @@ class Chores:
         """Return whether a round is due although the engine is busy."""
         if self.timer_thread is not None and self.timer_thread.is_wanted:
             return True
-        return self._ledger.applied_upto >= self.pressing_from() or bool(self._ledger.sealed)
+        return self._ledger.shown_to >= self.pressing_from() or bool(self._ledger.sealed)
 
     def pressing_from(self) -> int:
         """Return the position from which on the next checkpoint is due."""
@@ -286,7 +286,7 @@ class Chores:
         looks = self._journal.position >= retention.looks_from and not retention.looked
         if looks and retention.due():
             return False  # a limit was exceeded already when the engine was opened
-        applied = self._ledger.applied_upto == self.checkpointer.upto
+        applied = self._ledger.shown_to == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
     def next_death(self) -> float:
@@ -339,7 +339,7 @@ class Chores:
         if (
             not retention.choose(self.checkpointer.scan_from)
             and retention.waits_for_checkpoint
-            and self._ledger.applied_upto > self.checkpointer.upto
+            and self._ledger.shown_to > self.checkpointer.upto
         ):
             self._checkpoint_if_there_is_room()
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))

@@ -120,7 +120,7 @@ def _see(source: Directory, stack: ExitStack) -> _Journal:
         with closing(Follower(source, threading.RLock(), undecided=False)) as follower:
             if follower.damage is not None:
                 raise follower.damage
-            ledger, position = follower.ledger, follower.ledger.applied_upto
+            ledger, position = follower.ledger, follower.ledger.shown_to
             kept = [each for each in follower.segments if each.limit > ledger.floor]
             last = ledger.index.base
             extents = [

@@ -187,7 +187,7 @@ class _Salvage:
         """Apply all that is sound, in its order. Raises _Again if a record was refused halfway."""
         first = self._skeleton.bones[0].base
         self._ledger = ledger = Ledger(first)
-        ledger.applied_upto = ledger.end = first + HEADER_BYTES
+        ledger.shown_to = ledger.end = first + HEADER_BYTES
         ledger.known_from = first
         ledger.unsettled = first > 0
         ledger.timers = Timers(first)

@@ -135,15 +135,15 @@ class ReadOnlyDoor:
         """Apply what has become durable since the last refresh. Every call that reads does this by
         itself.
         """
-        self.check_open()
+        self.check_readable()
         with self._refreshing:
-            self.check_open()
+            self.check_readable()
             with unreadable_within(self.path):
                 self._follower.refresh()
             if self._follower.ledger is not self._built_from:
                 self._build()
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the reader is closed, so that nothing can be read."""
         if self._refusal is not None:
             # An old traceback would keep objects of earlier callers alive.
@@ -158,7 +158,7 @@ class ReadOnlyDoor:
     @property
     def visible_to(self) -> int:
         """Return the position up to which everything is shown."""
-        return self._follower.ledger.applied_upto
+        return self._follower.ledger.shown_to
 
     def read_batch(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
@@ -181,7 +181,7 @@ class ReadOnlyDoor:
             sleep(self._clock, min(left, GLANCE_SECONDS))
 
     def _look_for(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
-        self.check_open()
+        self.check_readable()
         # A refresh costs more than a read, so try without one first.
         with suppress(FmqError, OSError):
             if (
@@ -196,7 +196,7 @@ class ReadOnlyDoor:
             hidden = self._follower.hidden()
             made = self._follower.ledger.topics.get(topic)
             known = self._follower.ledger.queue(topic, queue)
-            unknown = known is None and (made is None or not made.made)
+            unknown = known is None and (made is None or not made.has_record)
             if hidden is not None and (unknown or (known is not None and offset < known.first)):
                 # It is not known whether retention has dropped the messages.
                 raise hidden.with_traceback(None)
@@ -224,7 +224,7 @@ class ReadOnlyDoor:
         """Return the transactions that are undecided by everything that can be read, proven durable
         or not.
         """
-        self.check_open()
+        self.check_readable()
         with unreadable_within(self.path):
             ledger = self._follower.all_on_the_disk()
         return [undecided_view(entry) for _, entry in sorted(ledger.undecided.items())]
@@ -262,7 +262,7 @@ class ReadOnlyDoor:
                 with unreadable_within(self.path):
                     return look()
             except (Damaged, Unreadable):
-                self.check_open()  # another thread may have closed the reader, and its files
+                self.check_readable()  # another thread may have closed the reader, and its files
                 left -= 1
                 if not left:
                     raise
@@ -339,9 +339,9 @@ class ReadOnlyDoor:
             return Stats(
                 path=self.path,
                 first_position=follower.segments[0].base,
-                position=ledger.applied_upto,
-                durable_to=ledger.applied_upto,
-                applied_upto=ledger.applied_upto,
+                position=ledger.shown_to,
+                durable_to=ledger.shown_to,
+                applied_upto=ledger.shown_to,
                 segments=segments,
                 topics=len(ledger.own_topics()),
                 queues=len(queues),

@@ -80,7 +80,7 @@ class ThreadDoor(ProducingDoor):
         self._report = claim.found.report
         self._closing = Closing()
         self._threads: Background | None = None
-        calls = self.check, self.check_open, self.after
+        calls = self.check, self.check_readable, self.after
         self.parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
         self._lock, self._queue = parts.lock, parts.commit_queue
         self._plan_of = parts.manager.message_ids.planner
@@ -113,7 +113,7 @@ class ThreadDoor(ProducingDoor):
         if self._queue.failure is not None:
             self._queue.check()
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the engine is closed, so that nothing can be read. A failed engine still shows
         what was visible.
         """
@@ -138,13 +138,13 @@ class ThreadDoor(ProducingDoor):
         if is_mine(self._lock):
             raise Nested
         if self.refusal is not None or self._queue.failure is not None:
-            self.check_open()
+            self.check_readable()
         if self._queue.owes:
             self._queue.catch_up()
         try:
             return self._looks[name](*args)
         except OSError:
-            self.check_open()  # another thread may have closed the engine, and its files
+            self.check_readable()  # another thread may have closed the engine, and its files
             raise
 
     def change(self, name: str, *args: Any, **named: Any) -> Any:
@@ -221,13 +221,13 @@ class ThreadDoor(ProducingDoor):
         if is_mine(self._lock):
             raise Nested
         if self.refusal is not None or self._queue.failure is not None:
-            self.check_open()
+            self.check_readable()
         if self._queue.owes:
             self._queue.catch_up()
         try:
             found = self.parts.messages.batch(topic, queue, offset, limit)
         except OSError:
-            self.check_open()  # another thread may have closed it, and its files
+            self.check_readable()  # another thread may have closed it, and its files
             raise
         if found is not None or timeout <= 0:
             return found
@@ -238,14 +238,14 @@ class ThreadDoor(ProducingDoor):
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Steps[Batch | None]:
         """Return what `read_batch` does, for a caller that may not block."""
-        self.check_open()
+        self.check_readable()
         if self._queue.owes:
             yield self._queue.catch_up
-        what = topic, queue, offset, limit, timeout, self.check_open
+        what = topic, queue, offset, limit, timeout, self.check_readable
         try:
             return (yield from self.parts.messages.reading(*what))
         except OSError:
-            self.check_open()  # another thread may have closed the engine, and its files
+            self.check_readable()  # another thread may have closed the engine, and its files
             raise
 
     # --- transactions and consumers -------------------------------------------------------------

@@ -313,7 +313,7 @@ def _check_slots(directory: Directory, reading: Replay) -> Iterator[Problem]:
     if not slots.unusable:
         return
     reading.run(durable_only=True)
-    hidden = doubt(directory, slots, reading.ledger.applied_upto, reading.sound_to)
+    hidden = doubt(directory, slots, reading.ledger.shown_to, reading.sound_to)
     if hidden is not None:
         for name in hidden.slots:
             yield Problem(name, hidden.position, hidden.reason)
@@ -327,7 +327,7 @@ def _state(ledger: Ledger) -> dict[str, Any]:
     timers = ledger.timers.state()
     return {
         "undecided": undecided,
-        "applied_upto": ledger.applied_upto,
+        "applied_upto": ledger.shown_to,
         "timers": timers,
         **carried,
     }

@@ -63,9 +63,9 @@ class OpenQuestions:
         store: str,
         seed: bytes,
         check: Callable[[], None],
-        check_open: Callable[[], None],
+        check_readable: Callable[[], None],
     ) -> None:
-        """`check` raises if the engine takes no decisions any more, `check_open` if it is
+        """`check` raises if the engine takes no decisions any more, `check_readable` if it is
         closed.
         """
         self._lock = messages.lock
@@ -75,7 +75,7 @@ class OpenQuestions:
         self._decisions = decisions
         self._options = options
         self._store = store
-        self._check, self._check_open = check, check_open
+        self._check, self._check_open = check, check_readable
         self._waiters = Waiters()
         self._releases = 0  # the number of calls of `wake_all`
         self._schedule = Schedule(options, seed, decisions.is_deciding)

@@ -178,7 +178,7 @@ class Follower:
         return _Begun(replay, None, None)
 
     def _check_nothing_hidden(self, replay: Replay, slots: checkpoints.Slots) -> None:
-        applied = replay.ledger.applied_upto
+        applied = replay.ledger.shown_to
         if (error := doubt(self._directory, slots, applied, replay.sound_to)) is not None:
             raise error
 

@@ -201,7 +201,7 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
         ) from error
     ledger = Ledger(segment.base)
     report = RecoveryReport(clean=True, replayed_bytes=0, undecided=0, cut_bytes=0, copied=False)
-    ledger.applied_upto = ledger.end = ledger.index.end = segment.end
+    ledger.shown_to = ledger.end = ledger.index.end = segment.end
     return Recovered(store, [segment], ledger, None, 0, 0, report)
 
 

@@ -90,7 +90,7 @@ class Replay:
         self.ledger = ledger = Ledger(first)
         self.scan_from = self.applied_from = first + HEADER_BYTES
         self._index_from = self._timers_from = self.applied_from
-        ledger.applied_upto = ledger.end = self.applied_from
+        ledger.shown_to = ledger.end = self.applied_from
         ledger.known_from = first
         # Older segments were dropped. A later STATE in the journal says what was in them.
         ledger.unsettled = first > 0
@@ -100,7 +100,7 @@ class Replay:
         base = self._segment_at(self.applied_from).base
         self.ledger = Ledger(base)
         self.ledger.carry(checkpoint.ledger)
-        self.ledger.applied_upto = self.ledger.end = self.applied_from
+        self.ledger.shown_to = self.ledger.end = self.applied_from
         self.durable_to = self._timers_from = self.applied_from
         if self._with_timers:
             self.ledger.timers = timers = Timers()
@@ -158,7 +158,7 @@ class Replay:
         """Let the next run continue after what is applied. `segments` are the present ones."""
         self.segments = segments
         # If the segment of the index is still empty, all segments before it are applied.
-        applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
+        applied = max(self.ledger.shown_to, self.ledger.index.base + HEADER_BYTES)
         self.scan_from = self.applied_from = self._index_from = self._timers_from = applied
         self.checkpoint = None
 
@@ -288,7 +288,7 @@ class Replay:
             if position >= self.applied_from:
                 apply(ledger, append)
                 show(ledger, ledger.end)
-                self.replayed_bytes += ledger.applied_upto - position
+                self.replayed_bytes += ledger.shown_to - position
                 return
             if position >= self.scan_from:
                 collect(ledger, append)

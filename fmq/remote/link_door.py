@@ -73,7 +73,7 @@ class LinkDoor(ProducingDoor):
         joined = self._joined
         self.link = link = Link(where, dial, draw, clock, retry_for, joined, explain, token)
         link.connect()
-        self.check = self.check_open = link.check
+        self.check = self.check_readable = link.check
         self.router = router = Router(self.topics, self._queues_of, lambda _: True)
         self.sender = Sender(router, link.hello.options)
         self.manager = RemoteManager(link, router, clock, draw(DRAWN_BYTES))

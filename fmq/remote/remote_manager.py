@@ -232,7 +232,7 @@ class RemoteManager:
         if self.waits(sync):
             self._link.call("sync")
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the client is closed."""
         self._link.check()
 

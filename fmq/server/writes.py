@@ -156,7 +156,7 @@ class Writes:
                 buffer.ack(self._consuming.member(handle).part(claim, first, end))
             request = Request(self._client, collected.sequence, collected.waiting)
             append = append_of(kind, buffer, messages, request, parts)
-            parts.manager.message_ids.has_ids(append)
+            parts.manager.message_ids.load_for(append)
             yield Durable(plan, (buffer, append), True if kind == PRE_MESSAGE else collected.sync)
         except BaseException:
             buffer.give_back()

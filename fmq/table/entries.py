@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fmq.store.index.index import Lane, LaneKey, LaneSummary, SegmentIndex
+from fmq.store.index.index import Lane, LaneSummary, QueueKey, SegmentIndex
 from fmq.table.selection import Selection
 
 Column = NDArray[Any]
@@ -27,7 +27,7 @@ class RunEntries(NamedTuple):
     """Offset of the first message of each run."""
     lanes: Column
     """The number of its queue in `keys`."""
-    keys: list[LaneKey]
+    keys: list[QueueKey]
 
     def __len__(self) -> int:
         return len(self.places)
@@ -40,7 +40,7 @@ def entries_of(
 
     `data_end` is the place where the records of the segment end.
     """
-    keys: list[LaneKey] = []
+    keys: list[QueueKey] = []
     parts: list[Column] = []
     for key, lane in index.lanes.items():
         if wanted.lane(key, LaneSummary(lane.first, lane.next, lane.first_us, lane.last_us)):

@@ -19,7 +19,7 @@ from fmq.store.bytes.extras import NEVER, NO_PRIORITY, Extras, has_extras
 from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.pieces import NONE, Part
 from fmq.store.bytes.timing import timing_in
-from fmq.store.index.index import LaneKey
+from fmq.store.index.index import QueueKey
 from fmq.table.entries import Column
 from fmq.table.schema import HEADERS as HEADERS_TYPE
 from fmq.table.schema import TIME
@@ -31,7 +31,7 @@ BYTES = 8 << 20
 class Gatherer:
     """Collects runs of one segment until there are enough rows for a batch."""
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[LaneKey], base: int) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[QueueKey], base: int) -> None:
         self._schema = schema
         self._keys = keys
         self._base = base

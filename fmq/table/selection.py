@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fmq.store.bytes.internal import is_internal
-from fmq.store.index.index import LaneKey, LaneSummary
+from fmq.store.index.index import LaneSummary, QueueKey
 
 LAST = (1 << 63) - 1
 
@@ -53,7 +53,7 @@ class Selection:
             said["time"] = self.time_us
         return said
 
-    def lane(self, key: LaneKey, lane: LaneSummary) -> bool:
+    def lane(self, key: QueueKey, lane: LaneSummary) -> bool:
         """Return whether the part of a queue in one segment may have wanted rows."""
         topic, queue = key
         return (

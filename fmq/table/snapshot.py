@@ -252,11 +252,11 @@ def _as_followed(
             Extent(
                 directory.path,
                 segment,
-                segment.end if sealed else ledger.applied_upto,
+                segment.end if sealed else ledger.shown_to,
                 sealed,
                 lanes_of(catalog, segment.base) if index is None else index.summary(),
                 index,
             )
         )
-    end, undecided = ledger.applied_upto, undecided_in(ledger)
+    end, undecided = ledger.shown_to, undecided_in(ledger)
     return Snapshot(directory.path, follower.store, end, tuple(segments), undecided, engine, host)

@@ -21,7 +21,7 @@ from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index.catalog import SUFFIX, Catalog
-from fmq.store.index.index import LaneKey, LaneSummary, SegmentIndex
+from fmq.store.index.index import LaneSummary, QueueKey, SegmentIndex
 from fmq.store.journal.scan import Finding, Scan, durable_beyond, end_of
 from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
 from fmq.table.extents import Extent, LeftOut, left_out
@@ -196,7 +196,7 @@ def catalog_of(directory: Directory, store: bytes) -> Catalog:
     return Catalog(directory, store, _not_built)
 
 
-def lanes_of(catalog: Catalog, base: int) -> dict[LaneKey, LaneSummary] | None:
+def lanes_of(catalog: Catalog, base: int) -> dict[QueueKey, LaneSummary] | None:
     """Return the queues in the segment at `base` by its index file, if there is one. The segment is
     not read.
     """

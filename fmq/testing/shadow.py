@@ -51,7 +51,7 @@ class Shadow:
                 apply(self._ledger, append)
                 show(self._ledger, self._ledger.end)
                 touched += append
-        self._equal("applied_upto", self._ledger.applied_upto, self._theirs.applied_upto)
+        self._equal("applied_upto", self._ledger.shown_to, self._theirs.shown_to)
         if self._theirs.end > self._ledger.end:
             return  # the engine has applied later appends already, so its ledger is ahead
         for record in touched:
@@ -115,7 +115,7 @@ def copy_of(ledger: Ledger) -> Ledger:
     for entry in ledger.undecided.values():
         prepare_applied(copy, entry.prepare, entry.runs, entry.start)
     copy.index = deepcopy(ledger.index)
-    copy.applied_upto, copy.end, copy.last_us = ledger.applied_upto, ledger.end, ledger.last_us
+    copy.shown_to, copy.end, copy.last_us = ledger.shown_to, ledger.end, ledger.last_us
     return copy
 
 
@@ -135,7 +135,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
         # The other fields were compared while the files of timers were open.
         "timers": ledger.timers.waiting,
         "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
-        "applied_upto": ledger.applied_upto,
+        "applied_upto": ledger.shown_to,
         "lanes": lanes,
         "outcomes": [list(index.outcome_keys), list(index.outcome_places)],
         "ids": index.ids.encode(),

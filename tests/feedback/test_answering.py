@@ -224,7 +224,7 @@ def test_the_last_unknown_does_not_overrule_a_commit_on_its_way(clock: FakeClock
         question = asked_one(engine)
         engine.decide("T", "commit")
         ledger = inside(engine).ledger
-        assert ledger.decided_at >= ledger.applied_upto, "it is durable by now"
+        assert ledger.decided_at >= ledger.shown_to, "it is durable by now"
         assert engine.feedback.answer(question, "unknown") is None
         assert engine.outcome("T").state == "committed"
 

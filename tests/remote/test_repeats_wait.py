@@ -38,13 +38,13 @@ def test_the_answer_to_a_repeated_request_waits_until_its_record_is_durable(name
         sequence, *rest = asked.values
         payload = asked.payload([sequence, *rest])
         client.send(frame(asked.op, 7, payload, handle=HANDLE))
-        assert journal.position > ledger.applied_upto, "it is planned, and not durable"
+        assert journal.position > ledger.shown_to, "it is planned, and not durable"
         client.send(frame(asked.op, 8, payload, flags=AGAIN, handle=HANDLE))
         (answer,) = [each for each in client.answers if each.request == 8]
         assert not answer.flags & FAILED
         found = ledger.requests.find((0).to_bytes(16, "little"), sequence)
         assert name == "ACK" or found, "it was carried out once"
-        assert ledger.applied_upto >= journal.position
+        assert ledger.shown_to >= journal.position
         shown = seen(engine)
         with fmq.open("data", QUIET, disk=disk.after_power_loss(1), background=False) as left:
             assert seen(left) == shown

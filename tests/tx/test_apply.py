@@ -54,7 +54,7 @@ class Steps:
     def seen(self) -> object:
         ledger = self.ledger
         visible = [(queue.first, queue.next) for queue in ledger.topics["t"].queues]
-        return visible, dict(ledger.undecided), ledger.applied_upto, dict(ledger.acked)
+        return visible, dict(ledger.undecided), ledger.shown_to, dict(ledger.acked)
 
     def prepare(self, tx_id: str = "T", runs: int = 1, **changed: Any) -> list[Record]:
         """The append that seals a transaction of `runs` runs of two messages each."""
@@ -302,4 +302,4 @@ def test_applying_an_append_moves_the_applied_position_to_its_end(
     steps: Steps, append: Callable[[Steps], list[Record]]
 ) -> None:
     steps.apply(*append(steps))
-    assert steps.ledger.applied_upto == steps.ledger.index.end == steps.position
+    assert steps.ledger.shown_to == steps.ledger.index.end == steps.position

@@ -305,7 +305,7 @@ def test_a_planned_commit_takes_its_ids_and_a_planned_roll_back_frees_them() -> 
             tx.send(decision, b"1", message_id="x")
             tx.prepare()
             plan_decision(engine, tx, decision)
-            assert inside(engine).ledger.decided_at >= inside(engine).ledger.applied_upto
+            assert inside(engine).ledger.decided_at >= inside(engine).ledger.shown_to
             planned(engine, decision, b"2", "x")
             engine.send(decision, b"3", message_id="x")
             assert bodies(engine, decision) == [taken]

@@ -31,7 +31,7 @@ class AsyncLookingDoor(Protocol):
     @property
     def options(self) -> Options: ...
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the engine is closed, so that nothing can be read."""
 
     async def look(self, name: str, *args: Any) -> Any:

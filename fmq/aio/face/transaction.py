@@ -70,7 +70,7 @@ class AsyncCoordinator(Owner, Protocol):
     def release(self, transaction: TransactionBuffer) -> None:
         """Let the id of an open transaction be used again."""
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the engine is closed, so that questions get no answer."""
 
     def after(self) -> None:
@@ -218,7 +218,7 @@ class AsyncTransaction(TransactionContent):
         committed.
         """
         manager, buffer = self._manager, self._buffer
-        manager.check_open()
+        manager.check_readable()
         if buffer.phase is ROLLED_BACK and not buffer.was_prepared:
             raise UnknownTransaction(  # the id may belong to another transaction by now
                 f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
@@ -227,7 +227,7 @@ class AsyncTransaction(TransactionContent):
         try:
             return await manager.outcome(self.tx_id, buffer.number)
         except OSError:
-            manager.check_open()  # closing the engine also closes its files
+            manager.check_readable()  # closing the engine also closes its files
             raise
 
     # --- as a block -------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class GroupChanges:
         self._step = Durable(plan, what, sync)
 
     def _wait_later(self, position: int) -> None:
-        if position >= self._ledger.applied_upto:
+        if position >= self._ledger.shown_to:
             self._step, self._upto = Durable(nothing), position
 
     # --- members --------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class GroupChanges:
 
     def _topic(self, topic: str) -> Topic:
         known = self._ledger.topics.get(topic)
-        if known is None or not known.made or is_internal(topic):
+        if known is None or not known.has_record or is_internal(topic):
             raise UnknownTopic(topic)
         return known
 

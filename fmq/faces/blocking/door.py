@@ -32,7 +32,7 @@ class LookingDoor(Protocol):
     @property
     def options(self) -> Options: ...
 
-    def check_open(self) -> None:
+    def check_readable(self) -> None:
         """Raise if the engine is closed, so that nothing can be read."""
 
     def look(self, name: str, *args: Any) -> Any:

@@ -76,7 +76,7 @@ class AnyEngine:
         Raises Damaged or Unreadable if one of them cannot be read; `read_batch` returns those
         before it.
         """
-        self._door.check_open()
+        self._door.check_readable()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         timeout = check_seconds("timeout", timeout)
         found: list[Message] = []

@@ -22,7 +22,7 @@ from typing import TypeVar
 from fmq.errors import Damaged, NewerFormat
 from fmq.machine.disk import Directory, replace
 from fmq.store.index.id_table import IdTable
-from fmq.store.index.index import LaneKey, LaneSummary, SegmentIndex, outcome_key
+from fmq.store.index.index import LaneSummary, QueueKey, SegmentIndex, outcome_key
 from fmq.store.index.index_blocks import (
     BadIndex,
     BlockHead,
@@ -62,7 +62,7 @@ class Catalog:
         self.looking = threading.Lock()
         self._bases: list[int] = []
         self._chains: dict[int, int] = {}
-        self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
+        self._tables: dict[int, dict[QueueKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
         # the keys of the decisions in each segment, in sorted parts
         self._keys: dict[int, list[array[int]]] = {}
@@ -70,7 +70,7 @@ class Catalog:
         self._kept_keys = 0
         # For each queue, pairs of first offset and base, in order. A pair is added in one step, and
         # an interrupted call is repeated, so no pair is missing or there twice.
-        self._lanes: dict[LaneKey, list[tuple[int, int]]] = {}
+        self._lanes: dict[QueueKey, list[tuple[int, int]]] = {}
         # The queues of all segments below this base are in _lanes.
         self._mapped = -1
         # The segments whose indexes cannot be read, each with its error.
@@ -117,7 +117,7 @@ class Catalog:
         with self.lock:
             return list(self._bases)
 
-    def find(self, key: LaneKey, offset: int, since: int = 0) -> SegmentIndex | None:
+    def find(self, key: QueueKey, offset: int, since: int = 0) -> SegmentIndex | None:
         """Return the index of the sealed segment that holds `offset` of the queue. Skip segments
         that end at or before `since`, where the topic was deleted.
 
@@ -140,7 +140,7 @@ class Catalog:
                         raise error.with_traceback(None)
             return index
 
-    def _mapped_index(self, key: LaneKey, offset: int, since: int) -> SegmentIndex | None:
+    def _mapped_index(self, key: QueueKey, offset: int, since: int) -> SegmentIndex | None:
         pairs = self._lanes.get(key, ())
         low = 0
         if since:
@@ -155,7 +155,7 @@ class Catalog:
                 return index
         return None
 
-    def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
+    def summary(self, base: int) -> dict[QueueKey, LaneSummary]:
         """Return the summary of each queue in the segment at `base`: first and next offset, and
         times.
         """
@@ -289,7 +289,7 @@ class Catalog:
                 pairs.insert(i, (summary.first, base))
         self._unmapped.pop(base, None)
 
-    def _table(self, base: int) -> dict[LaneKey, LaneSummary]:
+    def _table(self, base: int) -> dict[QueueKey, LaneSummary]:
         table = self._tables.get(base)
         if table is None:
             loaded = self._loaded.get(base)
@@ -297,7 +297,7 @@ class Catalog:
             self._tables[base] = table
         return table
 
-    def _read_table(self, base: int) -> dict[LaneKey, LaneSummary]:
+    def _read_table(self, base: int) -> dict[QueueKey, LaneSummary]:
         try:
             file = self._directory.open(segment_name(base, SUFFIX))
             try:

@@ -21,7 +21,7 @@ from fmq.store.journal.segment import segment_name
 SKIPPED_MAX = 1 << 16  # no entry stands for more messages
 NOWHERE = 0  # no record can be at place 0, where the header is
 
-LaneKey = tuple[str, int]
+QueueKey = tuple[str, int]
 
 
 class Lane:
@@ -94,7 +94,7 @@ class SegmentIndex:
         self.base = base
         self.end = base
         self.chain = 0  # the checksum of the segment's records; 0 if it is not known
-        self.lanes: dict[LaneKey, Lane] = {}
+        self.lanes: dict[QueueKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")
         # As of the last look-up: for each key the place of its first decision, and the places of
@@ -103,7 +103,7 @@ class SegmentIndex:
         self._decisions: dict[int, int] = {}
         self._more_decisions: dict[int, list[int]] = {}
         # How many entries of each lane are in the `.part` file.
-        self.saved: dict[LaneKey, int] = {}
+        self.saved: dict[QueueKey, int] = {}
         self.saved_outcomes = 0
         self.ids = IdTable(base)
         self.saved_ids = 0
@@ -200,7 +200,7 @@ class SegmentIndex:
             return []
         return [self.base + place for place in (*self._more_decisions.get(key, ())[::-1], first)]
 
-    def summary(self) -> dict[LaneKey, LaneSummary]:
+    def summary(self) -> dict[QueueKey, LaneSummary]:
         return {
             key: LaneSummary(lane.first, lane.next, lane.first_us, lane.last_us)
             for key, lane in self.lanes.items()

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from fmq.store.index.id_table import BadIds, IdTable
-from fmq.store.index.index import Lane, LaneKey, LaneSummary, SegmentIndex
+from fmq.store.index.index import Lane, LaneSummary, QueueKey, SegmentIndex
 
 MAGIC = b"fmqI"
 FORMAT = 2
@@ -71,7 +71,7 @@ def encode_unsaved(index: SegmentIndex, store: bytes) -> bytes:
 def _encode(
     index: SegmentIndex,
     store: bytes,
-    saved: dict[LaneKey, int],
+    saved: dict[QueueKey, int],
     outcomes_saved: int,
     ids_saved: int,
 ) -> bytes:
@@ -138,7 +138,7 @@ class BlockHead(NamedTuple):
     end: int
     chain: int
     ids: int
-    lanes: list[tuple[LaneKey, LaneSummary, int, int]]
+    lanes: list[tuple[QueueKey, LaneSummary, int, int]]
     """Key, summary, entries, flags."""
 
     @property
@@ -190,7 +190,7 @@ def decode_head(data: bytes, at: int, store: bytes, base: int, chain: int = 0) -
     return BlockHead(head_size, body_crc, body_size, outcomes, where, end, said, ids, table)
 
 
-def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, int, int]]:
+def _decode_lanes(data: bytes, lanes: int) -> list[tuple[QueueKey, LaneSummary, int, int]]:
     found = []
     at = 0
     for _ in range(lanes):

@@ -30,7 +30,7 @@ from zlib import crc32
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.machine.disk import Directory
 from fmq.store.index.catalog import Catalog
-from fmq.store.index.index import LaneKey, SegmentIndex
+from fmq.store.index.index import QueueKey, SegmentIndex
 from fmq.store.journal.section import OwnedLock
 from fmq.store.journal.segment import segment_name
 from fmq.store.reading.reader import Reader, entries_of
@@ -63,7 +63,7 @@ class LaneMarks:
         return self.numbers[first : bisect_left(self.hashes, hash + 1, first)].tolist()
 
 
-SegmentMarks = dict[LaneKey, LaneMarks]
+SegmentMarks = dict[QueueKey, LaneMarks]
 
 
 def hash_of(key: str) -> int:

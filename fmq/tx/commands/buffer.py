@@ -230,7 +230,7 @@ class TransactionBuffer:
         if not items:
             self.require(OPEN, "send")
             self._router.check_target(topic, queue)
-        back = self._mark()
+        back = self._savepoint_of_messages()
         try:
             for item in items:
                 said = item if isinstance(item, Message) else Message(item)
@@ -240,7 +240,7 @@ class TransactionBuffer:
             back()
             raise
 
-    def _mark(self) -> Callable[[], None]:
+    def _savepoint_of_messages(self) -> Callable[[], None]:
         """Return a function that drops all messages that are added from now on."""
         lengths = {place: len(run) for place, run in self.runs.items()}
         size, columns, count = self._bytes, self._columns_bytes, self.messages
@@ -329,7 +329,7 @@ class TransactionBuffer:
 
     def savepoint(self) -> Callable[[], None]:
         """Return a function that drops all that is added from now on, and later savepoints."""
-        drop_messages, acks, held = self._mark(), [*self.acks], len(self._held)
+        drop_messages, acks, held = self._savepoint_of_messages(), [*self.acks], len(self._held)
         marks = self.marks
         savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
         savepoints.append(mine)

@@ -94,7 +94,7 @@ class Limits:
             "transaction_messages_max",
         )
 
-    def check_open(self, ledger: Ledger, prepare: Prepare) -> None:
+    def check_undecided(self, ledger: Ledger, prepare: Prepare) -> None:
         """Raise TooMany if `prepare` may not become undecided beside the transactions that are."""
         _check_amount(ledger.undecided_in_all, prepare, self._in_all, IN_ALL)
         producer = prepare.producer

@@ -43,17 +43,17 @@ class TransactionManager:
         catalog: Catalog,
         store: str,
         drawn: bytes,
-        check_open: Callable[[], None],
+        check_readable: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
-        """`store` is the id of the directory, and `drawn` are random bytes for ids. `check_open`
-        raises if the engine is closed. `after` is called at the end of each call of a transaction
-        that has written.
+        """`store` is the id of the directory, and `drawn` are random bytes for ids.
+        `check_readable` raises if the engine is closed. `after` is called at the end of each call
+        of a transaction that has written.
         """
         self.store = store
         self.writer = writer
         self._router = router
-        self.check_open = check_open
+        self.check_readable = check_readable
         self.after = after
         self._outcomes = outcomes
         self.time_us = writer.clock.time_us
@@ -148,7 +148,7 @@ class TransactionManager:
         """
         runs = runs_of(kind, transaction, self._compress_bytes_min)
         if not transaction.plain:
-            self.message_ids.has_ids(runs)
+            self.message_ids.load_for(runs)
         return make(transaction, runs)
 
     def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:
@@ -197,7 +197,7 @@ class TransactionManager:
         self._check(transaction)
         self.message_ids.leave_out(append, two_phases, transaction)
         prepare, *rest = append
-        self.limits.check_open(self._ledger, prepare)
+        self.limits.check_undecided(self._ledger, prepare)
         size = measured(append)
         prepare.reserved = Reserve.needed_for(size)
         self._reserve.take(prepare.reserved)

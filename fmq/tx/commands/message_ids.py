@@ -51,13 +51,13 @@ class MessageIds:
 
     def planner(self, runs: list[Run]) -> Callable[[Append], object]:
         """Return the function that plans an append of `runs`. It looks up their ids, if any."""
-        if self.has_ids(runs):
+        if self.load_for(runs):
             return self._send
         return self._writer.send
 
-    def has_ids(self, records: Iterable[Record]) -> bool:
-        """Return whether a message of `records` has an id. If one has, load the window. The caller
-        does not hold the engine's lock.
+    def load_for(self, records: Iterable[Record]) -> bool:
+        """Load the window of ids if a message of `records` has an id. Return whether one has. The
+        caller does not hold the engine's lock.
         """
         if _have_ids(records):
             self.load()
@@ -190,7 +190,7 @@ class MessageIds:
         """
         found: list[Receipt] = []
         runs = [each for each in runs if id_keys_of(each).keys]
-        if not self.has_ids(runs):
+        if not self.load_for(runs):
             return found
         with self._writer.commit_queue.lock:
             met: set[Key] = set()

@@ -84,7 +84,7 @@ class Outcomes:
         if not self._lags:
             return ""
         return (
-            f" Or it was prepared or decided after position {self._ledger.applied_upto}: what "
+            f" Or it was prepared or decided after position {self._ledger.shown_to}: what "
             "lies there is not seen with read_only=True until the writer appends something, or "
             "opens the directory, next. Opening it for writing tells."
         )

@@ -140,16 +140,16 @@ class Sender:
         return runs
 
     def _of_items(self, topic: str, items: Iterable[object], queue: int | None) -> list[Run]:
-        lanes: dict[int, list[Message]] = {}
+        by_queue: dict[int, list[Message]] = {}
         for item in items:
             message = item if isinstance(item, Message) else Message(as_bytes(item))
             size = len(as_bytes(message.body))
             if size > self._message_bytes_max:
                 self._refuse_size(size)
             number = self._router.choose_queue(topic, message.key, queue)
-            lanes.setdefault(number, []).append(message)
+            by_queue.setdefault(number, []).append(message)
         runs = []
-        for number, messages in lanes.items():
+        for number, messages in by_queue.items():
             for part in in_records(messages):
                 run = encode_messages(part, self._compress_bytes_min)
                 run.queue = number

@@ -217,9 +217,9 @@ class Writer:
         Raises EngineFailed if it could not be written.
         """
         ledger = self.ledger
-        if position >= ledger.applied_upto:
+        if position >= ledger.shown_to:
             self.commit_queue.flush()
-            assert position < ledger.applied_upto, "a flush shows all that was planned before it"
+            assert position < ledger.shown_to, "a flush shows all that was planned before it"
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """Roll to the next segment if an append of `size` bytes does not fit.

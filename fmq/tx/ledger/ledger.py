@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from fmq.basics.message import Mark
 from fmq.store.bytes.internal import is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Changed, Prepare, Run
-from fmq.store.index.index import LaneKey, SegmentIndex
+from fmq.store.index.index import QueueKey, SegmentIndex
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.attempts import AttemptMap
 from fmq.tx.ledger.dead_letters import DeadLetterState
@@ -117,12 +117,12 @@ GroupKey = tuple[str, str, int]
 class Ledger:
     """The state of an engine, up to the last append that was planned.
 
-    Some changes are noted with a position. Such a change is shown once `applied_upto` is above it.
+    Some changes are noted with a position. Such a change is shown once `shown_to` is above it.
     """
 
     def __init__(self, base: int) -> None:
         # What waits to be shown, in the order of the journal. Each entry has the position that
-        # `applied_upto` has to exceed. Then come a queue and a run, or a function and its argument.
+        # `shown_to` has to exceed. Then come a queue and a run, or a function and its argument.
         self.shows: deque[tuple[int, Any, Any]] = deque()
         self.end = base  # the end of the last append applied
         # The position of the last change of marks, of decisions, of groups and topics, and of acks.
@@ -159,7 +159,7 @@ class Ledger:
         self.index = SegmentIndex(base)
         # Indexes of full segments that have no index file yet.
         self.sealed: list[SegmentIndex] = []
-        self.applied_upto = base  # everything below this position is shown
+        self.shown_to = base  # readers see everything below this position
         self.last_us = 0
         self.floor = 0
         # Transactions with a lower number were decided, and their records may have been dropped.
@@ -206,7 +206,7 @@ class Ledger:
         found = self.queue(topic, number)
         if found is None and self.unsettled:
             known = self.topic(topic, number + 1)
-            if not known.made:
+            if not known.has_record:
                 self.grow(known, number + 1)
                 found = known.queues[number]
         return found
@@ -224,8 +224,8 @@ class Ledger:
         key = group, topic, queue
         acked = self.acked.get(key)
         if acked is None:
-            lane = self.queue(topic, queue)
-            acked = self.acked[key] = AckSet(0 if lane is None else lane.first)
+            known = self.queue(topic, queue)
+            acked = self.acked[key] = AckSet(0 if known is None else known.first)
         return acked
 
     def tried_of(self, group: str, topic: str, queue: int) -> AttemptMap:
@@ -271,7 +271,7 @@ class Ledger:
         if queue.spans is not None:
             queue.spans.know(queue.first, offset, known)
 
-    def _lost_below(self, subscription: Subscription, firsts: Mapping[LaneKey, int]) -> int:
+    def _lost_below(self, subscription: Subscription, firsts: Mapping[QueueKey, int]) -> int:
         """Return how many messages the group loses if the queues begin at `firsts`."""
         lost = 0
         for (topic, number), first in firsts.items():
@@ -298,7 +298,7 @@ class Ledger:
         self.index.is_live = self.is_live
 
     def made_topics(self) -> Iterator[Topic]:
-        return (topic for topic in self.topics.values() if topic.made)
+        return (topic for topic in self.topics.values() if topic.has_record)
 
     def note_replay(self, dead: DeadLetterState, topic: str) -> None:
         """Note that dead letters of `topic` were replayed to their group, which reads them in an
@@ -341,7 +341,7 @@ class Ledger:
 
     # --- carried by checkpoints and STATE records -------------------------------------------
 
-    def carried(self, firsts: Mapping[LaneKey, int] | None = None) -> dict[str, Any]:
+    def carried(self, firsts: Mapping[QueueKey, int] | None = None) -> dict[str, Any]:
         """Return for JSON what a replay cannot find in the remaining segments.
 
         With `firsts`, return this as it will be once the queues begin at these offsets.
@@ -391,7 +391,7 @@ class Ledger:
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
 
-    def _carried_spans(self, firsts: Mapping[LaneKey, int]) -> list[list[Any]]:
+    def _carried_spans(self, firsts: Mapping[QueueKey, int]) -> list[list[Any]]:
         carried = []
         for topic in self.made_topics():
             for queue in topic.queues:
@@ -409,7 +409,7 @@ class Ledger:
         for name, ranges in state["topics"].items():
             topic = self.topic(name, len(ranges))
             self.grow(topic, len(ranges))
-            topic.made = True
+            topic.has_record = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 # The records that would tell where the queue begins may be missing.
                 queue.first = first if self.unsettled else max(queue.first, first)
@@ -463,11 +463,11 @@ class Ledger:
         # Do it for all groups, not only those in `state`: an older fmq left ranges below the first
         # message.
         for (_, name, number), acked in self.acked.items():
-            if (lane := self.queue(name, number)) is not None:
-                acked.drop_below(lane.first)
+            if (known := self.queue(name, number)) is not None:
+                acked.drop_below(known.first)
         for dead in self.dead.values():
-            if (lane := self.queue(dead.topic, 0)) is not None:
-                dead.closed.drop_below(lane.first)
+            if (known := self.queue(dead.topic, 0)) is not None:
+                dead.closed.drop_below(known.first)
         for key, tried in self.tried.items():
             acked = self.acked_of(*key)
             for first, end, *_ in tried.all():

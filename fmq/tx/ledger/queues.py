@@ -46,12 +46,12 @@ class Queue:
 class Topic:
     """A name with its queues."""
 
-    __slots__ = ("has_priorities", "made", "name", "queues", "retain_ms", "waiting")
+    __slots__ = ("has_priorities", "has_record", "name", "queues", "retain_ms", "waiting")
 
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(self, number) for number in range(queues)]
-        self.made = False  # True once the TOPIC record is applied
+        self.has_record = False  # True once its TOPIC record is applied
         self.has_priorities = False  # True once a message has a priority above 0
         # How long the topic keeps messages, in milliseconds; 0: as the options say.
         self.retain_ms = 0

@@ -86,7 +86,7 @@ def show(ledger: Ledger, upto: int) -> None:
             queue.end_idle()
         if queue.owner.waiting:
             _arrived(ledger, queue, what)
-    ledger.applied_upto = upto
+    ledger.shown_to = upto
 
 
 def _note_extras(ledger: Ledger, queue: Queue, run: Run, extras: Extras) -> None:
@@ -301,9 +301,9 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     if not 1 <= made.queues <= QUEUES_MAX:
         raise IllegalStep(f"the topic {made.topic!r} is made with {made.queues} queues")
     topic = ledger.topic(made.topic, made.queues)
-    if topic.made or len(topic.queues) != made.queues:
+    if topic.has_record or len(topic.queues) != made.queues:
         raise IllegalStep(f"the topic {made.topic!r} is made a second time")
-    topic.made = True
+    topic.has_record = True
     ledger.changed_at = ledger.end
     for queue in topic.queues:
         queue.settled = True

@@ -14,7 +14,7 @@ from fmq.arguments.names import check_count, check_text
 from fmq.errors import Damaged, OffsetGone
 from fmq.store.bytes.content import text_bytes
 from fmq.store.index.catalog import Catalog
-from fmq.store.index.index import Lane, LaneKey, SegmentIndex
+from fmq.store.index.index import Lane, QueueKey, SegmentIndex
 from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 from fmq.store.reading.key_marks import KeyMarks, hash_of
 from fmq.store.reading.reader import Entries, Reader, entries_of
@@ -46,7 +46,7 @@ class Finder:
         self._catalog = catalog
         self._reader = reader
         self._marks = marks
-        self._new: dict[tuple[int, LaneKey], _NewMarks] = {}
+        self._new: dict[tuple[int, QueueKey], _NewMarks] = {}
 
     def places(self, topic: str, key: str, limit: int) -> list[KeyPlace]:
         """Return the places of up to `limit` messages with `key`, the newest first.
@@ -69,7 +69,7 @@ class Finder:
 
     def _in_run(self, queue: int, run: Entries, key: str, topic: str) -> list[KeyPlace]:
         """Return the places of the messages of a run that have the key, the newest first."""
-        keep_to = self._ledger.applied_upto - run.base
+        keep_to = self._ledger.shown_to - run.base
         (carried,) = self._reader.carried(run, run.first, run.counts[0], keep_to)
         with self._messages.lock:
             known = self._ledger.queue(topic, queue)
@@ -121,7 +121,7 @@ class Finder:
                         run = _run(index.base, marks.lane, number)
                     yield key[1], run
 
-    def _look_on(self, index: SegmentIndex, key: LaneKey) -> _NewMarks | None:
+    def _look_on(self, index: SegmentIndex, key: QueueKey) -> _NewMarks | None:
         """Return the marks of a lane, after reading the heads that are new in it."""
         with self._messages.lock:
             lane = index.lanes.get(key)
@@ -136,7 +136,7 @@ class Finder:
             if seen < count:
                 first = lane.first + lane.starts[seen]
                 entries = entries_of(index.base, lane, first, shown - first)
-            keep_to = self._ledger.applied_upto - index.base
+            keep_to = self._ledger.shown_to - index.base
         if seen >= count:
             return marks
         # Threads that look at the same time each make such an object. One of them is kept.
@@ -152,7 +152,7 @@ class Finder:
             self._new[index.base, key] = grown
         return grown
 
-    def _sealed(self, base: int, keys: list[LaneKey], hash: int) -> Iterator[tuple[int, Entries]]:
+    def _sealed(self, base: int, keys: list[QueueKey], hash: int) -> Iterator[tuple[int, Entries]]:
         if not keys:
             return
         marks, index = self._marks.of(base, self._catalog.chain_of(base)), None

@@ -79,7 +79,7 @@ class Messages:
                 latest = None
                 limit = min(limit, queue.next - offset)
                 entries = self._in_memory(name, number, offset, limit)
-                visible = self.ledger.applied_upto
+                visible = self.ledger.shown_to
         if latest is not None:
             return latest.batch(limit)
         if entries is None:
@@ -97,7 +97,7 @@ class Messages:
         nothing. Raises the errors of reading.
         """
         entries = self._entries_of(queue, offset, limit)
-        keep_to = self.ledger.applied_upto - entries.base
+        keep_to = self.ledger.shown_to - entries.base
         try:
             yield from self._reader.carried(entries, offset, limit, keep_to, tags)
         except FileNotFoundError:
@@ -197,7 +197,7 @@ class Messages:
         found = self.ledger.queue(topic, number)
         if found is None:
             known = self.ledger.topics.get(topic)
-            if known is not None and known.made:
+            if known is not None and known.has_record:
                 raise no_queue(topic, number, len(known.queues))
         return found
 
@@ -331,7 +331,7 @@ class Messages:
             numbers = [
                 (each.name, queue.number, queue.first, queue.next)
                 for each in topics
-                if each.made and not is_internal(each.name)
+                if each.has_record and not is_internal(each.name)
                 for queue in each.queues
             ]
         return [QueueInfo(*each) for each in numbers]
