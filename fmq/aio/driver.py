@@ -71,7 +71,8 @@ class LoopDriver:
                 watch.end(found=True)
             raise
         finally:
-            answer = None  # an error that is kept here would refer to this frame
+            # Drop it: an error would refer to this frame, and the frame to the error.
+            answer = None
 
     async def _durable(self, want: Durable) -> Any:
         """Have it written with what this turn of the loop orders."""
@@ -97,7 +98,8 @@ class LoopDriver:
         def settle() -> None:
             call.settle(None, self._queue.failed_error() if failures else None)
 
-        notify = notifier(self.loop, settle)  # made here, in the thread of the loop
+        # Made in the thread of the loop, which `notifier` has to know.
+        notify = notifier(self.loop, settle)
 
         def then(failure: BaseException | None) -> None:
             if failure is not None:

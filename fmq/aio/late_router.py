@@ -42,7 +42,8 @@ class LateRouter:
         if queue is None:
             return LATER
         number = check_count("queue", queue, 0)
-        if number >= QUEUES_MAX:  # a number that no topic can have; others are checked later
+        # No topic can have it; whether a topic has a smaller one is checked later.
+        if number >= QUEUES_MAX:
             raise no_queue(topic, number, QUEUES_MAX)
         return number
 

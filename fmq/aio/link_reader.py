@@ -30,7 +30,7 @@ class LoopReader:
         self._thread = get_ident()
         self._line: Line | None = None  # the connection that the loop watches
         self._is_connecting = False
-        self._heard = loop.time()  # the time at which the last bytes came
+        self._heard = loop.time()  # when the last bytes came, by the clock of the loop
         self._timer: TimerHandle | None = None
         self._watcher: TimerHandle | None = None
 

@@ -35,7 +35,8 @@ class LoopMember:
         self.retry, self.lease_seconds = asked.entry.retry, asked.lease_seconds
         self.is_ordered = asked.entry.is_ordered
         self.is_closed = False
-        self.aheads: set[Lookahead[AsyncDelivery]] = set()  # of each `for` loop over the consumer
+        # What each `for` loop over the consumer has polled ahead.
+        self.aheads: set[Lookahead[AsyncDelivery]] = set()
         self.draining = Draining(side.clock)
         self.monotonic: Callable[[], float] = side.loop.time
 

@@ -148,7 +148,7 @@ class RemoteSide:
     def _when_known(self, topic: str, call: Call, begin: Callable[[], None]) -> None:
         """Call `begin` once the number of the topic's queues is known. Calls keep their order."""
         if not isinstance(topic, str):
-            self._router.check_target(topic, None)  # raises the error
+            self._router.check_target(topic, None)  # raises TypeError: the topic is no text
         waiting = self._lookups.get(topic)
         if waiting is None and self._topics.get(topic) is not None:
             begin()

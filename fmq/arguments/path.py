@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fmq.errors import BadName
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a single slash: pathlib makes one of two
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # one slash is enough: pathlib makes one of two
 
 
 class PathLike(Protocol):

@@ -264,6 +264,6 @@ MYSQL = Dialect(
         source=" FROM dual",
         unless_there="ON DUPLICATE KEY UPDATE state = 'C'",
     ),
-    ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds; MySQL accepts no fewer
+    ("SET SESSION innodb_lock_wait_timeout = 1",),  # 1 second: MySQL accepts no shorter time
     _begin_mysql,
 )

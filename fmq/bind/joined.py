@@ -11,7 +11,7 @@ class JoinedBinding:
     """A binding to a database transaction that the program's own code begins and commits."""
 
     path: str
-    ended_by: str  # the code that begins and ends the transaction, for errors
+    ended_by: str  # who begins and ends the transaction, in the words of errors
 
     def begin(self) -> NoReturn:
         """Raise BindError, because there is no block."""

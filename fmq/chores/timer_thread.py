@@ -15,7 +15,7 @@ from fmq.store.journal.commit_queue import CommitQueue
 from fmq.tx.commands.delays import Delays
 
 LOOK_SECONDS = 5.0  # if the clock is set forward, messages are late by at most this
-FULL_SECONDS = 1.0  # until the next try on a full disk
+FULL_SECONDS = 1.0  # seconds until the next try after the disk was full
 
 
 class TimerThread:

@@ -27,12 +27,12 @@ from fmq.machine.mounts import REMOTE, mount_of
 from fmq.posix import mountinfo
 
 SYNCS = 20
-SYNC_SECONDS_MIN = 20e-6  # a device that really writes takes longer, whatever it costs
+SYNC_SECONDS_MIN = 20e-6  # No device that really writes needs less time for a sync.
 FREE_BYTES_MIN = 1 << 30
-FILES_MIN = 1024  # that a process may have open
+FILES_MIN = 1024  # how many files a process should be allowed to open
 YEAR_MIN = 2026
 IN_MEMORY = ("tmpfs", "ramfs")
-# What tells a file system not to wait for the device.
+# Mount options that tell a file system not to wait for the device.
 UNSAFE = {"nobarrier", "barrier=0"}
 EXTRAS = {
     "postgres": "psycopg",

@@ -11,7 +11,7 @@ import fmq
 from fmq.cli.output import Column, Row
 from fmq.cli.text import exact, plain, preview, size
 
-# What `fmq read` prints and a new message gets anew.
+# Fields that `fmq read` prints. A copy of the message gets its own.
 OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id"}
 
 

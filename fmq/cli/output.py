@@ -91,7 +91,7 @@ def note(text: str) -> None:
         try:
             print(f"fmq: {printable(text)}", file=sys.stderr)
         except OSError:
-            discard(sys.stderr)  # the exit code still has to be ours
+            discard(sys.stderr)  # Python must not replace the exit code of fmq
 
 
 def discard(stream: TextIO) -> None:

@@ -22,13 +22,13 @@ from fmq.cli.messages import MESSAGES, WHOLE, place_of, row_of
 from fmq.cli.output import Output, note
 from fmq.cli.place import reading
 
-AT_ONCE = 1000  # messages that are read together
-WAIT_SECONDS = 0.5  # in one queue, before the others are looked at
-LONG_SECONDS = 60.0  # where there is only one
+AT_ONCE = 1000  # messages that one read asks for
+WAIT_SECONDS = 0.5  # seconds to wait in one queue before the others are looked at
+LONG_SECONDS = 60.0  # seconds to wait if there is only one queue
 TAIL = -10
 
 Engine = fmq.ReadOnlyEngine | fmq.RemoteEngine
-Found = fmq.Message | None  # None stands for a pause: the next one may be long in coming
+Found = fmq.Message | None  # None is a pause: the next message may come much later.
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

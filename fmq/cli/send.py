@@ -24,7 +24,7 @@ from fmq.cli.output import Output, Row, note
 from fmq.cli.place import visit, writing
 from fmq.cli.text import counted
 
-PIECE = 1 << 20  # bytes of the input that are taken at once, at most
+PIECE = 1 << 20  # how many bytes of the input are read at once, at most
 Engine = fmq.Engine | fmq.RemoteEngine
 
 
@@ -166,7 +166,7 @@ def _piece_by_piece(engine: Engine, lines: Lines, args: argparse.Namespace) -> I
         receipts = engine.send_many(**call, producer=args.producer)
         lines.sent += len(call["bodies"])
         yield from map(receipt_row, receipts)
-        yield None  # print it: the next line may be long in coming
+        yield None  # a pause: the next line may come much later
 
 
 def _in_one_transaction(

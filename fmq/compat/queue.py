@@ -33,7 +33,8 @@ class _ShutDown(Exception):
     """Raised by `put` and `get` of a queue after `shutdown`."""
 
 
-ShutDown: type[Exception] = getattr(queue, "ShutDown", _ShutDown)  # Python has it from 3.13 on
+# Python has this class from 3.13 on.
+ShutDown: type[Exception] = getattr(queue, "ShutDown", _ShutDown)
 
 
 class Undecodable(FmqError):

@@ -20,7 +20,7 @@ from fmq.compat.handle import Handle
 from fmq.errors import MarkMoved, OffsetGone
 
 NONE_YET = -1  # the version of a key without a value
-SHORT_BYTES = 64 - 9  # a mark has 64 bytes
+SHORT_BYTES = 64 - 9  # what a mark of 64 bytes has room for
 NAME_BYTES_MAX = 255
 # Which message has the value, and when the value expires, in microseconds since 1970 (0: never).
 HEAD = Struct("<BQ")

@@ -227,7 +227,7 @@ class ThreadDoor(ProducingDoor):
         try:
             found = self.parts.messages.batch(topic, queue, offset, limit)
         except OSError:
-            self.check_readable()  # another thread may have closed it, and its files
+            self.check_readable()  # another thread may have closed the engine, and its files
             raise
         if found is not None or timeout <= 0:
             return found

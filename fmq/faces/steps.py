@@ -42,7 +42,7 @@ def unread_messages(door: LookingDoor, group: str, topic: str, limit: int) -> li
             try:
                 batch = door.read_batch(topic, queue, first, end - first, 0.0)
             except OffsetGone as gone:
-                first = gone.first  # retention has dropped the first ones meanwhile
+                first = gone.first  # retention has dropped the first messages meanwhile
                 continue
             if batch is None:
                 break

@@ -191,7 +191,7 @@ def _one_of(name: str, values: frozenset[str], negated: bool) -> Test:
 def _part_of(node: PartOf) -> Test:
     is_part, part, negated = IS_PART[node.word], node.part, node.negated
     if not part:
-        return lambda get: False  # RocketMQ lets it be false, negated or not
+        return lambda get: False  # as in RocketMQ, this is false, negated or not
     read = _read(node.operand)
 
     def part_of(get: Get) -> bool:

@@ -25,7 +25,7 @@ class TagFilter:
 
     text: str = field(compare=False)
     normal: str
-    _wanted: frozenset[str] | None = field(compare=False, repr=False)  # None: all tags
+    _wanted: frozenset[str] | None = field(compare=False, repr=False)  # None means all tags
 
     kind: ClassVar[str] = "tags"
 

@@ -85,13 +85,14 @@ class TurnWriter:
         """`after` is called once after each write."""
         self._loop = loop
         self._commit_queue = commit_queue
-        self._monotonic = monotonic  # uvloop's own time stands still in a callback
+        # Not the loop's own time: that of uvloop stands still in a callback.
+        self._monotonic = monotonic
         self._after = after
         self.ended: Callable[[Any], object] = lambda batch: None
         """Gets each batch, once all its orders have their answers."""
         self.pace = Pace()
         self._planned_at = 0.0
-        self._written_for: deque[TurnOrders] = deque()  # which other threads have written
+        self._written_for: deque[TurnOrders] = deque()  # batches that another thread has written
 
     def write(self, batch: TurnOrders) -> None:
         """Plan the orders of `batch`, and have them written."""
@@ -141,7 +142,7 @@ class TurnWriter:
 
     def finish(self) -> None:
         """Wait until all is written, and answer."""
-        with suppress(FmqError):  # then the callers are told
+        with suppress(FmqError):  # the engine has failed, and each caller gets that error
             self._commit_queue.flush()
         self._serve_written()
 

@@ -42,11 +42,12 @@ class GroupWaits:
     ) -> None:
         """`compete` says that any member may get a message, because the group has no strategy."""
         self._loop = loop
-        self._fired = notifier(loop, self._wake)  # by any thread, under the engine's lock
+        self._fired = notifier(loop, self._wake)  # any thread calls it, under the engine's lock
         self._commit_queue = commit_queue
         self._monotonic = monotonic
         self._compete = compete
-        # By callback, the one that has waited longest first.
+        # The callbacks of waiting polls, with their members. The one that has waited longest is
+        # first.
         self._waiting: dict[Notify, GroupMember] = {}
         self._stirred: set[Member] = set()  # members whose queues may have a message
         self._listens: GroupMember | None = None  # the member that listens for all waiting polls
@@ -106,7 +107,7 @@ class GroupWaits:
         if not self._waiting:
             return
         first = next(iter(self._waiting.values()))
-        self._begin(first)  # before the look: the next message may come meanwhile
+        self._begin(first)  # listen before the look: the next message may come meanwhile
         if first.all_may_find():
             for notify in [*self._waiting]:
                 del self._waiting[notify]

@@ -188,7 +188,7 @@ class Replay:
         try:
             growing = durable_only and not sealed
             if growing and max(position, self.applied_from) <= self.told <= limit:
-                limit = self.told  # nothing beyond it is durable yet
+                limit = self.told  # nothing beyond what the page says is durable yet
             proven = limit + 1 if sealed else self.durable_to
             scan = self._scan(file, segment, position, limit, proven, growing=growing)
             waiting = self._apply_all(scan, segment, hold=growing)

@@ -67,7 +67,7 @@ class LinkDoor(ProducingDoor):
         self._where = where
         self._draw = draw
         self.clock = clock
-        self._members: dict[int, Membership] = {}  # by handle
+        self._members: dict[int, Membership] = {}  # the members of this client, by handle
         self._handles = count(1)
         self.topics = RemoteTopics(clock)
         joined = self._joined

@@ -56,10 +56,11 @@ class Asked:
         self.op = op
         self.then = then
         self.number = number
-        self.sequence = sequence  # of a request that is carried out only once; else -1
+        self.sequence = sequence  # the number of a request that is carried out only once; else -1
         self.frame = frame
-        self.since_us = since_us  # by the clock on the wall, which goes on while the machine sleeps
-        self.since = since  # by the clock that never goes back
+        # When it was made, by the clock on the wall, which goes on while the machine sleeps.
+        self.since_us = since_us
+        self.since = since  # when it was made, by the clock that never goes back
         self.patience = patience  # how long the answer may take, in seconds
         self.answer = b""
         self.error: Exception | None = None
@@ -76,11 +77,11 @@ class OpenRequests:
         # process may read no more until its answers are read. An RLock, because that knows its
         # owner.
         self.lock = RLock()
-        self.waiting: dict[int, Asked] = {}  # by the number of the request
+        self.waiting: dict[int, Asked] = {}  # requests without an answer, by their numbers
         self._writing: dict[int, None] = {}  # the sequence numbers without an answer
         self._next_request = 1  # number 0 is for a JOIN that is repeated
         self._next_sequence = 0
-        self.append_bytes_max = 0  # the limit of the engine process
+        self.append_bytes_max = 0  # the largest append that the engine process takes
 
     def note(
         self,

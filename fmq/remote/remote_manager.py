@@ -169,7 +169,7 @@ class RemoteManager:
 
         def encode(sequence: int, waiting: int) -> tuple[bytes]:
             transaction.planned()
-            _keep_id(transaction)  # the engine process releases it with the answer
+            _keep_id(transaction)  # the engine process releases the id with its answer
             return (encode_collected(Collected(sequence, waiting, sync, *what), messages),)
 
         def done(answer: bytes) -> Any:

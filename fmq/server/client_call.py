@@ -44,10 +44,10 @@ class ClientCall:
 
     # Attributes stay defaults of the class until they differ, because each request makes one.
     _answer: Any = None
-    _watch: LoopWatch | None = None  # once it has waited for an arrival
-    _is_woken = False  # between its look and its waiting
-    _name: int | None = None  # by which the client may cancel it
-    # As an order of a turn:
+    _watch: LoopWatch | None = None  # made when the call waits for the first time
+    _is_woken = False  # True if it was woken between its look and its waiting
+    _name: int | None = None  # the number by which the client may cancel it
+    # What a turn of the loop asks of an order:
     work: Any = None
     sync: bool | None = None
     refusal: Exception | None = None
@@ -139,7 +139,7 @@ class ClientCall:
             return queue.post(want.plan, want.what, want.is_awaited)
         return queue.run(want.plan, want.what, wait=True, ahead=True)
 
-    finish = go_on  # what it has ordered is durable
+    finish = go_on  # called when what it has ordered is durable
 
     def fail(self, make: Callable[[], BaseException]) -> None:
         """Go on with an error: what it has ordered was refused, or the engine has failed."""

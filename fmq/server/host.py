@@ -74,22 +74,22 @@ class Host:
         self.monotonic, self.time_us = parts.writer.clock.monotonic, parts.writer.clock.time_us
         self.turn = TurnWriter(loop, parts.commit_queue, self.monotonic, door.after)
         self.turn.ended = self._turn_ended
-        # Starts what is done apart from the loop.
+        # Starts the work that is done apart from the loop.
         self.start: Callable[[Callable[[], None]], object] = _in_thread
         self._orders: list[TurnOrder] = []
-        self._ordering: set[bytes] = set()  # the clients that have ordered them
+        self._ordering: set[bytes] = set()  # the clients that have given these orders
         self.waits = Waits(loop, parts.commit_queue, self.monotonic)
         self.bad_connections = BadConnections(loop.call_later, self.monotonic)
         # Questions that clients wait for in `settle`, by the number of the transaction.
         self.watched: dict[int, Baseline] = {}
-        self.sessions: dict[bytes, Connection] = {}  # by the id of the client
+        self.sessions: dict[bytes, Connection] = {}  # the connections, by the id of the client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
         # Ends the process if it was started on demand.
         self.give_way: Callable[[], bool] = lambda: False
         self.parts.clients = self._clients
         self._is_scheduled = False
-        self._orders_seen = 0  # when this turn was last looked at
-        self._dirty: set[Connection] = set()  # those that have answers to send
+        self._orders_seen = 0  # how many orders there were when this turn was last looked at
+        self._dirty: set[Connection] = set()  # connections that have answers to send
 
     def _clients(self) -> list[ClientInfo]:
         """Return the clients that are connected. Any thread may call it."""

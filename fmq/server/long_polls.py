@@ -23,7 +23,8 @@ class LongPolls:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._parts = host.parts
-        self._asked: dict[int, tuple[Question, float]] = {}  # with the end of the lease, by number
+        # What the client was asked, with the end of each lease, by number of the transaction.
+        self._asked: dict[int, tuple[Question, float]] = {}
         self.serves: dict[int, Callable[[Frame, Any], Steps[bytes]]] = {
             Op.READ: self._on_read,
             Op.ASK: self._on_ask,

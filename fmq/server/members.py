@@ -62,7 +62,7 @@ class ServedMember:
         self._handed_out = handed_out
         self._writer = writer
         self._claims: dict[int, list[Claim]] = {}
-        # By number of the claim, first and end.
+        # Parts that transactions hold, by number of the claim, first and end.
         self._held: dict[tuple[int, int, int], ClaimedPart] = {}
         self._next = 0
         self._forget_at = 64
@@ -87,7 +87,7 @@ class ServedMember:
             said = b"".join(self.piece(claim, batch) for batch in counted)
             if said:
                 return said
-            poll.claim = None  # it is gone, or another member has it by now
+            poll.claim = None  # the message is gone, or another member has it by now
         return self.news()
 
     def piece(self, claim: Claim, batch: Batch) -> bytes:
@@ -160,7 +160,8 @@ class ServedMember:
                     kept := [each for each in claims if id(each) in in_transactions or _holds(each)]
                 )
             }
-            self._forget_at = 64 + 2 * len(self._claims)  # so each claim is looked at about twice
+            # With this limit each claim is looked at about twice.
+            self._forget_at = 64 + 2 * len(self._claims)
 
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
         """Return the part that a transaction is to ack. Raises LeaseLost."""

@@ -128,7 +128,8 @@ class NamedCalls:
         name, args, named = said
         host = self._host
         if name not in DECISIONS or args[0] not in host.parts.ledger.by_tx_id:
-            host.commit_own(self._client)  # in the order in which the client has asked
+            # Requests of a client take effect in the order of its asking.
+            host.commit_own(self._client)
         if name in WRITING:
             return WRITING[name](host, *args, **named)
         host.commit_queue.catch_up()

@@ -78,8 +78,9 @@ class Session:
         self._answers: list[bytes] = []
         self.has_ended = False
         self._timer = FrameTimer(host.loop, self._late)
-        self.waiting: set[ClientCall] = set()  # for messages
-        self.named: dict[int, ClientCall] = {}  # of these, those that the client may cancel
+        self.waiting: set[ClientCall] = set()  # calls that wait for messages
+        # The waiting calls that the client may cancel, by name.
+        self.named: dict[int, ClientCall] = {}
 
     def _begin(self, client: bytes, machine: str, pid: int) -> None:
         """Make the objects that serve requests. Before its HELLO a connection takes little

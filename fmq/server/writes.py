@@ -36,7 +36,8 @@ class Writes:
         self._client = client
         self._consuming = consuming
         self._parts = host.parts
-        self._open: dict[str, TransactionBuffer] = {}  # hold the ids of open transactions
+        # Buffers that hold the ids of open transactions.
+        self._open: dict[str, TransactionBuffer] = {}
         self.serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
             Op.SEND: self._on_send,
             Op.RECALL: self._on_recall,
@@ -147,7 +148,8 @@ class Writes:
         acks, and gives them back if it is refused.
         """
         if collected.acks:
-            self._host.commit_own(self._client)  # what it acks may be ordered before it
+            # What the transaction acks may be ordered before it.
+            self._host.commit_own(self._client)
         self._release_id(collected.tx_id)
         parts = self._parts
         buffer = begin(collected, parts)
@@ -169,7 +171,8 @@ class Writes:
 
     def _on_change(self, asked: Frame, said: ChangeAsked) -> Steps[bytes]:
         sequence, waiting, name, args = said
-        self._host.commit_own(self._client)  # in the order in which the client has asked
+        # Requests of a client take effect in the order of its asking.
+        self._host.commit_own(self._client)
         if not self._done_before(asked, sequence):
             if name in ("make_group", "set_filter") and args[-1]:
                 # Refuse it here if it cannot be read: each poll of the group has to read it.

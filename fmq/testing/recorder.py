@@ -46,7 +46,7 @@ class Point:
     number: int
     # The operation of the disk that the crash prevents. None: it comes between two calls.
     operation: str | None
-    stack: tuple[Place, ...]  # the outermost first, without frames of fmq
+    stack: tuple[Place, ...]  # the calls of the program, the outermost first
     history: CrashDisk  # the disk that went on, which can name its operations
     disk: CrashDisk
     unwritten: CrashDisk | None  # the disk if the process dies before its write is visible

@@ -180,7 +180,8 @@ async def give_up(delivery: AsyncRange, error: BaseException) -> None:
     retry: Retry = delivery._consumer.retry
     try:
         if not isinstance(error, Exception):
-            await delivery.release(count=False)  # an exit, an interrupt, or a cancelled task
+            # The handler has not failed: an exit, an interrupt or a cancellation ended it.
+            await delivery.release(count=False)
         elif retry.is_last(delivery.attempt):
             try:
                 await delivery.reject(f"{type(error).__name__}: {error}")

@@ -32,8 +32,8 @@ async def one_by_one(door: AsyncMemberDoor) -> AsyncIterator[AsyncDelivery]:
                 if ahead.wants_to_know():
                     ahead.note_others(await door.count_members())
                 limit = ahead.limit()
-                if limit > 1:  # on a loop: the tasks of what was handed out have their turn
-                    await sleep(0)  # on a loop: here
+                if limit > 1:  # on a loop: tasks with earlier deliveries get their turn
+                    await sleep(0)  # on a loop: let them run
                 await door.give_back_unseen(ahead.fill(await next_deliveries(door, limit)))
     finally:
         door.aheads.discard(ahead)

@@ -99,7 +99,7 @@ class AsyncMemberDoor(Protocol):
         ...
 
     async def join(self) -> None:  # on a loop: a thread joins at once
-        """Join the group, if that was put off until now."""  # on a loop: here
+        """Join the group, if that was put off until now."""  # on a loop: of a coroutine
 
     async def close(self, *, counts: bool) -> None:
         """Leave the group. Without `counts`, attempts of messages in hand do not count."""

@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
-from fmq.aio.loop_manager import check_awaited  # on a loop: ack() takes deliveries of loops
+from fmq.aio.loop_manager import check_awaited  # on a loop: it acks deliveries of loops only
 from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
 from fmq.errors import AlreadyDecided, TransactionError, UnknownTransaction
@@ -100,7 +100,7 @@ class AsyncTransaction(TransactionContent):
         """Let the commit also ack `delivery`. So consume, transform and produce count
         exactly once.
         """
-        check_awaited(delivery)  # on a loop: one of threads would block its own acks
+        check_awaited(delivery)  # on a loop: a blocking delivery could not be acked later
         await self._manager.quickly(self._buffer.ack, delivery)
 
     def savepoint(self) -> Callable[[], Awaitable[None]]:
@@ -238,7 +238,7 @@ class AsyncTransaction(TransactionContent):
         return self
 
     async def __aenter__(self) -> AsyncTransaction:
-        await self._manager.hold_id(self._buffer)  # on a loop: that was put off until now
+        await self._manager.hold_id(self._buffer)  # on a loop: `transaction()` could not wait
         enter(self)
         return self
 
@@ -270,7 +270,7 @@ class AsyncTransaction(TransactionContent):
             if self._buffer.phase is OPEN:
                 # The commit was refused after the block: no code can try again.
                 await self.rollback()
-            # Such an error says itself what became of it.
+            # A TransactionError says by itself what became of the transaction.
             elif not isinstance(error, TransactionError):
                 self._note_what_becomes_of_it(error)
             raise

@@ -101,7 +101,7 @@ class DjangoBinding:
             self._atomic.__exit__(None, None, None)
             return
         self._django.set_rollback(True)
-        with suppress(Error):  # the error of the block says more
+        with suppress(Error):  # the error with which the block has ended says more
             self._atomic.__exit__(None, None, None)
 
     def check(self, question: Question) -> Answer:

@@ -100,7 +100,8 @@ class InHand:
         self.monotonic = clock.monotonic
         self.draining = Draining(clock)
         self.is_closed = False
-        self.aheads: set[Lookahead[Delivery]] = set()  # of each `for` loop over the consumer
+        # What each `for` loop over the consumer has polled ahead.
+        self.aheads: set[Lookahead[Delivery]] = set()
 
     @property
     def blocking(self) -> Self:
@@ -124,7 +125,7 @@ class InHand:
         for claim, first, end in joined(map(range_of, deliveries)):
             try:
                 self.give_back(claim, first, end, 0.0, count=False)
-            except LeaseLost:  # perhaps only a part is lost: try each
+            except LeaseLost:  # perhaps only one lease is lost: try each delivery alone
                 for each in range(first, end):
                     with suppress(FmqError):
                         self.give_back(claim, each, each + 1, 0.0, count=False)

@@ -18,7 +18,7 @@ from fmq.consume.claims.backoff import Retry
 AHEAD_MAX = 64
 AHEAD_MAX_OF_SEVERAL = 8  # a lower limit if other members of the group may wait for messages
 AHEAD_SECONDS = 0.1
-LEASE_SHARE = 0.1  # of the lease: nothing waits longer in a loop
+LEASE_SHARE = 0.1  # A message waits in a loop for at most this part of its lease.
 # With fewer attempts allowed, one crash of the program could use up those of messages it has not
 # seen.
 ATTEMPTS_MIN = 3
@@ -65,7 +65,7 @@ class Lookahead(Generic[D]):
             return None
         try:
             return self._waiting.popleft()
-        except IndexError:  # a drain in another thread has taken the last one
+        except IndexError:  # a drain in another thread has taken the last message
             return None
 
     def rest(self) -> list[D]:
@@ -74,7 +74,7 @@ class Lookahead(Generic[D]):
         while self._waiting:
             try:
                 found.append(self._waiting.popleft())
-            except IndexError:  # another thread takes the rest
+            except IndexError:  # another thread takes the other messages
                 break
         if found:
             self._limit = 1  # the program has become slower: take one at a time

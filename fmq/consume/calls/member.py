@@ -248,7 +248,7 @@ class GroupMember(Settler):
         wakeup, poll.wakeup = poll.wakeup, None
         until = poll.deadline if wakeup is None else poll.until
         if self.writer.dropped:
-            until = 0.0  # look at once: a look gives back what was dropped
+            until = 0.0  # look at once: a look gives back what dropped objects held
         return Arrival(self.listen, self.stop_listening, until, wakeup, self)
 
     def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:

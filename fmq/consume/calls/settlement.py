@@ -51,7 +51,7 @@ class Settler(InHand):
         self._messages = messages
         self.writer = writer
         self._check_engine = check
-        # Stands for the consumer in its claims. They may outlive the consumer.
+        # Stands for the consumer in its claims, which may outlive the consumer.
         self.entry = member
         self.group = group
         self.lease_seconds = lease_seconds

@@ -50,13 +50,13 @@ def take_batch(
         batch = whole if fitting is None else fitting(whole)
         shown = member.burying.shown_of(batch)
         if shown is not None and not shown:
-            return None  # it is gone
+            return None  # the replayed dead letters are gone
         made = make(batch, shown)
         acking = member.acking(claim, first, batch.next, extension)
         yield Durable(member.plan_ack, acking, sync)
         first = batch.next
     finally:
-        # What the program has not seen. If its ack was written all the same, it is not held.
+        # Give back what the program has not seen. What was acked all the same is not held any more.
         if first < end:
             with suppress(FmqError):
                 member.try_give_back(claim, first, end)

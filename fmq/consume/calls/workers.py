@@ -68,7 +68,8 @@ class Running:
                 self._wait()
             except BaseException:
                 self._stop()
-                self._wait()  # finish what is in hand; a second interrupt does not
+                # The workers finish what they have in hand; after a second interrupt they do not.
+                self._wait()
                 raise
             for thread in self._threads:
                 thread.join()
@@ -104,7 +105,7 @@ class Running:
 
     def _wake(self) -> None:
         if self._changed.locked():
-            with suppress(RuntimeError):  # another thread has released it meanwhile
+            with suppress(RuntimeError):  # another thread has released the lock meanwhile
                 self._changed.release()
 
     @contextmanager

@@ -181,7 +181,8 @@ def give_up(delivery: DeliveredRange, error: BaseException) -> None:
     retry: Retry = delivery._consumer.retry
     try:
         if not isinstance(error, Exception):
-            delivery.release(count=False)  # an exit, an interrupt, or a cancelled task
+            # The handler has not failed: an exit, an interrupt or a cancellation ended it.
+            delivery.release(count=False)
         elif retry.is_last(delivery.attempt):
             try:
                 delivery.reject(f"{type(error).__name__}: {error}")

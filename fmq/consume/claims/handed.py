@@ -238,7 +238,7 @@ def found_twice(ranges: Iterable[Held[C]]) -> tuple[C, int] | None:
     """Return the claim and the offset of a message that is in two of the ranges; None if there is
     none.
     """
-    ends: dict[int, int] = {}  # by claim: the end of its last range
+    ends: dict[int, int] = {}  # the end of the last range of each claim, by the id of the claim
     for claim, first, end in sorted(ranges, key=lambda each: each[1:]):
         if first < ends.get(id(claim), 0):
             return claim, first

@@ -60,8 +60,8 @@ class QueueHolds:
         self._holds = HoldMap()
         self.redeliveries = Redeliveries()
         self._untried = Untried(acked, self._holds, self.redeliveries)
-        self.earliest_deadline = math.inf  # no lease ends before this
-        self.order: KeyOrder | None = None  # only if the group keeps the order of each key
+        self.earliest_deadline = math.inf  # no lease of this queue ends before this time
+        self.order: KeyOrder | None = None  # made only if the group keeps the order of each key
         # True once the group was moved. From then on it uses another object.
         self.has_ended = False
         self._by_priority: PriorityOrder | None = None

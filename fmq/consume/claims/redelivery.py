@@ -47,7 +47,7 @@ class Redeliveries:
         self._later: list[GivenBack] = []  # a heap by time: ranges that no poll has found due yet
         # Ranges that a poll has found due, in the order of their turns.
         self._due: deque[GivenBack] = deque()
-        self.end = 0  # no range reaches further
+        self.end = 0  # no range reaches beyond this offset
 
     def __bool__(self) -> bool:
         return bool(self.by_first)

@@ -68,17 +68,17 @@ class Groups:
         self._ledger = ledger
         self._clock = clock
         self._member_timeout = member_timeout
-        self.rooms: dict[str, GroupRoom] = {}  # by the name of the group
-        # Rooms whose queues the next look shares out: members came or went.
+        self.rooms: dict[str, GroupRoom] = {}  # the room of each group, by the group's name
+        # Rooms whose members came or went. The next look shares out their queues anew.
         self._unshared: set[GroupRoom] = set()
         self._holds: dict[GroupKey, QueueHolds] = {}
-        # By group and topic: messages that were handed out since the last one that was the oldest.
+        # By group and topic: how many messages were handed out since the oldest one was chosen.
         self._handed_out: dict[tuple[str, str], int] = {}
         # By group, topic and owner. The owner is None if all members share the queues.
         self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
         self._former: Callable[[GroupKey], int] | None = None
         self._former_until = 0.0
-        self.first_death = math.inf  # no member of any group will be out before this
+        self.first_death = math.inf  # no member of any group will be out before this time
         # Called when `first_death` becomes earlier.
         self.on_sooner: Callable[[], object] = lambda: None
         self._found_us = ledger.last_us  # the time of the last record that the engine found

@@ -102,7 +102,8 @@ class Run:
         self.bodies: bytes | None = None
         self.columns = self.extension = b""
         self.raw_bytes = self.bodies_crc = self.columns_crc = 0
-        self.ids: Sequence[str | None] | None = None  # None: the extension has the ids, if any
+        # None: if there are ids, the extension has them.
+        self.ids: Sequence[str | None] | None = None
         self.position = self.size = self.flags = 0
         self.target: Any = None  # the Queue of the ledger that the plan has found
 

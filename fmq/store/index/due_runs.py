@@ -97,7 +97,7 @@ class DueRun:
         self.count = count
         self.lowest = lowest  # no entry has a lower position
         self.at = at
-        self.name = ""  # "" while it has no file
+        self.name = ""  # "" while the run has no file
         self.crc = 0  # the checksum of the run's file
         self.head: bytes | None = None
         self._data: bytes | None = None
@@ -192,7 +192,7 @@ class DueRun:
 
     def _use(self, file: File) -> None:
         self._file = file
-        self._data = None  # last, because another thread may be reading
+        self._data = None  # set this last: another thread may be reading
 
     @classmethod
     def open(cls, directory: Directory, name: str, store: bytes, at: int, crc: int) -> DueRun:

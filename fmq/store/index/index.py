@@ -95,7 +95,7 @@ class SegmentIndex:
         self.end = base
         self.chain = 0  # the checksum of the segment's records; 0 if it is not known
         self.lanes: dict[QueueKey, Lane] = {}
-        self.outcome_keys = array("I")  # in the order of the decisions
+        self.outcome_keys = array("I")  # the keys of outcomes, in the order of the decisions
         self.outcome_places = array("I")
         # As of the last look-up: for each key the place of its first decision, and the places of
         # further decisions with the same key.

@@ -68,7 +68,8 @@ def nothing(what: object = None) -> None:
     """Do nothing: as a plan, it waits for what is planned already."""
 
 
-made_durable = partial(tuple.__new__, Durable)  # of a tuple, in C; Durable() is slower
+# Makes a Durable of a tuple in C. Calling Durable() runs a Python function.
+made_durable = partial(tuple.__new__, Durable)
 
 Steps = Generator[Durable | Arrival | Apart | Callable[[], Any], Any, T]
 """A call. The last kind of step is work that may touch the disk: a function."""
@@ -152,6 +153,6 @@ def drive(call: Steps[T], queue: CommitQueue, clock: Clock) -> T:
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     finally:
-        answer = None  # an error refers to this frame
+        answer = None  # Drop it: an error would refer to this frame, and the frame to the error.
         if watch is not None:
             watch.end()

@@ -32,7 +32,7 @@ from fmq.machine.disk import PAGE_BYTES, Directory, Page
 
 PAGE = "DURABLE"
 NAME, VERSION = int.from_bytes(b"fmq page", sys.byteorder), 1
-# the number of the word at which each begins
+# the number of the word at which each field begins
 BOOT, INCARNATION, DURABLE_TO, AGAIN, STORE, IDENTITY = 2, 4, 8, 9, 10, 12
 
 

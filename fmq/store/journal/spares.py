@@ -57,8 +57,8 @@ class Spares:
         self._directory = directory
         self._first, self._most = first, most
         self._capacity = most  # the size of new spares
-        self._ready: list[Spare] = []  # sorted by size, the smallest first
-        # taken for a roll that has not happened yet; `close` closes them
+        self._ready: list[Spare] = []  # spares that are ready, the smallest first
+        # spares of rolls that have not happened yet; `close` closes them
         self._given: list[Spare] = []
         self._numbers = count()
         self._taken: set[str] = set()  # the numbers in the names of an earlier engine's spares

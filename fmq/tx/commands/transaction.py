@@ -250,7 +250,7 @@ class Transaction(TransactionContent):
             if self._buffer.phase is OPEN:
                 # The commit was refused after the block: no code can try again.
                 self.rollback()
-            # Such an error says itself what became of it.
+            # A TransactionError says by itself what became of the transaction.
             elif not isinstance(error, TransactionError):
                 self._note_what_becomes_of_it(error)
             raise

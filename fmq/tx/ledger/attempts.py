@@ -33,7 +33,7 @@ class AttemptMap:
     __slots__ = ("_by_first", "_firsts")
 
     def __init__(self) -> None:
-        self._by_first: dict[int, Attempts] = {}  # by the first offset of each range
+        self._by_first: dict[int, Attempts] = {}  # the ranges by their first offsets
         self._firsts: list[int] = []  # the keys of `_by_first`, sorted
 
     def __bool__(self) -> bool:

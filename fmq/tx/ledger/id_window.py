@@ -29,7 +29,7 @@ class IdWindow:
         """
         self._kept = kept
         self._age_us = round(seconds * 1_000_000)
-        self._tables: dict[int, IdTable] = {}  # by number of the table, the oldest first
+        self._tables: dict[int, IdTable] = {}  # the tables by their numbers, the oldest first
         # The number of each table, by the base of its segment.
         self._numbers: dict[int, int] = {}
         self._next = 0

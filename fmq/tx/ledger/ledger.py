@@ -133,11 +133,12 @@ class Ledger:
         self.undecided: dict[int, Entry] = {}
         self.by_tx_id: dict[str, Entry] = {}
         self.undecided_in_all = Amount()
-        self.undecided_of: dict[str, Amount] = {}  # by name of the producer
+        self.undecided_of: dict[str, Amount] = {}  # how much is undecided, by name of the producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
-        self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
-        self.dead: dict[str, DeadLetterState] = {}  # by name of the group
+        # The subscriptions by group and topic.
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.dead: dict[str, DeadLetterState] = {}  # the dead letters by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that
         # topic.
         self.again: dict[tuple[str, str], str] = {}

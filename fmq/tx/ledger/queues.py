@@ -55,4 +55,5 @@ class Topic:
         self.has_priorities = False  # True once a message has a priority above 0
         # How long the topic keeps messages, in milliseconds; 0: as the options say.
         self.retain_ms = 0
-        self.waiting: list[Callable[[], None]] = []  # called once, at the next message
+        # Functions that are called once, at the next message.
+        self.waiting: list[Callable[[], None]] = []

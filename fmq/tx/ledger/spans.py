@@ -22,7 +22,7 @@ from fmq.store.bytes.extras import NEVER, NO_PRIORITY, PRIORITY_MAX, Extras
 
 SPAN_BITS = 12
 SPAN = 1 << SPAN_BITS
-KNOWN_SPANS_MAX = 1024  # bytearrays of 4 KiB
+KNOWN_SPANS_MAX = 1024  # how many spans are known message by message: each takes 4 KiB
 UNREADABLE = bytes((NO_PRIORITY,))
 # The mask of a span in which no message has a priority above 0.
 LOWEST = 1

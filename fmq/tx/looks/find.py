@@ -31,7 +31,7 @@ class _NewMarks:
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self.seen = 0  # entries of the lane that have marks
+        self.seen = 0  # how many entries of the lane have marks
         self.numbers: dict[int, list[int]] = {}  # hash of a key -> numbers of entries
 
 
