@@ -373,7 +373,7 @@ class ReadOnlyDoor:
 
     def backup(self, destination: str, progress: Progress | None) -> Backup:
         """Copy to `destination` what the backup there lacks of what is proven durable."""
-        self.check_open()
+        self.check_readable()
         return back_up(self.path, destination, progress, self._disk, self._clock)
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.holds import FORMER, LATER, QueueHolds
 from fmq.consume.claims.redelivery import GivenBack
 from fmq.consume.groups.groups import Groups
-from fmq.tx.ledger.ledger import Ledger, Queue
+from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.queues import Queue
 
 PAGE_MAX = 1000
 
