@@ -122,4 +122,23 @@ IN_COPIES = (
         "                    break\n",
         tests="tests/recovery/test_past_damage.py -k in_its_turn",
     ),
+    Mutant(
+        "a process that is being stopped takes new requests",
+        "            for session in [*self.sessions.values()]:\n                session.drain()\n",
+        "",
+        tests="tests/remote/test_stop.py -k settle",
+    ),
+    Mutant(
+        "a process that is being stopped does not wait for what is in hand",
+        "        if busy and self.monotonic() < deadline:\n",
+        "        if False:\n",
+        tests="tests/remote/test_stop.py",
+    ),
+    Mutant(
+        "a backup of an engine leaves out what no other process can see yet",
+        '        self.change("checkpoint")  # it proves everything that is visible by now\n'
+        "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
+        "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
+        tests="tests/copies/test_engine_backups.py",
+    ),
 )

@@ -100,6 +100,7 @@ from fmq.recovery.recover import RecoveryReport
 from fmq.remote.dial import connect
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
+from fmq.remote.stopping import Stopped, stop
 from fmq.server.server_handle import Serving
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.transaction import Transaction
@@ -180,6 +181,7 @@ __all__ = [
     "Serving",
     "Settled",
     "Stats",
+    "Stopped",
     "StillUndecided",
     "StorageError",
     "StorageFull",
@@ -206,6 +208,7 @@ __all__ = [
     "check",
     "restore",
     "salvage",
+    "stop",
     "connect",
     "current_transaction",
     "errors",

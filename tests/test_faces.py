@@ -68,5 +68,5 @@ def test_no_engine_has_a_call_of_its_own_that_its_face_should_have() -> None:
         for kind in (fmq.Engine, fmq.RemoteEngine, fmq.ReadOnlyEngine)
     }
     assert own[fmq.Engine] == {"serve"}
-    assert own[fmq.RemoteEngine] == set()
+    assert own[fmq.RemoteEngine] == {"stop"}
     assert own[fmq.ReadOnlyEngine] == {"damage", "refresh", "visible_to"}

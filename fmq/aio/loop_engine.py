@@ -4,7 +4,7 @@ a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fmq.aio.face.engine_face import AsyncWritingEngine
@@ -38,11 +38,13 @@ class AsyncEngine(AsyncWritingEngine):
         tls_cert: str | None = None,
         tls_key: str | None = None,
         sockets: Iterable[Any] = (),
+        on_stop: Callable[[], None] | None = None,
     ) -> Serving:
         """Let other processes use the directory by `fmq.connect`, until the returned Serving or the
-        engine is closed. A thread serves them.
+        engine is closed. A thread serves them, and calls `on_stop` as that of a blocking engine.
         """
-        return await self._door.serve(Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets)))
+        reach = Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets), on_stop)
+        return await self._door.serve(reach)
 
     def __repr__(self) -> str:
         return repr(self._door)

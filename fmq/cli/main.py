@@ -25,6 +25,7 @@ from fmq.cli import (
     salvage,
     send,
     serve,
+    stop,
     topic,
     topics,
     tx,
@@ -37,7 +38,7 @@ from fmq.cli.parser import Parser, WrongUsage, parse
 
 VERBS = (
     *(demo, doctor, why, send, read, find, info, topics, topic, group, tx, dead, delayed),
-    *(records, verify, backup, salvage, export, serve, ddl, completion),
+    *(records, verify, backup, salvage, export, serve, stop, ddl, completion),
 )
 
 

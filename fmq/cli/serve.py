@@ -125,6 +125,7 @@ def _serve(chosen: argparse.Namespace) -> int:
         if chosen.on_demand:
             return FINE  # another process serves the directory already
         raise error
+    end = partial(os.kill, os.getpid(), signal.SIGTERM)
     with engine:
         with engine.serve(
             tcp=chosen.tcp,
@@ -132,9 +133,10 @@ def _serve(chosen: argparse.Namespace) -> int:
             tls_cert=chosen.tls_cert,
             tls_key=chosen.tls_key,
             sockets=sockets,
+            on_stop=end,
         ) as server:
             if chosen.on_demand:
-                server.gives_way(partial(os.kill, os.getpid(), signal.SIGTERM))
+                server.gives_way(end)
             notify("READY=1")
             while not _is_told_to_end():
                 if server.has_ended:

@@ -77,9 +77,11 @@ class Locked(StorageError):
         here: bool = False,
         closed: bool = False,
         served: bool | None = None,
+        ends_itself: bool = False,
     ) -> None:
         """`here`: this process itself has the directory open. `closed`: an engine had it open while
-        it was read, and has closed it. `served=False`: a client wanted to connect.
+        it was read, and has closed it. `served=False`: a client wanted to connect. `ends_itself`:
+        it was asked to end, and is a program that does not do so for others.
         """
         who = f"this process ({holder})" if here else holder
         if closed:
@@ -87,6 +89,12 @@ class Locked(StorageError):
                 f"{path}: {who} had it open for writing while it was read, so what was read proves "
                 "nothing. Nothing was changed. Call again while no engine has it open, or for a "
                 "copy."
+            )
+        elif ends_itself:
+            text = (
+                f"{path}: {who} has it open, and is a program of its own, which no other one may "
+                "stop. Nothing was changed. End that program: fmq.stop() ends `fmq serve` and what "
+                "fmq.connect() has started, and programs that serve with on_stop=."
             )
         elif served is False:
             text = (

@@ -14,7 +14,7 @@ from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, Receipt
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress, back_up
-from fmq.errors import BackupRefused, Closed, FmqError, Forked
+from fmq.errors import BackupRefused, Closed, FmqError, Forked, Locked
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES
 from fmq.feedback.service import Feedback
@@ -217,6 +217,12 @@ class LinkDoor(ProducingDoor):
         where = self.path if self._where.startswith(UNIX) else self._where
         store = self.link.hello.store
         return back_up(where, destination, progress, RealDisk(), self.clock, store)
+
+    def stop(self, seconds: float) -> None:
+        """Have the engine process end, and close the connection."""
+        if not self.link.call("stop", seconds):
+            raise Locked(self._where, "the process that serves it", ends_itself=True)
+        self.close()
 
     def close(self) -> None:
         """Close the connection. Messages that its consumers hold are redelivered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from fmq.arguments.names import check_seconds
 from fmq.faces.blocking.engine_face import WritingEngine
 from fmq.remote.lazy_door import LazyDoor
 from fmq.remote.link_door import LinkDoor
@@ -16,6 +17,12 @@ class RemoteEngine(WritingEngine):
 
     def __init__(self, door: LinkDoor | LazyDoor) -> None:
         self._door = cast(LinkDoor, door)  # a LazyDoor leads to a LinkDoor, and has its methods
+
+    def stop(self, *, timeout: float = 10.0) -> None:
+        """Have the engine process end, as `fmq.stop` does, and close this client. It does not wait
+        for the end. Raises Locked if that is a program that cannot be stopped from outside.
+        """
+        self._door.stop(check_seconds("timeout", timeout))
 
     def __repr__(self) -> str:
         return repr(self._door)

@@ -15,10 +15,11 @@ from fmq.store.journal.call_steps import Durable, Steps
 from fmq.wire.claims import ADVANCED, AckAsked
 
 
-def serve_advance(member: ServedMember, ack: AckAsked) -> Steps[bytes]:
+def serve_advance(member: ServedMember, ack: AckAsked, *, takes: bool) -> Steps[bytes]:
     """Return, once the ack is durable, whether there was something to ack, and a message.
 
-    A lost lease is no error here: the client goes on with the next message.
+    A lost lease is no error here: the client goes on with the next message. Without `takes` there
+    is none.
     """
     in_group = member.in_group
     try:
@@ -26,7 +27,7 @@ def serve_advance(member: ServedMember, ack: AckAsked) -> Steps[bytes]:
     except LeaseLost:
         return ADVANCED.pack(False)
     handled, found = Handled(claim, ack.first, ack.end), None
-    if is_worth_it(in_group):
+    if takes and is_worth_it(in_group):
         with suppress(FmqError, OSError):  # the client polls, and meets it then
             keep(in_group, handled)
             found = yield from in_group.taking(served_poll(in_group, 1))

@@ -63,6 +63,11 @@ class Consuming:
         """Return the group and the name of each consumer."""
         return tuple((each.named, each.in_group.name) for each in [*self._members.values()])
 
+    def has_in_hand(self) -> bool:
+        """Return whether the client has messages that it may still ack."""
+        with self._parts.lock:
+            return any(member.has_in_hand() for member in self._members.values())
+
     def forget(self) -> None:
         """Forget all consumers."""
         self._members.clear()
@@ -143,7 +148,7 @@ class Consuming:
         member = self.member(asked.handle)
         if asked.flags & AGAIN and self.is_acked(member.group, ack):
             return ADVANCED.pack(True)
-        return serve_advance(member, ack)
+        return serve_advance(member, ack, takes=not self._host.is_draining)
 
     def is_acked(self, group: str, ack: AckAsked) -> bool:
         """Return whether everything that `ack` asks for is acked and durable."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.errors import BadOption, NotAllowed
@@ -38,6 +38,8 @@ class Reach(NamedTuple):
     tls_key: str | None = None
     sockets: tuple[socket.socket, ...] = ()
     """Those that listen already, such as systemd's."""
+    on_stop: Callable[[], None] | None = None
+    """Ends the process, for `fmq stop`; None if that may not."""
     connections_max: int = CONNECTIONS_MAX
     """How many connections there may be at once."""
 

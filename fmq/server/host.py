@@ -16,12 +16,21 @@ from fmq.loops.wake_ups import Waits
 from fmq.server.bad_connections import BadConnections
 from fmq.server.handed_out import HandedOut, former_in
 
+DRAIN_LOOK_SECONDS = 0.02
+
 
 class Connection(Protocol):
     """A session, as the host knows it."""
 
     close: Callable[[], None]
     has_ended: bool
+
+    def drain(self) -> None:
+        """Take only what settles messages in hand and transactions. Answer nothing else."""
+
+    def has_in_hand(self) -> bool:
+        """Return whether the client has messages that it may still ack."""
+        ...
 
     def flush(self) -> None:
         """Send the answers that were collected."""
@@ -87,6 +96,9 @@ class Host:
         # Ends the process if it was started on demand.
         self.give_way: Callable[[], bool] = lambda: False
         self.parts.clients = self._clients
+        # Ends a process that may be stopped from outside; None once it was called.
+        self.end: Callable[[], None] | None = None
+        self.is_draining = False
         self._is_scheduled = False
         self._orders_seen = 0  # how many orders there were when this turn was last looked at
         self._dirty: set[Connection] = set()  # connections that have answers to send
@@ -189,6 +201,30 @@ class Host:
             self._schedule()
         if self.commit_queue.failure is not None and self.commit_queue.broken():
             self.failed()
+
+    def stop(self, seconds: float) -> bool:
+        """End this process once no client has messages in hand, or after `seconds`. Return False if
+        it may not be stopped from outside.
+
+        Until then a request that would begin something gets no answer: its client asks again, once
+        another process serves.
+        """
+        if self.end is None:
+            return self.is_draining
+        if not self.is_draining:
+            self.is_draining = True
+            for session in [*self.sessions.values()]:
+                session.drain()
+        self._end_when_drained(self.monotonic() + seconds)
+        return True
+
+    def _end_when_drained(self, deadline: float) -> None:
+        busy = any(session.has_in_hand() for session in self.sessions.values())
+        if busy and self.monotonic() < deadline:
+            self.loop.call_later(DRAIN_LOOK_SECONDS, self._end_when_drained, deadline)
+        elif self.end is not None:  # a second stop may have ended it
+            end, self.end = self.end, None
+            end()
 
     def close(self) -> None:
         """Write and answer the orders. Take back from all clients what they hold."""

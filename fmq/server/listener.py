@@ -18,7 +18,7 @@ from fmq.server.host import Host
 from fmq.server.load import ANSWER_BYTES_MAX
 from fmq.server.session import Session
 from fmq.wire.network import address_of, keep_alive
-from fmq.wire.processes import forget_socket, is_allowed, peer_uid, stop_listening
+from fmq.wire.processes import STOPS, forget_socket, is_allowed, peer_uid, stop_listening
 
 TURN_BYTES_MAX = 256 << 10  # limit of the bytes read of each client in one turn of the loop
 # A client with so many unread bytes of answers is cut off.
@@ -126,6 +126,7 @@ class SocketListener:
         self.loop = asyncio.new_event_loop()
         self.host = make_host(self.loop)
         self.host.failed = self._engine_failed
+        self.host.end = reach.on_stop
         self.loop.set_exception_handler(self._trouble)
         self.connections: set[ClientSocket] = set()
         self.has_ended = Event()
@@ -143,6 +144,8 @@ class SocketListener:
 
     def refusal_of(self, client: socket.socket) -> NotAllowed | NotServed | None:
         """Return the reason why a client gets no session; None if it gets one."""
+        if self.host.is_draining:
+            return NotServed(f"{self._path}: {STOPS}. Nothing was changed.")
         if len(self.connections) >= self._connections_max:
             return NotServed(
                 f"there are {self._connections_max:,} connections, and no more are taken. Nothing "

@@ -148,6 +148,11 @@ class ServedMember:
         self._claims.setdefault(number, []).extend(claims)
         self._next = max(self._next, (number + 1) % NEWS)
 
+    def has_in_hand(self) -> bool:
+        """Return whether the client may still ack something. The caller holds the engine's lock."""
+        claims = (claim for claims in self._claims.values() for claim in claims)
+        return bool(self._held) or any(map(_holds, claims))
+
     def _forget(self) -> None:
         """Forget claims that hold nothing any more."""
         if len(self._claims) >= self._forget_at:

@@ -111,6 +111,7 @@ CALLS: dict[str, Call] = {
     "prepared": _prepared,
     "queues_of": _queues_of,
     "stats": lambda host: host.door.stats(),
+    "stop": lambda host, seconds: host.stop(seconds),
 }
 """The calls of the faces, and those that a client makes to carry out its own."""
 

@@ -46,6 +46,12 @@ from fmq.wire.frames import (
 from fmq.wire.requests import decode
 from fmq.wire.values import encode_error, encode_values
 
+SETTLES = {
+    *(Op.CALL, Op.CANCEL, Op.COMMIT, Op.ACK, Op.ACK_ALL, Op.ADVANCE, Op.RELEASE, Op.REJECT),
+    *(Op.EXTEND, Op.HOLD, Op.END_HOLD, Op.LEAVE, Op.DRAIN, Op.RELEASE_ID),
+}
+"""What a process that is being stopped still does for its clients."""
+
 
 class Session:
     """A connection of one client."""
@@ -92,7 +98,7 @@ class Session:
         self._polls = LongPolls(host)
         self._consuming = Consuming(host, client, self.load, self._process)
         self._writes = Writes(host, client, self._consuming)
-        self._serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes]]] = {
+        self._serves: dict[int, Callable[[Frame, Any], bytes | Steps[bytes] | None]] = {
             Op.CALL: NamedCalls(host, client, self._polls).serve,
             Op.CANCEL: self._on_cancel,
             **self._writes.serves,
@@ -100,6 +106,23 @@ class Session:
             **self._polls.serves,
         }
         self.client = client
+        if host.is_draining:
+            self.drain()
+
+    def drain(self) -> None:
+        """Take only what settles messages in hand and transactions. Answer nothing else."""
+        for call in [*self.waiting]:
+            call.cancel()
+        kept = {op: serve for op, serve in self._serves.items() if op in SETTLES}
+        self._serves = {**dict.fromkeys(self._serves, self._leave_open), **kept}
+
+    def _leave_open(self, asked: Frame, said: Any) -> None:
+        """Give no answer: the client asks the next engine process, once this one has ended."""
+        self.load.answered(len(asked.payload), 0)
+
+    def has_in_hand(self) -> bool:
+        """Return whether the client has messages that it may still ack."""
+        return self._consuming.has_in_hand()
 
     # --- what the driver calls ------------------------------------------------------------------
 

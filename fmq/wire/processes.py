@@ -33,6 +33,9 @@ TIME = struct.Struct("ll")  # seconds and microseconds
 
 _numbers = count(1)
 
+STOPS = "the engine process is being stopped"
+"""What it says to new clients then."""
+
 
 def new_member() -> str:
     """Return a name that no other consumer of any process has: machine, process and number."""

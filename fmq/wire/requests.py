@@ -133,6 +133,7 @@ CALLS: dict[str, Signature] = {
     "replayed": Signature(group=text, topic=text, after=number, limit=positive),
     "roll_back_prepared": Signature(tx_id=text, number=u64, unused=optional(flag)),
     "stats": Signature(),
+    "stop": Signature(seconds=seconds),
     "sync": Signature(),
     "take_one": Signature(tx_id=text),
     "unacked": Signature(group=text, topic=text, limit=positive),

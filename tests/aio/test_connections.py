@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import fmq
 import fmq.aio
@@ -24,7 +25,7 @@ def test_a_loop_is_served_over_tls(tmp_path: Path) -> None:
                         got += len(delivery.body) == 100_000
                         await delivery.ack()
 
-    named = {"token_file": token, "tls_cert": CERTIFICATE, "tls_key": KEY}
+    named: dict[str, Any] = {"token_file": token, "tls_cert": CERTIFICATE, "tls_key": KEY}
     with fmq.open(tmp_path / "d") as engine, engine.serve(tcp="localhost:0", **named) as serving:
         asyncio.run(story(f"tcp://localhost:{port_of(serving)}"))
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -231,7 +232,7 @@ def test_an_address_must_be_a_host_and_a_port(text: str, host: str, port: int) -
 def test_a_client_that_reads_late_gets_all_its_answers(tmp_path: Path, over_tls: bool) -> None:
     """It asks for 100 MiB before it reads any. The server waits for it, and serves the others."""
     token, count, size = token_in(tmp_path / "token"), 100, 1 << 20
-    tls = {"tls_cert": CERTIFICATE, "tls_key": KEY} if over_tls else {}
+    tls: dict[str, Any] = {"tls_cert": CERTIFICATE, "tls_key": KEY} if over_tls else {}
     with (
         fmq.open(tmp_path / "d") as engine,
         engine.serve(tcp="127.0.0.1:0", token_file=token, **tls) as serving,
