@@ -44,6 +44,7 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
         "TIMER": 14,
         "IDS": 16,
         "HOLE": 17,
+        "ERASE": 18,
     }
 
 
@@ -133,6 +134,7 @@ ROWS = {
     "STATE": ("8xq", ""),
     "IDS": ("8xq", ""),
     "HOLE": ("8xq", ""),
+    "ERASE": ("8xqQ", "II"),
 }
 
 

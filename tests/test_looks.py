@@ -416,7 +416,8 @@ def test_calls_that_look_show_only_durable_changes(stage: Stage) -> None:
     plans.settle()
     assert not wrong, "\n".join(wrong)
     if stage.sorts == tuple(SORTS):
-        assert plans.kinds == {*Kind} - {Kind.HOLE}, "something of every kind was planned"
+        # A HOLE is never planned. An ERASE is planned when its messages are overwritten already.
+        assert plans.kinds == {*Kind} - {Kind.HOLE, Kind.ERASE}, "of every other kind one was"
         assert plans.asked == {*ChangeKind}
 
 

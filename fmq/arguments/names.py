@@ -151,6 +151,21 @@ def check_place(
     )
 
 
+def check_erased(
+    topic: str, queue: int | None, offset: int | None, key: str | None
+) -> tuple[str, int | None, int | None, str | None]:
+    """Return what is erased, one message or those of a key; raise TypeError or BadOption."""
+    check_text("topic", topic)
+    if key is not None and queue is None and offset is None:
+        return topic, None, None, check_text("key", key)
+    if key is None and queue is not None and offset is not None:
+        return topic, check_count("queue", queue, 0), check_count("offset", offset, 0), None
+    raise BadOption(
+        "what is erased is one message, by its queue and offset, or all messages of one key. "
+        "Nothing was changed."
+    )
+
+
 def no_queue(topic: str, queue: int, count: int) -> BadName:
     """Return the error for a queue `number` of a topic that has only `count` queues."""
     return BadName(

@@ -15,6 +15,7 @@ from fmq.basics.clock import Clock
 from fmq.basics.results import ClientInfo
 from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
+from fmq.chores.eraser import Eraser
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.consume.groups.administration import GroupChanges
@@ -137,6 +138,9 @@ class Parts:
         self.messages.hurry, self.messages.catch_up = queue.hurry, writer.catch_up
         self.marks = marks = KeyMarks(directory, found.store, catalog, reader, writes=True)
         self.finder = Finder(self.messages, catalog, reader, marks)
+        self.eraser = Eraser(
+            directory, found.store, writer, self.messages, files, reader, self.marks
+        )
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fmq.basics.clock import as_datetime
 
+ERASED_HEADER = "fmq.erased"
+"""The one header of a message that was erased."""
+
 Body = bytes | bytearray | memoryview
 Decision = Literal["commit", "rollback", "commit_without_lost"]
 """What may become of an undecided transaction. The third commits what is left of one that is
@@ -78,6 +81,11 @@ class Message(_MessageFields):
     def __hash__(self) -> int:
         """Leave out the headers: they are a dict, which has no hash."""
         return hash((self.body, self.key, self.tag, *self[4:]))
+
+    @property
+    def erased(self) -> bool:
+        """Return whether the message was erased: it has its offset, and nothing of what it was."""
+        return self.headers is not None and ERASED_HEADER in self.headers
 
     @property
     def topic(self) -> str | None:

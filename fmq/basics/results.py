@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fmq.basics.clock import as_us
 from fmq.basics.message import Message, Origin, Receipt
@@ -214,6 +214,15 @@ class DeadLetter:
             priority=self.priority,
             expires_at=self.expires_at,
         )
+
+
+class Erased(NamedTuple):
+    """What `engine.erase` has done."""
+
+    messages: int
+    """How many messages were erased that readers could see."""
+    records: int
+    """How many records of the journal were overwritten, copies and what was prepared included."""
 
 
 @dataclass(frozen=True, slots=True)

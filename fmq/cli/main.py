@@ -16,6 +16,7 @@ from fmq.cli import (
     delayed,
     demo,
     doctor,
+    erase,
     export,
     find,
     group,
@@ -38,7 +39,7 @@ from fmq.cli.parser import Parser, WrongUsage, parse
 
 VERBS = (
     *(demo, doctor, why, send, read, find, info, topics, topic, group, tx, dead, delayed),
-    *(records, verify, backup, salvage, export, serve, stop, ddl, completion),
+    *(records, verify, backup, salvage, erase, export, serve, stop, ddl, completion),
 )
 
 

@@ -112,6 +112,8 @@ class _Journal(NamedTuple):
     store: bytes
     position: int
     extents: list[_Extent]
+    erased: dict[int, int]
+    """The base of each segment in which messages were erased -> the position of the last ERASE."""
 
 
 def _see(source: Directory, stack: ExitStack) -> _Journal:
@@ -129,7 +131,8 @@ def _see(source: Directory, stack: ExitStack) -> _Journal:
                 if each.base <= last
             ]
             if pin(source, segment_name(extents[0].segment.base), stack):
-                return _Journal(follower.store, position, extents)
+                erased = dict(ledger.erasures.segments)
+                return _Journal(follower.store, position, extents, erased)
 
 
 def _quiet(done: int, total: int) -> None:
@@ -169,7 +172,8 @@ class _BackupRun:
         self._check(before)
         known = {piece.base: piece for piece in before.pieces} if before else {}
         names = set(target.names())
-        starts = [(each, self._start(each, known, names)) for each in journal.extents]
+        since = before.position if before else 0
+        starts = [(each, self._start(each, known, names, since)) for each in journal.extents]
         self._total = sum(each.end - start for each, start in starts)
         pieces = [self._piece(each, start, known) for each, start in starts]
         if self._total or before is None or len(pieces) != len(before.pieces):
@@ -210,15 +214,19 @@ class _BackupRun:
                 "changed. Name another directory, so that nothing newer is lost."
             )
 
-    def _start(self, extent: _Extent, known: dict[int, SegmentCopy], names: set[str]) -> int:
-        """Return the position from which on the segment is missing in the backup.
+    def _start(
+        self, extent: _Extent, known: dict[int, SegmentCopy], names: set[str], since: int
+    ) -> int:
+        """Return the position from which on the segment is missing in the backup, which went up to
+        `since`. One in which messages were erased since is copied anew.
 
         Raises BackupRefused if it has another segment of this place.
         """
         base = extent.segment.base
         name = segment_name(base)
         piece = known.get(base)
-        if piece is None or piece.damage or name not in names:
+        erased_since = self._journal.erased.get(base, -1) >= since
+        if piece is None or piece.damage or name not in names or erased_since:
             return base
         chain = extent.segment.chain
         if not extent.sealed or piece.end < extent.end:

@@ -31,7 +31,7 @@ from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
 from fmq.copies import Backup, Progress, back_up
-from fmq.errors import BadOption, Closed, FmqError, Forked, Nested
+from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageFull
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
@@ -93,6 +93,8 @@ class ThreadDoor(ProducingDoor):
         what = parts.manager, parts.feedback, parts.questions, options, clock
         self._producing = Producing(self, *what, background=background)
         parts.group_changes.grow_topics()
+        with suppress(StorageFull):  # it is recorded by a later opening
+            parts.eraser.finish()
         if background:
             self._threads = Background(parts, clock, options)
             try:

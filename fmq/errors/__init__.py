@@ -23,6 +23,7 @@
     │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── OffsetBeyond        nothing is there yet
+    │   ├── EraseRefused        a message that will be copied yet cannot be erased now
     │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
     │   ├── TopicExists  TopicInUse  UnknownTopic
     │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
@@ -90,6 +91,7 @@ from fmq.errors.usage_errors import (
     BadName,
     BadOption,
     Closed,
+    EraseRefused,
     Forked,
     Nested,
     OffsetBeyond,
@@ -111,6 +113,7 @@ __all__ = [
     "Closed",
     "Damaged",
     "EngineFailed",
+    "EraseRefused",
     "FilterDiffers",
     "FmqError",
     "Forked",

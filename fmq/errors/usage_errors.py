@@ -130,6 +130,14 @@ class TooMany(UsageError):
         self.limit = limit
 
 
+class EraseRefused(UsageError):
+    """A message cannot be erased as it is now."""
+
+    def __init__(self, topic: str, what: str, advice: str) -> None:
+        super().__init__(f"{topic}: {what}. Nothing was erased by this step; {advice}.")
+        self.topic = topic
+
+
 class OffsetGone(UsageError):
     """Retention has dropped the messages below `first`."""
 

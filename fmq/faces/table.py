@@ -57,6 +57,7 @@ out once, even if a client has to ask again.
 IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {
     "checkpoint": lambda parts: parts.checkpointing,
     "decide": lambda parts: parts.manager.decisions.deciding,
+    "erase": lambda parts: parts.eraser.erasing,
     "purge_dead": lambda parts: parts.burying.purging,
     "replay_dead": lambda parts: parts.burying.replaying,
     "sync": lambda parts: parts.syncing,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fmq.errors import Damaged, StorageFull, Unreadable
 from fmq.machine.disk import Directory, Disk, free, is_full
 from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery import erasure_file
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.layout import (
     FAILED,
@@ -105,6 +106,7 @@ def claim(directory: Directory, disk: Disk, capacity: int) -> Claimed:
                 begin_new(directory, disk.random(STORE_BYTES), capacity),
                 unlock,
             )
+        erasure_file.carry_on(directory)
         return Claimed(recover(directory, layout), unlock)
     except BaseException:
         unlock()

@@ -18,7 +18,7 @@ from fmq.store.bytes.change_words import change_said
 from fmq.store.bytes.dead_column import Failure, failures_in
 from fmq.store.bytes.decoding import columns_of
 from fmq.store.bytes.extension import EXPIRED_ACKS
-from fmq.store.bytes.forms import ACK, FORMS, MARK, TRY
+from fmq.store.bytes.forms import ACK, FORMS, MARK, RANGE, TRY
 from fmq.store.bytes.internal import shown
 from fmq.store.bytes.kinds import (
     AckRange,
@@ -27,6 +27,7 @@ from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    Erasure,
     Hole,
     IdsKept,
     Kind,
@@ -198,6 +199,11 @@ def _of_hole(hole: Hole) -> dict[str, Any]:
     return {"bytes": len(hole.content)}
 
 
+def _of_erasure(erasure: Erasure) -> dict[str, Any]:
+    said = {"number": erasure.number, "segments": [*erasure.segments]}
+    return {"erased": json.dumps(said | {"ranges": [RANGE.say(each) for each in erasure.ranges]})}
+
+
 SAYS: dict[type, Any] = {
     Run: _of_run,
     Prepare: _of_prepare,
@@ -209,6 +215,7 @@ SAYS: dict[type, Any] = {
     Carryover: _of_state,
     IdsKept: _of_ids,
     Hole: _of_hole,
+    Erasure: _of_erasure,
 }
 
 

@@ -92,6 +92,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "attempts": pa.string(),
         "dead": pa.string(),
         "marks": pa.string(),
+        "erased": pa.string(),
         "change": pa.string(),
         "carried": pa.string(),
         "ids": pa.int64(),

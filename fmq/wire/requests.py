@@ -105,6 +105,9 @@ CALLS: dict[str, Signature] = {
     ),
     "delayed": Signature(topic=optional(text), limit=positive),
     "end_try": Signature(asked=_question),
+    "erase": Signature(
+        topic=text, queue=optional(count), offset=optional(count), key=optional(text)
+    ),
     "finish_decisions": Signature(),
     "give_way": Signature(),
     "groups": Signature(group=optional(text)),

@@ -23,6 +23,7 @@ from fmq.basics.message import DelayedReceipt, Mark, Receipt
 from fmq.basics.results import (
     ClientInfo,
     DeadLetter,
+    Erased,
     GroupInfo,
     HeldMessages,
     MemberInfo,
@@ -42,6 +43,7 @@ KINDS: dict[str, Any] = {
             ClientInfo,
             DeadLetter,
             DelayedReceipt,
+            Erased,
             GroupInfo,
             HeldMessages,
             Kept,

@@ -98,6 +98,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "page_of_dead": (["g", -1, 10], {}),
         "places_of": (["t", "k", 10], {}),
         "prepared": (["U", 0], {}),
+        "erase": (["t", 0, 0, None], {}),
         "purge_dead": (["g", [0], None], {}),
         "queues": (["t"], {}),
         "queues_of": (["t"], {}),

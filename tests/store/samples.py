@@ -19,6 +19,7 @@ from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    Erasure,
     Hole,
     IdsKept,
     Kind,
@@ -107,6 +108,8 @@ def examples() -> dict[str, Record]:
     row = TakenId(bytes(range(16)), "orders ä", 3, 41, 1 << 40, 1_600)
     records["IDS"] = IdsKept(table_of(0, [row, row._replace(topic="t")]).encode(), 1_700)
     records["HOLE"] = Hole(b"\0" * 40, 1_700)
+    erased = [AckRange("", "orders ä", 3, 41, 47), AckRange("", "t", 0, 0, 1)]
+    records["ERASE"] = Erasure(1 << 40, erased, [0, 1 << 39], 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
 
@@ -265,6 +268,7 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Carryover, st.binary(max_size=200), times),
     st.builds(IdsKept, st.binary(max_size=200), times),
     st.builds(Hole, st.binary(max_size=200), times),
+    st.builds(Erasure, u64, st.lists(acks, max_size=3), st.lists(u64, max_size=3), times),
     st.builds(TopicMade, texts(), u16, times),
 )
 

@@ -88,6 +88,8 @@ def with_a_hole() -> list[dict[str, Any]]:
     with opened(disk) as engine:
         engine.send("t", b"lost")
         engine.send("t", b"kept")
+        engine.send("t", b"erased")
+        engine.erase("t", 0, 2)
     flip(disk, segments(disk)[0], 70)
     fmq.salvage("data", "new", disk=disk)
     found: list[dict[str, Any]] = fmq.table.read("new", "records", disk=disk).read_all().to_pylist()
@@ -114,6 +116,7 @@ SAYS: dict[Kind, list[set[str]]] = {
     Kind.TIMER: [RUN | {"due", "timer"}],
     Kind.IDS: [{"bytes", "ids"}],
     Kind.HOLE: [{"bytes"}],
+    Kind.ERASE: [{"erased"}],
 }
 """Of each kind, what some of its records say besides COMMON."""
 
@@ -150,6 +153,7 @@ KEYS: dict[str, list[Any]] = {
     "ranges": [(AckRange("g", "t", 0, 0, 1),), (TriedRange("g", "t", 0, 0, 1, 1),)],
     "changes": [(MarkChange("m", 1, b""),)],
     "places": [(QueuePlace(0, 5),)],
+    "segments": [(4096,)],
     "acks": [(AckRange("g", "t", 0, 0, 1),)],
 }
 
@@ -178,6 +182,7 @@ def sample(made: Any) -> Any:
         "seal": bytes(16),
         "acks": (),
         "places": (),
+        "segments": (),
         "ranges": (),
         "changes": (),
         "marks": (),

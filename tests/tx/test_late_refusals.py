@@ -23,6 +23,7 @@ from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    Erasure,
     Hole,
     IdsKept,
     Kind,
@@ -126,6 +127,11 @@ BAD: dict[Kind, dict[str, Callable[[], Record]]] = {
     },
     Kind.TIMER: {
         "without a time": lambda: run(Kind.TIMER),
+    },
+    Kind.ERASE: {
+        "beyond the end": lambda: Erasure(1, [AckRange("", "a", 0, 0, FAR)], [0], 0),
+        "of no message": lambda: Erasure(1, [AckRange("", "a", 0, 1, 1)], [0], 0),
+        "of no topic": lambda: Erasure(1, [AckRange("", "zz", 0, 0, 1)], [0], 0),
     },
     Kind.HOLE: {"of a running engine": lambda: Hole(b"", 0)},
     Kind.IDS: {"of nonsense": lambda: IdsKept(b"\xff" * 11, 0)},

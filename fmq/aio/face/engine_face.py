@@ -19,6 +19,7 @@ from fmq.aio.feedback import AsyncFeedback
 from fmq.allocation import Strategy
 from fmq.arguments.names import (
     check_count,
+    check_erased,
     check_marks,
     check_place,
     check_seconds,
@@ -34,6 +35,7 @@ from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.basics.results import (
     ClientInfo,
+    Erased,
     GroupInfo,
     Outcome,
     QueueInfo,
@@ -485,6 +487,27 @@ class AsyncWritingEngine(AsyncAnyEngine):
         await self._door.change("make_group", name, topic, at, text_of(filter))
 
     # --- the engine itself ----------------------------------------------------------------------
+
+    async def erase(
+        self,
+        topic: str,
+        queue: int | None = None,
+        offset: int | None = None,
+        *,
+        key: str | None = None,
+    ) -> Erased:
+        """Erase one message, or all messages of `topic` that have `key`, for good: what they were
+        is overwritten in every file of the directory, copies and dead letters included.
+
+        An erased message keeps its offset. No group gets it any more, and a reader gets a message
+        with an empty body, of which `erased` is true. The journal records that it was erased, and
+        not what it was. Message ids stay, so that each is still taken once. Backups, exports and
+        what consumers have taken are not reached. The call reads the whole journal.
+
+        Raises EraseRefused for a message that an undecided transaction holds, or that waits for its
+        time, and UnknownTopic, OffsetGone or OffsetBeyond.
+        """
+        return await self._door.change("erase", *check_erased(topic, queue, offset, key))
 
     async def sync(self) -> None:
         """Make everything sent so far durable, whatever the sync mode."""

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, overload
 from fmq.allocation import Strategy
 from fmq.arguments.names import (
     check_count,
+    check_erased,
     check_marks,
     check_place,
     check_seconds,
@@ -31,6 +32,7 @@ from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.basics.results import (
     ClientInfo,
+    Erased,
     GroupInfo,
     Outcome,
     QueueInfo,
@@ -484,6 +486,27 @@ class WritingEngine(AnyEngine):
         self._door.change("make_group", name, topic, at, text_of(filter))
 
     # --- the engine itself ----------------------------------------------------------------------
+
+    def erase(
+        self,
+        topic: str,
+        queue: int | None = None,
+        offset: int | None = None,
+        *,
+        key: str | None = None,
+    ) -> Erased:
+        """Erase one message, or all messages of `topic` that have `key`, for good: what they were
+        is overwritten in every file of the directory, copies and dead letters included.
+
+        An erased message keeps its offset. No group gets it any more, and a reader gets a message
+        with an empty body, of which `erased` is true. The journal records that it was erased, and
+        not what it was. Message ids stay, so that each is still taken once. Backups, exports and
+        what consumers have taken are not reached. The call reads the whole journal.
+
+        Raises EraseRefused for a message that an undecided transaction holds, or that waits for its
+        time, and UnknownTopic, OffsetGone or OffsetBeyond.
+        """
+        return self._door.change("erase", *check_erased(topic, queue, offset, key))
 
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the sync mode."""

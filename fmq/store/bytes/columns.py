@@ -66,6 +66,10 @@ class HeaderPieces:
         names, values = self._names.part(low, high), self._values.part(low, high)
         return self._counts[first:last], names, values
 
+    def all(self) -> tuple[array[int], Pieces, Pieces]:
+        """Return the number of headers of each message, and the names and values of all."""
+        return self._counts, self._names, self._values
+
     def cut(self, first: int, last: int) -> list[dict[str, str] | None]:
         """Return the headers of the messages from number `first` up to, not including, `last`."""
         low, high = self._sums.before(first), self._sums.before(last)
@@ -117,6 +121,11 @@ class Columns:
         assert run.bodies is not None
         stored = run.columns, run.bodies, run.raw_bytes, run.extension
         return cls(run.count, run.flags, *stored)
+
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes the columns have."""
+        return len(self._data)
 
     def pieces(self) -> Pieces | EqualPieces:
         """Return the bodies as pieces. Raises BadColumns."""

@@ -17,11 +17,11 @@ from fmq.errors import BadName, BadOption, TooLarge
 from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.bytes.compression import RAW_BYTES_MAX, compress
 from fmq.store.bytes.extras import encode_extras
-from fmq.store.bytes.kinds import MESSAGE, Run
+from fmq.store.bytes.kinds import HAS_ERASED, MESSAGE, Run
 from fmq.store.bytes.pieces import NONE, U32
 from fmq.store.bytes.record import EXTENDED, FIRST, LAST
 
-OF_PLACE = FIRST | LAST | EXTENDED  # the flags that a run gets when it is placed
+OF_PLACE = FIRST | LAST | EXTENDED | HAS_ERASED  # the flags that a run gets when it is placed
 TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
 RECORD_MESSAGES_MAX = 1 << 16

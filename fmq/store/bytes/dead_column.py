@@ -15,7 +15,7 @@ Dead letters and replayed messages have it. Of each message, one after another:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -90,6 +90,16 @@ def failures_in(extension: bytes, count: int) -> list[Failure] | None:
     if at != len(data):
         raise BadRecord("where messages failed does not fill its column")
     return found
+
+
+def reasons_in(column: bytes, count: int) -> Iterator[tuple[int, int]]:
+    """Yield where the reason of each of `count` messages begins and ends in a sound column."""
+    at = 0
+    for _ in range(count):
+        said, *names = ENTRY.unpack_from(column, at)[7:]
+        at += ENTRY.size + sum(names)
+        yield at, at + said
+        at += said
 
 
 def short_reason(reason: str) -> str:

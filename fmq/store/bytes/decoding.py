@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from itertools import repeat
 from struct import error as StructError
 
-from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, Columns
-from fmq.store.bytes.content import copy_of
+from fmq.basics.message import Message
+from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, HEADERS, Columns
+from fmq.store.bytes.content import copy_of, encode_messages
+from fmq.store.bytes.erased_columns import KIND_AT, ErasedColumns
 from fmq.store.bytes.extension import extension_before, without_request
 from fmq.store.bytes.forms import ACK, FORMS, text_of, values_in
 from fmq.store.bytes.kinds import (
+    ERASED,
+    HAS_ERASED,
     MESSAGE,
     REF_MESSAGE,
     TIMER,
@@ -77,7 +82,9 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     if says != position:
         raise Misplaced(says)
     if kind not in DECODERS:
-        raise Newer(f"a record of kind {kind}")
+        if kind & ~ERASED not in CONTENT or not kind & ERASED:
+            raise Newer(f"a record of kind {kind}")
+        return _with_erased(data, at, position, seed, bodies=bodies)
     if bodies and size != head_size:
         check_bodies(data, end, at + size, bodies_crc)
     if magic == MAGIC_1 and flags & EXTENDED:
@@ -109,6 +116,18 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     record.position = position
     record.size = size
     record.flags = flags
+    return record
+
+
+def _with_erased(data: bytes, at: int, position: int, seed: int, *, bodies: bool) -> Record:
+    """Return the run at `data[at]`, of which messages were erased. Its head is sound."""
+    size, head_size = COMMON.unpack_from(data, at + PREFIX_BYTES)[:2]
+    plain = bytearray(data[at : at + size])
+    plain[KIND_AT] &= ~ERASED
+    crc = zlib.crc32(memoryview(plain)[PREFIX_BYTES:head_size], seed)
+    plain[4:PREFIX_BYTES] = U32.pack(crc)
+    record = decode(bytes(plain), 0, position, seed, bodies=bodies)
+    record.flags |= HAS_ERASED | HEADERS  # each message that was erased has a header
     return record
 
 
@@ -229,6 +248,8 @@ def _decode_decided(data: bytes, at: int, head_end: int, kind: int, flags: int) 
     )
 
 
+CONTENT = frozenset((Kind.MESSAGE, Kind.PRE_MESSAGE, Kind.TX_MESSAGE, Kind.TIMER))
+"""The kinds of records that hold messages."""
 DECODERS: dict[int, Callable[..., Record]] = {
     Kind.MESSAGE: _decode_run,
     Kind.PRE_MESSAGE: _decode_run,
@@ -258,6 +279,9 @@ def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
 def columns_of(data: bytes, at: int, run: Run) -> Columns:
     """Return the columns of `run`, which is sound and at `data[at]`. A REF_MESSAGE has none."""
     columns, bodies = _parts(data, at, run)
+    if run.flags & HAS_ERASED:
+        flags = data[at + KIND_AT + 1]
+        return ErasedColumns(run.count, flags, columns, bodies, run.raw_bytes, run.extension)
     return Columns(run.count, run.flags, columns, bodies, run.raw_bytes, run.extension)
 
 
@@ -265,7 +289,21 @@ def with_bodies(data: bytes, at: int, run: Run) -> Run:
     """Return a copy of the sound `run` at `data[at]`, with its columns and bodies, to be written
     again.
     """
+    if run.flags & HAS_ERASED:
+        return _with_what_is_left(columns_of(data, at, run), run)
     new = copy_of(run, run.kind)
     new.columns, new.bodies = _parts(data, at, run)
+    new.extension = without_request(run.extension) if run.extension else b""
+    return new
+
+
+def _with_what_is_left(columns: Columns, run: Run) -> Run:
+    """Return a copy of `run` in which the messages that were erased are empty."""
+    keys, tags = columns.texts()
+    carried = (each or repeat(None) for each in (keys, tags, columns.headers()))
+    left = [Message(*each) for each in zip(columns.bodies(), *carried, strict=False)]
+    new = encode_messages(left, None)
+    for name in ("kind", "topic", "queue", "tx", "tx_id", "producer"):
+        setattr(new, name, getattr(run, name))
     new.extension = without_request(run.extension) if run.extension else b""
     return new

@@ -121,5 +121,19 @@ def decode_extension(extension: bytes) -> dict[int, bytes]:
     return columns
 
 
+def column_in(extension: bytes, number: int) -> tuple[int, int] | None:
+    """Return where the column `number` begins and ends in a sound extension; None if there is
+    none.
+    """
+    at, end = 0, len(extension) - SIZE.size
+    while at < end:
+        found, size = COLUMN.unpack_from(extension, at)
+        at += COLUMN.size
+        if found == number:
+            return at, at + size
+        at += size
+    return None
+
+
 EXPIRED_ACKS = encode_extension({EXPIRED: b""})
 """The extension of an ACK of messages that had expired."""

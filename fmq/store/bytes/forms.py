@@ -38,6 +38,7 @@ from fmq.store.bytes.kinds import (
     Acks,
     Carryover,
     Changed,
+    Erasure,
     Hole,
     IdsKept,
     MarkChange,
@@ -55,6 +56,7 @@ from fmq.store.bytes.record import (
     PREFIX_BYTES,
     QUEUE_FRONT,
     TRIED_RANGE,
+    U64,
     utf8,
 )
 
@@ -259,8 +261,18 @@ def _decode_place(data: bytes, at: int) -> tuple[QueuePlace, int]:
     return QueuePlace(*CHANGE_PLACE.unpack_from(data, at)), at + CHANGE_PLACE.size
 
 
+def _say_range(erased: AckRange) -> dict[str, Any]:
+    return {name: value for name, value in _say_ack(erased).items() if name != "group"}
+
+
+def _decode_base(data: bytes, at: int) -> tuple[int, int]:
+    return U64.unpack_from(data, at)[0], at + U64.size
+
+
 ACK = Value("acks", encode_ack, _decode_ack, _say_ack)
 TRY = Value("tries", _encode_try, _decode_try, _say_try)
+RANGE = Value("ranges", encode_ack, _decode_ack, _say_range)
+SEGMENT = Value("segments", U64.pack, _decode_base, lambda base: {"base": base})
 MARK = Value("marks", encode_mark, _decode_mark, _say_mark)
 PLACE = Value("places", _encode_place, _decode_place, QueuePlace._asdict)
 NAME = "B", None
@@ -280,6 +292,7 @@ FORMS = {
         Form(Carryover, "8x time_us:q", bodies="json"),
         Form(IdsKept, "8x time_us:q", bodies="table"),
         Form(Hole, "8x time_us:q", bodies="content"),
+        Form(Erasure, "8x time_us:q number:Q", ranges=("I", RANGE), segments=("I", SEGMENT)),
     )
 }  # fmt: skip
 """The row of each kind that has one."""

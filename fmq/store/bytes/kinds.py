@@ -30,7 +30,13 @@ class Kind(IntEnum):
     TIMER = 14
     IDS = 16
     HOLE = 17
+    ERASE = 18
 
+
+ERASED = 64
+"""A bit of the kind of a record on disk: messages of it were erased, see erased_columns.py."""
+HAS_ERASED = 256
+"""The flag of such a record in memory. Its kind has no bit ERASED there."""
 
 # Plain names for code that runs for every record: a member of an enum is found five times slower.
 MESSAGE, PRE_MESSAGE, REF_MESSAGE, TX_MESSAGE = (
@@ -461,9 +467,31 @@ class Hole:
         self.extension = b""
 
 
+class Erasure:
+    """ERASE: messages that were erased, each in the place where it lies."""
+
+    kind = Kind.ERASE
+    __slots__ = (
+        *("extension", "flags", "number", "position", "ranges", "segments", "size", "tail"),
+        "time_us",
+    )
+
+    def __init__(
+        self, number: int, ranges: Sequence[AckRange], segments: Sequence[int], time_us: int
+    ) -> None:
+        self.number = number  # drawn, so that one erasure is recorded once
+        self.ranges = tuple(ranges)  # of no group
+        self.segments = tuple(segments)  # the bases of those that were written to
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
 Record = (
     Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade
-    | Hole
+    | Hole | Erasure
 )  # fmt: skip
 Append = list[Any]
 """Records that are applied and written as one piece. The running engine makes appends, and a replay

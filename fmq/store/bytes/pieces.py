@@ -69,6 +69,16 @@ class Pieces:
         self._sums = Sums(lengths)
         self.end = start + _total(lengths)
 
+    @property
+    def count(self) -> int:
+        return len(self._lengths)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return where the piece `number` begins and ends in its data. An absent one is empty."""
+        size = self._lengths[number]
+        start = self._start + self._sums.before(number)
+        return start, start + (0 if size == NONE else size)
+
     def cut(self, first: int, last: int) -> list[bytes]:
         """Return the pieces from number `first` up to, not including, `last`. None of them is
         absent.

@@ -119,6 +119,13 @@ class KeyMarks:
             with suppress(Damaged, NewerFormat, OSError, Unreadable):
                 self.of(base, chain)
 
+    def forget(self, base: int) -> None:
+        """Forget the marks of a segment in which messages were erased."""
+        with self._lock:
+            self._loaded.pop(base, None)
+            with suppress(OSError):
+                self._directory.remove(segment_name(base, SUFFIX))
+
     def _read(self, base: int, chain: int) -> SegmentMarks:
         file = self._directory.open(segment_name(base, SUFFIX))
         try:

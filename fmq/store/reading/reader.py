@@ -207,6 +207,11 @@ class Reader:
             raise Damaged(segment_name(base), base + place, f"a {run.kind.name}, no message")
         return run, window.data, place - window.start
 
+    def forget(self) -> None:
+        """Forget the bytes that are in memory, because those on disk were changed."""
+        self._window = Window(-1, 0, b"")
+        self._kept = (-1, 0, 0, None)
+
     def window(self, base: int, place: int, keep_to: int) -> Window:
         """Return a window with the whole record at `place`, or with as much of it as the file has.
 

@@ -19,6 +19,7 @@ from fmq.store.bytes.extension import Request, request_in
 from fmq.store.bytes.kinds import (
     ACK,
     COMMIT,
+    HAS_ERASED,
     PRE_MESSAGE,
     PREPARE,
     TIMER,
@@ -195,7 +196,7 @@ class Step:
         seal = seal_of(self.runs)
         if not stated.seal:
             stated.seal = seal
-        return stated.seal == seal
+        return stated.seal == seal or any(run.flags & HAS_ERASED for run in self.runs)
 
     def _check_decided(self, ledger: Ledger, decided: Decided) -> None:
         """Check that COMMIT or ROLLBACK fits what was prepared, and covers all of it."""

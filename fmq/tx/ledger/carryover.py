@@ -87,6 +87,7 @@ def check_carried(state: Any) -> dict[str, Any]:
         check_text("a group", group)
         check_text("a topic", topic)
         check_number("what expired", expired, 1)
+    _check_erased(check_list("what was erased", state.get("erased", [])))
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     marks = state.get("marks", {})  # an older fmq wrote no "marks"
@@ -167,6 +168,24 @@ def _check_tried(tried: Any) -> None:
         last = check_number("the end of tries", end, check_number("the first", first, last) + 1)
         check_number("how often something was tried", count, 0, ATTEMPTS_MAX + 1)
         check_number("when something is due", due_us)
+
+
+def _check_erased(erased: list[Any]) -> None:
+    if not erased:
+        return
+    number, queues, segments = check_list("what was erased", erased, 3)
+    check_number("the number of an erasure", number, 1, 1 << 64)
+    for each in check_list("erased messages", queues):
+        topic, queue, ranges = check_list("erased messages", each, 3)
+        check_text("a topic", topic)
+        check_number("a queue", queue, 0, QUEUES_MAX)
+        last = 0
+        for bounds in check_list("ranges", ranges):
+            first, end = check_list("a range", bounds, 2)
+            last = check_number("a range's end", end, check_number("its first", first, last) + 1)
+    for each in check_list("segments", segments):
+        for position in check_list("a segment", each, 2):
+            check_number("a position", position)
 
 
 def _check_requests(client: Any) -> None:

@@ -58,7 +58,10 @@ def _queues_to_move(ledger: Ledger, change: Changed) -> list[Queue]:
 def _move(ledger: Ledger, change: Changed, queues: list[Queue]) -> None:
     for (number, offset), queue in zip(change.places, queues, strict=True):
         key = change.group, change.topic, number
-        ledger.acked_of(*key).move_to(max(offset, queue.first))
+        acked = ledger.acked_of(*key)
+        acked.move_to(max(offset, queue.first))
+        for first, end in ledger.erasures.of(change.topic, number):
+            acked.add(first, end)
         ledger.tried.pop(key, None)
 
 
@@ -130,6 +133,7 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
     for place in [key for key in ledger.tried if key[1] == change.topic]:
         del ledger.tried[place]
     ledger.index.forget(change.topic)
+    ledger.erasures.forget(change.topic)
     ledger.deleted[change.topic] = change.position
 
 

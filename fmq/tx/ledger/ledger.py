@@ -22,6 +22,7 @@ from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.attempts import AttemptMap
 from fmq.tx.ledger.dead_letters import DeadLetterState
 from fmq.tx.ledger.done_requests import Requests
+from fmq.tx.ledger.erasures import Erasures
 from fmq.tx.ledger.id_window import IdWindow
 from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.spans import KnownPriorities, QueueSpans
@@ -151,6 +152,7 @@ class Ledger:
         self.held_ids: dict[bytes, int] = {}
         self.id_window: IdWindow | None = None  # made when the first message id is looked up
         self.requests = Requests()
+        self.erasures = Erasures()
         self.timers = Timers(base)
         self.priorities = KnownPriorities()
         # Where a replay has met messages whose bodies are damaged, with what is wrong there. Their
@@ -389,8 +391,17 @@ class Ledger:
                 if each.expired
             ],
             "requests": self.requests.carried(),
+            "erased": self.erasures.carried(self.floor, self._firsts(firsts)),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
+
+    def _firsts(self, firsts: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+        """Return where each queue with erased messages begins, or will begin as `firsts` say."""
+        found = {}
+        for key in self.erasures.ranges:
+            queue = self.queue(*key)
+            found[key] = max(0 if queue is None else queue.first, firsts.get(key, 0))
+        return found
 
     def _carried_spans(self, firsts: Mapping[QueueKey, int]) -> list[list[Any]]:
         carried = []
@@ -458,6 +469,7 @@ class Ledger:
                 tried.fill(first, end, count, due_us)
         for group, name, expired in state.get("expired", ()):  # an older fmq wrote no "expired"
             self.subscribe(group, name).expired = expired
+        self.erasures.carry(state.get("erased", []))  # an older fmq wrote no "erased"
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))

@@ -31,6 +31,7 @@ from fmq.store.index.id_table import id_keys_of
 from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.ledger.carryover import carried_by
 from fmq.tx.ledger.changes import apply_change
+from fmq.tx.ledger.erasure_step import erased
 from fmq.tx.ledger.ledger import Amount, Entry, Ledger
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
@@ -318,6 +319,7 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.IDS: _ids,
     Kind.TOPIC: topic_applied,
     Kind.HOLE: _hole,
+    Kind.ERASE: erased,
 }
 # Kinds that may belong to a transaction. If they do, they take effect with its COMMIT.
 EITHER: dict[int, Callable[..., None]] = {Kind.ACK: _acks, TIMER: timer_waits}
