@@ -7,7 +7,6 @@ from typing import Any
 
 from fmq.store.index.index import QueueKey
 
-
 Range = tuple[int, int]
 
 
