@@ -1,8 +1,9 @@
 """A story: a group tries messages, acks some, gives others back, and is killed at any moment.
 
 The model knows nothing of the engine. It has how often each message was tried, and when it is due,
-as of the last call that returned, and as of each call since the last sync. A kill leaves the first
-exactly. A power cut leaves one of the others for each message, and every ack that has returned.
+as of the last call that returned, and as of each call since the last checkpoint. A kill leaves the
+first exactly. A power cut leaves one of the others for each message, and every ack that has
+returned.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from crash_tests.oracle import Violation
 from fmq.consume.calls.consumer import member_of
 from fmq.errors import UsageError
 from fmq.testing import CrashDisk, FakeClock
+from fmq.store.journal.attempt_page import ENTRY
 from fmq.testing.inside import inside
 
 OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
@@ -56,12 +58,16 @@ class Story:
         self.disk, self.clock = CrashDisk(), FakeClock()
         self.done = State()
         self.since = [self.done]  # the states since the last sync that has returned
+        # Those before, since the last checkpoint or seek: a power cut may leave their attempts.
+        self.before: list[State] = []
         self.running: list[State] = []
         self.hand: list[fmq.Delivery] = []
         self._open()
 
     def _open(self) -> None:
         self.engine = self._opened(self.disk, self.clock)
+        # So small a page of attempts is full again and again.
+        inside(self.engine).writer.attempts._size = ENTRY.size * self.random.randint(1, 6)
         how: dict[str, Any] = {"group": "g", "lease_seconds": LEASE_SECONDS}
         self.consumer = self.engine.consumer("t", **how)
 
@@ -73,7 +79,7 @@ class Story:
         for kind in ["send", "poll", *self.random.choices(KINDS, k=STEPS)]:
             self.clock.advance(1)
             getattr(self, f"_{kind.replace(' ', '_')}")()
-            self._judge(self.disk.after_kill(), [self.done], full=False)
+            self._judge(self.disk.after_kill(), [self.done], [], full=False)
         self.engine.close()
 
     def _call(
@@ -87,6 +93,7 @@ class Story:
         except UsageError:
             after = self.done
         self.done, self.running = after, []
+        self.before += self.since if syncs else []
         self.since = [after] if syncs else [*self.since, after]
 
     # --- the steps ------------------------------------------------------------------------------
@@ -105,6 +112,7 @@ class Story:
 
     def _checkpoint(self) -> None:
         self._call(self.engine.checkpoint, lambda state: None, syncs=True)
+        self.before = []
 
     def _poll(self) -> None:
         self._may_try(self.done)
@@ -123,6 +131,7 @@ class Story:
         found = member_of(self.consumer).advance(done)
         self._have_tried([found] if found else [], acked if done.is_settled else self.done)
         if done.is_settled or found:
+            self.before += self.since
             self.since = [self.done]
 
     def _may_try(self, *states: State) -> None:
@@ -213,9 +222,11 @@ class Story:
             seek = lambda: self.engine.group("g").seek("t", queue=0, offset=last)  # noqa: E731
             self._call(seek, effect, syncs=True)
             self.hand.clear()
+            self.before = []
 
     def _reopen(self) -> None:
         self._call(self.engine.close, lambda state: None, syncs=True)
+        self.before = []
         self.hand.clear()
         self._open()
 
@@ -223,9 +234,14 @@ class Story:
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
         """Raise Violation unless an engine finds what the model allows."""
-        self._judge(disk, [*self.since, *self.running], full=full)
+        self._judge(disk, [*self.since, *self.running], self.before, full=full)
 
-    def _judge(self, disk: CrashDisk, allowed: list[State], *, full: bool) -> None:
+    def _judge(
+        self, disk: CrashDisk, allowed: list[State], tried_before: list[State], *, full: bool
+    ) -> None:
+        """Raise Violation unless what an engine finds on `disk` is of one of the states `allowed`.
+        Attempts may also be those of `tried_before`.
+        """
         clock = FakeClock(self.clock.time_us())
         with self._opened(disk, clock) as engine:
             ledger = inside(engine).ledger
@@ -244,7 +260,7 @@ class Story:
                     raise Violation("I7", f"the ack of offset {offset} is lost")
                 if is_acked and offset in tried:
                     raise Violation("I7", f"offset {offset} is acked, and its attempts are kept")
-                known = [each.of(offset) for each in states]
+                known = [each.of(offset) for each in [*states, *tried_before]]
                 if not is_acked and what not in known:
                     raise Violation("I7", f"offset {offset} was tried {what}, not one of {known}")
             if full:

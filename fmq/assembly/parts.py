@@ -170,6 +170,8 @@ class Parts:
         ledger.all_is_shown()
         self._opened_at = journal.written_to
         self._page: Page | None = None
+        with suppress(OSError):  # attempts go to the journal then
+            writer.attempts.begin(directory, found.counted, journal.position)
         with suppress(OSError):  # readers can do without the page
             self._page = begin_page(directory, found.store, drawn, journal.durable_to)
             journal.page = self._page.words
@@ -274,5 +276,6 @@ class Parts:
         if self._page is not None:
             # Without a last checkpoint only the page says what readers have been shown.
             self._page.close(keep=self.chores.checkpointer.upto < self.ledger.shown_to)
+        self.writer.attempts.close(keep=self.commit_queue.broken())
         self.ledger.timers.close()
         self.journal.close()

@@ -16,6 +16,7 @@ from fmq.assembly.parts import Parts
 from fmq.errors import Closed, FmqError, StorageError
 from fmq.posix import after_fork_in_child
 from fmq.store.journal.section import is_mine
+from fmq.tx.commands.writer import Writer
 
 OWN_THREADS = "fmq "  # the prefix of the names of an engine's threads
 
@@ -125,6 +126,8 @@ def drain(parts: Parts, refusal: Closed) -> bool:
     failed.
     """
     queue, journal = parts.commit_queue, parts.journal
+    with suppress(FmqError):  # on a full disk the page keeps them
+        queue.run(_write_attempts, parts.writer, wait=True)
     while True:
         with parts.lock:
             if queue.broken():
@@ -135,6 +138,10 @@ def drain(parts: Parts, refusal: Closed) -> bool:
                 return True
         with suppress(FmqError):
             queue.flush(force=True)
+
+
+def _write_attempts(writer: Writer) -> None:
+    writer.write_attempts()
 
 
 def free_locks(parts: Parts) -> None:

@@ -46,6 +46,7 @@ class Checkpointer:
     ) -> None:
         self._directory = directory
         self._store = found.store
+        self._writer = writer
         self._journal = writer.journal
         self._ledger = writer.ledger
         self._due_files = due_files
@@ -69,6 +70,9 @@ class Checkpointer:
                     # After a failed sync nothing is known of the disk, so a checkpoint could say
                     # what is not there.
                     raise self._commit_queue.failed_error()
+                if not clean:
+                    with contextlib.suppress(StorageFull):  # the page keeps them
+                        self._writer.write_attempts()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
             # Sync after the state was noted, and not before: the state includes appends that were

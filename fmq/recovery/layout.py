@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore
 from fmq.machine.disk import Directory
 from fmq.recovery.checkpoint import SLOTS, Checkpoint, only_store, read
+from fmq.store.journal.attempt_page import ATTEMPTS
 from fmq.store.journal.durable_page import PAGE
 from fmq.store.journal.segment import (
     HEADER_BYTES,
@@ -35,10 +36,12 @@ HANDED_OUT_NEW = HANDED_OUT + ".new"  # the name of HANDED_OUT while it is writt
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
 # Made after a failed write. The next recovery copies the segment, and removes this file.
 FAILED = "FAILED"
-# All names that may exist before the first segment does. PAGE is among them: without its engine it
-# says nothing about a journal.
+# All names that may exist before the first segment does. The pages are among them: without their
+# engine they say nothing about a journal.
 PAGE_NEW = PAGE + ".new"  # the name of PAGE while it is written
-BEFORE_THE_FIRST = {LOCK, PAGE, PAGE_NEW, segment_name(0, ".new"), *OF_THE_SERVER}
+ATTEMPTS_NEW = ATTEMPTS + ".new"  # the name of ATTEMPTS while it is written
+PAGES = {PAGE, PAGE_NEW, ATTEMPTS, ATTEMPTS_NEW}
+BEFORE_THE_FIRST = {LOCK, *PAGES, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
 
 
@@ -101,7 +104,7 @@ def _ours(name: str) -> bool:
     if (
         is_spare(name)
         or is_unproven(name)
-        or name in (LOCK, PAGE, PAGE_NEW, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
+        or name in (LOCK, *PAGES, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
     ):
         return True
     return belongs(name) and name.endswith(SUFFIXES)

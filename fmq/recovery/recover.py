@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import Replay
 from fmq.recovery.timer_files import number_files, remove_unnamed
 from fmq.store.index.catalog import SUFFIX as INDEX_SUFFIX
+from fmq.store.journal.attempt_page import Counted, noted_in
 from fmq.store.journal.durable_page import PAGE
 from fmq.store.journal.journal import create_first_segment
 from fmq.store.journal.segment import (
@@ -81,6 +82,8 @@ class Recovered(NamedTuple):
     """The largest of a checkpoint of this store that was found, even of one that is not used."""
     part_size: int
     report: RecoveryReport
+    counted: Sequence[Counted] = ()
+    """The attempts that only the page ATTEMPTS had."""
 
 
 class Claimed(NamedTuple):
@@ -126,7 +129,11 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
 
 def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     store = replay.store
+    noted = noted_in(directory, zlib.crc32(store))
+    # The checkpoint has what is older.
+    replay.attempts.noted.extend(each for each in noted if each.position >= replay.applied_from)
     replay.run()
+    replay.attempts.apply(replay.ledger)
     number_files(replay.ledger.timers, directory)
     last = replay.segments[-1]
     lost = {each.base for each in replay.segments} - set(layout.bases)
@@ -177,6 +184,7 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
         newest.generation if newest else 0,
         replay.part_size,
         report,
+        replay.attempts.counted,
     )
 
 

@@ -23,6 +23,7 @@ import zlib
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.machine.disk import Directory, File
 from fmq.recovery.checkpoint import PART, Checkpoint
+from fmq.recovery.noted_attempts import NotedAttempts
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.recovery.timer_files import carry_timers
 from fmq.store.bytes.kinds import Carryover, Record
@@ -76,6 +77,7 @@ class Replay:
         self.part_size = 0
         # An exception that stopped the replay in the middle of an append.
         self.interrupted_by: BaseException | None = None
+        self.attempts = NotedAttempts()  # those that only the page ATTEMPTS has
         # The identity of a file in which only zeros follow the last append.
         self._zeros_in: tuple[int, int] | None = None
         self.first = segments[0].base  # the base of the oldest segment in the directory
@@ -286,6 +288,8 @@ class Replay:
         position = append[0].position
         try:
             if position >= self.applied_from:
+                if self.attempts.noted:
+                    self.attempts.apply(ledger, position)
                 apply(ledger, append)
                 show(ledger, ledger.end)
                 self.replayed_bytes += ledger.shown_to - position

@@ -11,9 +11,11 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from fmq.recovery.noted_attempts import NotedAttempts
 from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.bytes.record import LAST, aligned
+from fmq.store.journal.attempt_page import entries_of
 from fmq.testing.inside import inside
 from fmq.tx.ledger.apply import apply
 from fmq.tx.ledger.ledger import Ledger
@@ -33,6 +35,8 @@ class Shadow:
         with parts.lock:
             self._theirs = parts.ledger
             self._ledger = copy_of(parts.ledger)
+            self._attempts = parts.writer.attempts
+            self._seen = set(entries_of(self._attempts._words, self._seed))
             self._show, parts.commit_queue._show = parts.commit_queue._show, self._shown
 
     def _shown(self, upto: int) -> None:
@@ -45,12 +49,16 @@ class Shadow:
         written = [(roll.segment.base, roll.start, roll.buffers) for roll in write.rolls]
         written.append((write.segment.base, write.start, write.buffers))
         touched: list[Record] = []
+        attempts = self._fresh()
         for base, position, data in written:
             self._ledger.enter_segment(base)
             for append in appends_in(b"".join(data), position, self._seed):
+                attempts.apply(self._ledger, append[0].position)
                 apply(self._ledger, append)
                 show(self._ledger, self._ledger.end)
                 touched += append
+        attempts.apply(self._ledger, self._ledger.end)
+        self._seen.difference_update(attempts.noted)
         self._equal("applied_upto", self._ledger.shown_to, self._theirs.shown_to)
         if self._theirs.end > self._ledger.end:
             return  # the engine has applied later appends already, so its ledger is ahead
@@ -62,9 +70,17 @@ class Shadow:
     def verify(self) -> None:
         """Compare both ledgers. Raises AssertionError. Do nothing if the engine has failed."""
         if not self._commit_queue.broken():
+            self._fresh().apply(self._ledger)
             theirs = state_of(self._theirs)
             for what, mine in state_of(self._ledger).items():
                 self._equal(what, mine, theirs[what])
+
+    def _fresh(self) -> NotedAttempts:
+        """Return what the page ATTEMPTS says since the last call."""
+        found = entries_of(self._attempts._words, self._seed)
+        fresh = [each for each in found if each not in self._seen]
+        self._seen.update(fresh)
+        return NotedAttempts(fresh)
 
     def _compare(self, record: Record) -> None:
         mine, theirs = self._ledger, self._theirs

@@ -79,14 +79,11 @@ class Advance:
         done, first, end = handled
         self.is_acked = done.holds.is_held_by(first, end, done)
         left = member.tries.still_held(self._next, self._ranges)
-        append: Append = []
-        if self.is_acked:
-            append.append(Acks((member.range_of(*handled),), 0))
+        append: Append = [Acks((member.range_of(*handled),), 0)] if self.is_acked else []
         if left:
-            append.append(member.tries.attempt(self._next, left))
-        if not append:
-            return
-        member.writer.send(append)
+            member.writer.count(member.tries.attempt(self._next, left), append)
+        elif append:
+            member.writer.send(append)
         self._next.holds.count_tries(left)
         self.left = left
 

@@ -81,7 +81,8 @@ class Groups:
         self.first_death = math.inf  # no member of any group will be out before this time
         # Called when `first_death` becomes earlier.
         self.on_sooner: Callable[[], object] = lambda: None
-        self._found_us = ledger.last_us  # the time of the last record that the engine found
+        # The time of the last record or attempt that the engine found.
+        self._found_us = max(ledger.last_us, ledger.tried_us)
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until the transaction is decided.
             for ack in entry.prepare.acks:

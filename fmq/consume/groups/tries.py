@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fmq.basics.clock import Clock
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member
-from fmq.store.bytes.kinds import Tried, TriedRange
+from fmq.store.bytes.kinds import TriedRange
 from fmq.store.journal.call_steps import Durable
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.queues import Queue
@@ -57,7 +57,7 @@ class Tries:
         """Plan the record of an attempt of `ranges`, all of which `claim` holds. The caller holds
         the engine's lock.
         """
-        self._writer.send([self.attempt(claim, ranges)])
+        self._writer.count(self.attempt(claim, ranges))
         claim.holds.count_tries(ranges)
 
     def uncount_claim(self, claim: Claim, ranges: list[Range]) -> None:
@@ -71,20 +71,17 @@ class Tries:
         claim, ranges = what
         left, now_us = self.still_held(claim, ranges), self._clock.time_us()
         if left:
-            tried = [self._range(claim, *each, claim.count, now_us) for each in left]
-            self._writer.send([Tried(tried)])
+            self._writer.count([self._range(claim, *each, claim.count, now_us) for each in left])
         claim.holds.count_tries(left, -1)
         for first, end in reversed(left):
             claim.holds.give_back(first, end)
         self._wake(claim.queue)
 
-    def attempt(self, claim: Claim, ranges: list[Range]) -> Tried:
-        """Return the record of an attempt of `ranges`."""
-        queue, tries, tried = claim.queue, claim.count + 1, []
-        for first, end in ranges:
-            where = self._group, queue.topic, queue.number, first, end
-            tried.append(TriedRange(*where, tries))
-        return Tried(tried)
+    def attempt(self, claim: Claim, ranges: list[Range]) -> list[TriedRange]:
+        """Return what an attempt of `ranges` says of them."""
+        queue, tries = claim.queue, claim.count + 1
+        where = self._group, queue.topic, queue.number
+        return [TriedRange(*where, first, end, tries) for first, end in ranges]
 
     def still_held(self, claim: Claim, ranges: list[Range]) -> list[Range]:
         """Return the parts of `ranges` that `claim` still holds. The caller holds the engine's
@@ -113,7 +110,7 @@ class Tries:
             # A client may repeat this after a lost answer. A power cut may have lost the attempt.
             count = min(count, uncounted - 1)
         due_us = clock.time_us() + round(delay * 1_000_000)
-        self._writer.send([Tried([self._range(claim, first, end, count, due_us)])])
+        self._writer.count([self._range(claim, first, end, count, due_us)])
         holds.give_back(first, end, clock.monotonic() + delay, count)
         self._wake(claim.queue)
         return True
@@ -137,7 +134,7 @@ class Tries:
                 )
                 for queue, _, hold in part
             ]
-            self._writer.send([Tried(ranges)])
+            self._writer.count(ranges)
             for _, holds, hold in reversed(part):
                 holds.give_back(hold.first, hold.end, count=hold.count - 1)
 

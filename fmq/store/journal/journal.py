@@ -97,6 +97,11 @@ class Journal:
         rolled = sum([roll.end - roll.start for roll in pending.rolls])
         return self.position - pending.start + rolled
 
+    @property
+    def handed_to(self) -> int:
+        """The position below which the kernel has all bytes: a kill cannot take them."""
+        return max(self.written_to, self._ahead_to)
+
     def fits(self, size: int) -> bool:
         """Return whether an append of `size` bytes fits into the current segment."""
         return self.position + size <= self.segments[-1].limit

@@ -26,17 +26,23 @@ from fmq.store.bytes.kinds import (
     Prepare,
     Run,
     TopicMade,
+    Tried,
+    TriedRange,
 )
 from fmq.store.bytes.record import FIRST, LAST
+from fmq.store.journal.attempt_page import AttemptPage
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.journal import Journal
 from fmq.tx.ledger.apply import Step, apply
+from fmq.tx.ledger.attempts import AttemptMap
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.ledger.transitions import tries_applied
 
 T = TypeVar("T")
 A = TypeVar("A")
+NOTHING = AttemptMap()
 PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
 
 
@@ -58,6 +64,7 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
+        self.attempts = AttemptPage(journal.seed)
         # The latest time that the engine has told.
         self.last_us = ledger.last_us
         # Seeks and deletes of groups so far. After one, a transaction checks its deliveries again.
@@ -159,6 +166,42 @@ class Writer:
                 raise
             raise IllegalRecord(append[0].kind, str(error)) from error
         journal.append(*encoded, end)
+
+    def count(self, ranges: list[TriedRange], append: Append | None = None) -> None:
+        """Plan `append`, if there is one, and count attempts. They survive a kill once `append` is
+        written; without one at once, if the page has room.
+
+        Raises what `send` raises, and then nothing was changed.
+        """
+        ledger, page = self.ledger, self.attempts
+        if not page.has_room(len(ranges), self.journal.handed_to):
+            self.send([*(append or ()), Tried([*self._uncovered(), *ranges])])
+            page.begin_anew(ledger.end)
+            return
+        if append:
+            self.send(append)
+        self._changing.changed = True
+        page.note(ranges, ledger.end, self.now_us())
+        tries_applied(ledger, ranges)
+
+    def write_attempts(self) -> None:
+        """Plan a TRIED record of all attempts that still count and are not in the journal. The
+        caller holds the engine's lock.
+        """
+        left = self._uncovered()
+        if left:
+            self.send([Tried(left)])
+        self.attempts.begin_anew(self.ledger.end)
+
+    def _uncovered(self) -> list[TriedRange]:
+        """Return what still counts of the attempts that only the page has."""
+        tried_in = self.ledger.tried.get
+        left: dict[TriedRange, None] = {}  # each once, in order
+        for group, topic, queue, first, end, *_ in self.attempts.noted:
+            key = group, topic, queue
+            for low, known in (tried_in(key) or NOTHING).within(first, end):
+                left[TriedRange(*key, low, *known)] = None
+        return [*left]
 
     def _place(
         self, append: Append, at: int, now: int, topics: Mapping[str, Topic], *, begins: bool

@@ -164,6 +164,7 @@ class Ledger:
         self.sealed: list[SegmentIndex] = []
         self.shown_to = base  # readers see everything below this position
         self.last_us = 0
+        self.tried_us = 0  # the time of the last attempt that a replay has found in ATTEMPTS
         self.floor = 0
         # Transactions with a lower number were decided, and their records may have been dropped.
         self.known_from = 0

@@ -25,6 +25,7 @@ from fmq.store.bytes.kinds import (
     Run,
     TopicMade,
     Tried,
+    TriedRange,
 )
 from fmq.store.bytes.pieces import BadColumns
 from fmq.store.index.id_table import id_keys_of
@@ -230,7 +231,12 @@ def _tried(ledger: Ledger, record: Tried) -> None:
     for each in record.ranges:
         if each.first >= each.end or each.end > OFFSET_MAX:
             raise IllegalStep(f"tries from {each.first} to {each.end}")
-    for group, topic, queue, first, end, count, due_us in record.ranges:
+    tries_applied(ledger, record.ranges)
+
+
+def tries_applied(ledger: Ledger, ranges: Iterable[TriedRange]) -> None:
+    """Apply attempts, of a TRIED or of the page ATTEMPTS."""
+    for group, topic, queue, first, end, count, due_us in ranges:
         key = group, topic, queue
         tried, acked = ledger.tried.get(key), ledger.acked.get(key) or ledger.acked_of(*key)
         if tried is None:

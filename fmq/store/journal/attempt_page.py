@@ -1,0 +1,165 @@
+"""The page ATTEMPTS: shared memory that keeps the latest attempts over a kill.
+
+An attempt is counted before the program sees the message. It is stored here first, which takes no
+system call and waits for no write. Once the page is full, what still counts of it is written to the
+journal as one TRIED record. The page begins anew when the kernel has that record.
+
+64 entries follow one another, from the oldest on. Numbers are little-endian.
+
+    offset  size  field
+         0     4  crc       CRC-32 of the rest of the entry, begun with that of the store's UUID
+         4     4  queue
+         8     4  tries     how often each message of the range was tried, this time included
+        12     4  zero
+        16     8  place     the hash of group and topic
+        24     8  first     the first offset of the range
+        32     8  end       the offset after its last
+        40     8  due       when they may be tried again, if they were given back; else 0
+        48     8  position  the end of the journal when the attempt was counted
+        56     8  time      of the attempt
+
+A kill in the middle of a store leaves a wrong checksum, and the program has not seen the message
+yet. A power cut may leave any bytes: entries with a sound checksum are true even then.
+
+A replay applies an entry before the first record at or behind its position: in the order in which
+the engine did (recovery/replay.py). An entry below a checkpoint, or older than a TRIED in the
+journal about the same messages, thus changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from fmq.machine.disk import PAGE_BYTES, Directory, Page
+from fmq.store.bytes.kinds import TriedRange
+
+ATTEMPTS = "ATTEMPTS"
+ENTRY = Struct("<I60s")
+BODY = Struct("<II4xQQQqQq")
+pack_body, store_entry = BODY.pack, ENTRY.pack_into
+assert BODY.size == 60 and PAGE_BYTES % ENTRY.size == 0
+
+
+class Noted(NamedTuple):
+    """One entry of a page, as it was found."""
+
+    position: int
+    time_us: int
+    place: int
+    queue: int
+    first: int
+    end: int
+    tries: int
+    due_us: int
+
+
+class Counted(NamedTuple):
+    """An entry that a replay has applied."""
+
+    tried: TriedRange
+    position: int
+    time_us: int
+
+
+@lru_cache(maxsize=4096)
+def place_of(group: str, topic: str) -> int:
+    """Return the number by which an entry names its group and topic."""
+    data = f"{group}\0{topic}".encode()
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
+def noted_in(directory: Directory, seed: int) -> list[Noted]:
+    """Return the sound entries of the page that an engine has left, from the oldest on. `seed` is
+    the checksum of the store's UUID.
+    """
+    with suppress(OSError):
+        page = directory.page(ATTEMPTS)
+        try:
+            return entries_of(page.words, seed)
+        finally:
+            page.close()
+    return []
+
+
+def entries_of(words: memoryview, seed: int) -> list[Noted]:
+    """Return the sound entries in `words`, from the oldest on."""
+    found = []
+    for crc, body in ENTRY.iter_unpack(bytes(words)):
+        if crc32(body, seed) == crc:
+            queue, tries, place, first, end, due_us, position, time_us = BODY.unpack(body)
+            found.append(Noted(position, time_us, place, queue, first, end, tries, due_us))
+    # Those of one position are in the order of the page already, which sorting keeps.
+    found.sort(key=lambda each: each.position)
+    return found
+
+
+class AttemptPage:
+    """Writes the page of the open engine. Guarded by the engine's lock."""
+
+    def __init__(self, seed: int) -> None:
+        """Without `begin` there is no page, and so no room in it."""
+        self.noted: list[TriedRange] = []
+        """What is in the page and not in the journal, the oldest first."""
+        self._seed = seed
+        self._page: Page | None = None
+        self._words = memoryview(b"")
+        self._at = self._size = 0
+        # The page begins anew once the kernel has the journal up to here; 0 if it need not.
+        self._until = 0
+
+    def begin(self, directory: Directory, counted: Sequence[Counted], end: int) -> None:
+        """Make the page, with the entries that a replay has found in the one before. The journal
+        goes on at `end`: an entry that was counted behind that comes before what is written next.
+
+        Raises OSError if the disk is full or has no pages. Then all attempts go to the journal.
+        """
+
+        def fill(page: Page) -> None:
+            self._words = page.words
+            for tried, position, time_us in counted:
+                self.note((tried,), min(position, end), time_us)
+
+        try:
+            self._page = directory.make_page(ATTEMPTS, fill)
+            self._size = PAGE_BYTES
+        finally:
+            self.noted = [each.tried for each in counted]
+
+    def has_room(self, count: int, handed_to: int) -> bool:
+        """Return whether `count` entries fit. `handed_to` is where those bytes of the journal end
+        that the kernel has.
+        """
+        if self._until and handed_to >= self._until:
+            self._at = self._until = 0
+        return self._at + count * ENTRY.size <= self._size
+
+    def note(self, ranges: Sequence[TriedRange], position: int, time_us: int) -> None:
+        """Store attempts that were counted while the journal ended at `position`."""
+        at, words, seed = self._at, self._words, self._seed
+        for group, topic, queue, first, end, tries, due_us in ranges:
+            place = place_of(group, topic)
+            body = pack_body(queue, tries, place, first, end, due_us, position, time_us)
+            store_entry(words, at, crc32(body, seed), body)
+            at += 64
+        self._at = at
+        self.noted += ranges
+
+    def begin_anew(self, position: int) -> None:
+        """Begin anew once the kernel has the journal up to `position`: all that counts is there."""
+        self.noted = []
+        if self._size:
+            self._at, self._until = self._size, self._until or position
+
+    def close(self, *, keep: bool) -> None:
+        """Unmap the page, and remove its file unless it is to `keep` it."""
+        page, self._page = self._page, None
+        self._at = self._size = self._until = 0
+        self._words = memoryview(b"")
+        if page is not None:
+            page.close(keep=keep or bool(self.noted))
