@@ -34,7 +34,7 @@ class NotedAttempts:
             queue = None if names is None else ledger.queue(names[1], each.queue)
             if names is None or queue is None or not each.first < each.end <= queue.end:
                 continue
-            tried = TriedRange(*names, *each[3:])
+            tried = TriedRange(*names, *each[1:6])
             tries_applied(ledger, (tried,))
             ledger.tried_us = max(ledger.tried_us, each.time_us)
             self.counted.append(Counted(tried, each.position, each.time_us))

@@ -8,12 +8,12 @@ journal as one TRIED record. The page begins anew when the kernel has that recor
 
     offset  size  field
          0     4  crc       CRC-32 of the rest of the entry, begun with that of the store's UUID
-         4     4  queue
-         8     4  tries     how often each message of the range was tried, this time included
-        12     4  zero
-        16     8  place     the hash of group and topic
-        24     8  first     the first offset of the range
-        32     8  end       the offset after its last
+         4     4  zero
+         8     8  place     the hash of group and topic
+        16     4  queue
+        20     8  first     the first offset of the range
+        28     8  end       the offset after its last
+        36     4  tries     how often each message of the range was tried, this time included
         40     8  due       when they may be tried again, if they were given back; else 0
         48     8  position  the end of the journal when the attempt was counted
         56     8  time      of the attempt
@@ -41,7 +41,7 @@ from fmq.store.bytes.kinds import TriedRange
 
 ATTEMPTS = "ATTEMPTS"
 ENTRY = Struct("<I60s")
-BODY = Struct("<II4xQQQqQq")
+BODY = Struct("<4xQIQQIqQq")
 pack_body, store_entry = BODY.pack, ENTRY.pack_into
 assert BODY.size == 60 and PAGE_BYTES % ENTRY.size == 0
 
@@ -49,14 +49,14 @@ assert BODY.size == 60 and PAGE_BYTES % ENTRY.size == 0
 class Noted(NamedTuple):
     """One entry of a page, as it was found."""
 
-    position: int
-    time_us: int
     place: int
     queue: int
     first: int
     end: int
     tries: int
     due_us: int
+    position: int
+    time_us: int
 
 
 class Counted(NamedTuple):
@@ -92,8 +92,7 @@ def entries_of(words: memoryview, seed: int) -> list[Noted]:
     found = []
     for crc, body in ENTRY.iter_unpack(bytes(words)):
         if crc32(body, seed) == crc:
-            queue, tries, place, first, end, due_us, position, time_us = BODY.unpack(body)
-            found.append(Noted(position, time_us, place, queue, first, end, tries, due_us))
+            found.append(Noted(*BODY.unpack(body)))
     # Those of one position are in the order of the page already, which sorting keeps.
     found.sort(key=lambda each: each.position)
     return found
@@ -142,9 +141,8 @@ class AttemptPage:
     def note(self, ranges: Sequence[TriedRange], position: int, time_us: int) -> None:
         """Store attempts that were counted while the journal ended at `position`."""
         at, words, seed = self._at, self._words, self._seed
-        for group, topic, queue, first, end, tries, due_us in ranges:
-            place = place_of(group, topic)
-            body = pack_body(queue, tries, place, first, end, due_us, position, time_us)
+        for tried in ranges:
+            body = pack_body(place_of(*tried[:2]), *tried[2:], position, time_us)
             store_entry(words, at, crc32(body, seed), body)
             at += 64
         self._at = at
