@@ -18,8 +18,8 @@ from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
 from fmq.consume.calls.consumer import member_of
 from fmq.errors import UsageError
-from fmq.testing import CrashDisk, FakeClock
 from fmq.store.journal.attempt_page import ENTRY
+from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 
 OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
