@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from fmq.basics.results import GroupInfo, MemberInfo
 
+Passing = dict[tuple[str, int], tuple[int, int]]
+"""By topic and queue: how many messages a filter was compared with, and how many of them pass."""
 
-def explained(name: str, infos: list[GroupInfo], members: list[MemberInfo]) -> str:
+
+def explained(
+    name: str, infos: list[GroupInfo], members: list[MemberInfo], passing: Passing
+) -> str:
     """Return a line for each topic, queue and member of a group."""
     lines = [f"group {name}"]
     strategy = members[0].strategy if members else None
@@ -22,7 +27,7 @@ def explained(name: str, infos: list[GroupInfo], members: list[MemberInfo]) -> s
             if info.topic == topic:
                 owners = [m.name for m in readers if (topic, info.queue) in m.owns]
                 owner = f", {owners[0]}" if owners else ", nobody" if strategy else ""
-                lines.append(f"    queue {info.queue}{owner}: {_progress(info)}")
+                lines.append(f"    queue {info.queue}{owner}: {_progress(info, passing)}")
     return "\n".join(lines)
 
 
@@ -30,10 +35,15 @@ def _names(members: list[MemberInfo]) -> str:
     return ", ".join(member.name for member in members)
 
 
-def _progress(info: GroupInfo) -> str:
+def _progress(info: GroupInfo, passing: Passing) -> str:
     parts = [f"acked below {info.acked_below}", f"{info.unread} unread"]
-    if info.filter:
-        parts[-1] += f", before its filter {info.filter}"
+    rest = info.unread - info.replayed  # what was replayed passes any filter
+    if info.filter and not rest:
+        parts.append(f"filter {info.filter}")
+    elif info.filter:
+        looked, passed = passing.get((info.topic, info.queue), (0, 0))
+        of = "of them" if looked >= rest else f"of the first {looked}"
+        parts.append(f"{passed} {of} pass its filter {info.filter}")
     if info.replayed:
         parts.append(f"{info.replayed} of them replayed")
     if info.behind_seconds:

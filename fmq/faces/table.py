@@ -7,9 +7,11 @@ An engine process answers its clients from the same tables.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.passing import passing
 from fmq.store.journal.call_steps import Steps
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ LOOKS: dict[str, Callable[[Parts], Call]] = {
     "offset_at": lambda parts: parts.messages.offset_at,
     "outcome": lambda parts: parts.manager.decisions.outcome,
     "page_of_dead": lambda parts: parts.burying.page,
+    "passing": lambda parts: partial(passing, parts.messages),
     "places_of": lambda parts: parts.finder.places,
     "queues": lambda parts: parts.messages.queues,
     "replayed": lambda parts: parts.burying.replayed,

@@ -122,6 +122,7 @@ CALLS: dict[str, Signature] = {
     "outcome": Signature(tx_id=text),
     "outcome_of": Signature(tx_id=text, number=u64),
     "page_of_dead": Signature(group=text, after=number, limit=positive),
+    "passing": Signature(group=text, topic=text),
     "places_of": Signature(topic=text, key=text, limit=positive),
     "prepared": Signature(tx_id=text, number=u64),
     "purge_dead": Signature(

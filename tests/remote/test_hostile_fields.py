@@ -108,6 +108,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "sync": ([], {}),
         "take_one": (["U"], {}),
         "replayed": (["g", "t", -1, 10], {}),
+        "passing": (["g", "t"], {}),
         "unacked": (["g", "t", 10], {}),
         "undecided": ([], {}),
     }

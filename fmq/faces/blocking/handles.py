@@ -120,8 +120,17 @@ class Group:
         self._door.change("delete_group", self._name)
 
     def explain(self) -> str:
-        """Return a text that says which member reads which queue, and why."""
-        return explained(self._name, self.infos(), self.members())
+        """Return a text that says which member reads which queue, and why.
+
+        Where the group has a filter, it says how many of the oldest messages pass it, and reads
+        their heads for that.
+        """
+        infos, members = self.infos(), self.members()
+        passing: dict[tuple[str, int], tuple[int, int]] = {}
+        for topic in sorted({info.topic for info in infos if info.filter and info.unread}):
+            for queue, looked, passed in self._door.look("passing", self._name, topic):
+                passing[topic, queue] = looked, passed
+        return explained(self._name, infos, members, passing)
 
     def __repr__(self) -> str:
         return f"<Group {self._name!r}>"
