@@ -17,6 +17,7 @@ from fmq.cli import (
     demo,
     doctor,
     erase,
+    explain,
     export,
     find,
     group,
@@ -37,9 +38,31 @@ from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import discard, make_output, note
 from fmq.cli.parser import Parser, WrongUsage, parse
 
-VERBS = (
-    *(demo, doctor, why, send, read, find, info, topics, topic, group, tx, dead, delayed),
-    *(records, verify, backup, salvage, erase, export, serve, stop, ddl, completion),
+VERBS = (  # as the help shows them; one a line, so that new ones meet no others
+    demo,
+    doctor,
+    why,
+    explain,
+    send,
+    read,
+    find,
+    info,
+    topics,
+    topic,
+    group,
+    tx,
+    dead,
+    delayed,
+    records,
+    verify,
+    backup,
+    salvage,
+    erase,
+    export,
+    serve,
+    stop,
+    ddl,
+    completion,
 )
 
 

@@ -77,37 +77,49 @@ def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     while verb.subverbs is not None and at < len(words) and words[at] in verb.subverbs.choices:
         verb = verb.subverbs.choices[words[at]]
         at += 1
-    if verb.subverbs is not None and at < len(words) and not words[at].startswith("-"):
-        _refuse_verb(verb, words[at])
-    directory = os.environ.get(VARIABLE)
-    first = next(verb.positionals(), None)
-    if not directory or first is None or first.metavar != DIR:
+    if verb.subverbs is not None:
+        if at < len(words) and not words[at].startswith("-"):
+            _refuse_verb(verb, words[at])
         return parser.parse_args(words)
-    try:
-        given = parser.parse_args(words)
-    except WrongUsage as wrong:
-        return _with_directory(parser, words, at, directory, wrong)
-    found = getattr(given, first.dest)
-    # An argument that names a directory is DIR, so that no line changes its meaning by the
-    # variable. Else it may be the topic or the group of a line that leaves DIR out.
-    if not isinstance(found, str | None) or (found is not None and os.path.isdir(found)):
-        return given
-    try:
-        return _with_directory(parser, words, at, directory, None)
-    except WrongUsage:
-        return given
+    found = _with_directory(verb, words[at:], os.environ.get(VARIABLE))
+    for name, value in parser._defaults.items():
+        if not hasattr(found, name):
+            setattr(found, name, value)
+    return found
 
 
 def _with_directory(
-    parser: Parser, words: Sequence[str], at: int, directory: str, before: WrongUsage | None
+    verb: Parser, words: Sequence[str], directory: str | None
 ) -> argparse.Namespace:
-    """Parse the words with `directory` as the first argument of the verb. Raises the error of
-    the words as they are if there were too many of them.
-    """
+    """Parse the words of one verb, with `directory` as DIR if they leave it out."""
+    first = next(verb.positionals(), None)
+    if not directory or first is None or first.metavar != DIR:
+        return _parsed(verb, words)
+    wrong, given = None, None
     try:
-        return parser.parse_args([*words[:at], directory, *words[at:]])
-    except WrongUsage as wrong:
-        raise before if before and "unrecognized" in str(wrong) else wrong from None
+        given = _parsed(verb, words)
+        found = getattr(given, first.dest)
+        # An argument that names a directory is DIR, so that no line changes its meaning by the
+        # variable. Else it may be the topic or the group of a line that leaves DIR out.
+        if isinstance(found, list) or (found is not None and os.path.isdir(found)):
+            return given
+    except WrongUsage as error:
+        wrong = error
+    try:
+        return _parsed(verb, [directory, *words])
+    except WrongUsage as error:
+        if given is not None:
+            return given
+        # One argument too many: it was not DIR that was missing.
+        raise wrong if wrong and "unrecognized" in str(error) else error from None
+
+
+def _parsed(verb: Parser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words of one verb. Options may stand between the arguments."""
+    try:
+        return verb.parse_intermixed_args(words)
+    except TypeError:  # not for a verb whose options exclude an argument
+        return verb.parse_args(words)
 
 
 def _refuse_verb(parser: Parser, word: str) -> NoReturn:

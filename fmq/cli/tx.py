@@ -81,7 +81,7 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
         try:
             outcome = engine.outcome(args.tx_id)
         except fmq.errors.UnknownTransaction:
-            _say_what_is_not_shown(args.dir, engine)
+            note_what_is_not_shown(args.dir, engine)
             raise
         show_outcome(output, outcome)
         if outcome.state == "undecided":
@@ -117,7 +117,7 @@ def _who() -> str:
         return "fmq"
 
 
-def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:
+def note_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:
     """Print notes about appends beyond what is proven durable. If there is damage, print none: the
     engine has raised it before. A process that serves the directory knows all appends.
     """

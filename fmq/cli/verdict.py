@@ -15,8 +15,8 @@ from itertools import groupby
 import fmq
 from fmq.cli.text import counted, duration, moment, plain
 
-STUCK_SECONDS = 60.0
-"""What takes longer than this holds a group up. Most handlers need less, and most leases end."""
+PATIENCE_SECONDS = 60.0
+"""What takes longer than this needs a person. Most handlers need less, and most leases end."""
 HELD_SHOWN = 3
 
 PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE = (
@@ -39,7 +39,8 @@ class Remark:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What is known of a group. `members` and `held` are None if no process serves the directory;
-    `writer` is the process that has it open.
+    `writer` is the process that has it open. What takes `patience` seconds
+    needs a person.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Seen:
     held: list[fmq.HeldMessages] | None
     writer: str | None
     now: datetime
+    patience: float = PATIENCE_SECONDS
 
     @property
     def unread(self) -> int:
@@ -145,12 +147,12 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     behind = sum(other.count for other in seen.held or () if other.state == "behind")
     if behind:
         text += f"; {counted(behind, 'message')} of the same keys wait behind what is held"
-    if silent >= STUCK_SECONDS:
+    if silent >= seen.patience:
         text += f"; that member was last seen {duration(silent)} ago"
     if each.until is not None:
         text += f"; unless it extends, others get it at {moment(each.until)}"
     age = 0.0 if each.since is None else (seen.now - each.since).total_seconds()
-    state = STUCK if max(age, silent) >= STUCK_SECONDS else WORKING
+    state = STUCK if max(age, silent) >= seen.patience else WORKING
     commands = []
     if state == STUCK:
         # Not the process of the engine itself, which others need.
@@ -174,7 +176,7 @@ def _waiting(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     text = f"{_place(each)} failed at attempt {each.attempt} and waits for the next one"
     if each.until is not None:
         text += f" until {moment(each.until)}"
-    is_late = each.until is not None and (each.until - seen.now).total_seconds() > STUCK_SECONDS
+    is_late = each.until is not None and (each.until - seen.now).total_seconds() > seen.patience
     text += f" ({counted(count, 'such range')})." if count > 1 else "."
     return Remark(STUCK if is_late else WORKING, text, None, (_skip(seen, each),))
 
@@ -216,7 +218,7 @@ def _progress(seen: Seen) -> Remark:
     if not seen.unread:
         return Remark(DONE, "It has acked all messages.")
     text = f"{counted(seen.unread, 'message')} not acked{_oldest(seen)}"
-    late = seen.oldest is not None and (seen.now - seen.oldest).total_seconds() >= STUCK_SECONDS
+    late = seen.oldest is not None and (seen.now - seen.oldest).total_seconds() >= seen.patience
     if late and seen.members:
         text += f", and {counted(len(seen.members), 'member')} at work"
     if not late:

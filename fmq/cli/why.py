@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import fmq
-from fmq.cli.arguments import text
+from fmq.cli.arguments import seconds, text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row
 from fmq.cli.place import reading, visit, writer_of
 from fmq.cli.text import counted, duration
-from fmq.cli.verdict import PROBLEMS, STUCK_SECONDS, Seen, remarks, worst
+from fmq.cli.verdict import PATIENCE_SECONDS, PROBLEMS, Seen, remarks, worst
 
 HELD_MAX = 10_000  # ranges that are looked at
 Engine = fmq.ReadOnlyEngine | fmq.RemoteEngine
@@ -33,6 +33,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "group", type=text, nargs="?", metavar="GROUP", help="without it: a line about each"
     )
+    parser.add_argument(
+        "--after",
+        type=seconds,
+        default=PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="what takes longer than this needs a person; 60 by default",
+    )
     parser.set_defaults(run=run)
 
 
@@ -41,18 +48,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
         writer = writer_of(directory)
     with reading(args.dir) as engine:
         if args.group is not None:
-            return _one(_seen(args.dir, engine, args.group, writer), output)
-        rows = [*_groups(args.dir, engine, writer), *_others(args.dir, engine)]
+            return _one(_seen(args, engine, args.group, writer), output)
+        rows = [*_groups(args, engine, writer), *_others(args, engine)]
     output.rows("verdict", VERDICTS, rows, empty="there is no group, and nothing is undecided")
     return PROBLEM if any(row["needs_you"] for row in rows) else FINE
 
 
-def _seen(path: str, engine: Engine, name: str, writer: str | None) -> Seen:
+def _seen(args: argparse.Namespace, engine: Engine, name: str, writer: str | None) -> Seen:
     group = engine.group(name)
     members, held = None, None
     with suppress(fmq.ReadOnly):
         members, held = group.members(), group.in_hand(limit=HELD_MAX)
-    return Seen(path, name, group.infos(), members, held, writer, datetime.now(UTC))
+    now = datetime.now(UTC)
+    return Seen(args.dir, name, group.infos(), members, held, writer, now, args.after)
 
 
 def _one(seen: Seen, output: Output) -> int:
@@ -71,15 +79,15 @@ def _one(seen: Seen, output: Output) -> int:
     return PROBLEM if row["state"] in PROBLEMS else FINE
 
 
-def _groups(path: str, engine: Engine, writer: str | None) -> Iterator[Row]:
+def _groups(args: argparse.Namespace, engine: Engine, writer: str | None) -> Iterator[Row]:
     for name in sorted({info.group for info in engine.groups()}):
         with suppress(fmq.UnknownGroup):  # it was deleted meanwhile
-            found = remarks(_seen(path, engine, name, writer))
+            found = remarks(_seen(args, engine, name, writer))
             state = worst(found)
             yield _verdict(f"group {name}", state, found[0].text, state in PROBLEMS)
 
 
-def _others(path: str, engine: Engine) -> Iterator[Row]:
+def _others(args: argparse.Namespace, engine: Engine) -> Iterator[Row]:
     """Yield what else may need a person."""
     now = datetime.now(UTC)
     if undecided := engine.undecided():
@@ -90,7 +98,7 @@ def _others(path: str, engine: Engine) -> Iterator[Row]:
             f"{duration(age)}; {_asked(undecided)}. `fmq tx list` has them all."
         )
         what = f"{counted(len(undecided), 'undecided transaction')}"
-        needs_you = age >= STUCK_SECONDS or any(tx.parked for tx in undecided)
+        needs_you = age >= args.after or any(tx.parked for tx in undecided)
         yield _verdict("transactions", what, said, needs_you)
     read = {info.topic for info in engine.groups()}
     for topic in sorted({queue.topic for queue in engine.queues()} - read):

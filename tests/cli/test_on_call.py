@@ -19,13 +19,11 @@ import pytest
 import fmq
 from fmq.cli import verdict
 from fmq.cli.verdict import Seen, remarks, worst
-from tests.cli.command import Said, fmq_json, fmq_table
+from tests.cli.command import Said, fmq_json, fmq_process
 
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Nothing waits here, so a minute is no time."""
-    monkeypatch.setattr(verdict, "STUCK_SECONDS", 0.0)
     monkeypatch.setenv("FMQ_DIR", os.fspath(tmp_path / "shop"))
     with fmq.open(tmp_path / "shop") as engine:
         engine.send_many("orders", [fmq.Message(b"%d" % each, key="c-7") for each in range(5)])
@@ -49,7 +47,8 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def why(*arguments: object, code: int = 1) -> Said:
-    done = fmq_json("why", *arguments)
+    """Nothing waits in these tests, so a moment is long."""
+    done = fmq_json("why", "--after", "1e-6", *arguments)
     assert (done.code, done.error) == (code, "")
     return done
 
@@ -117,20 +116,9 @@ def test_which_are_undecided_and_what_their_checker_says() -> None:
 
 
 def test_people_read_a_paragraph_and_commands(system: Path) -> None:
-    done = fmq_table_of_a_problem("why", "packing")
-    assert done.startswith("\npacking: stuck")
-    assert "passes over it for good" in done
-
-
-def fmq_table_of_a_problem(*arguments: object) -> str:
-    """Return what a person sees, with the exit code 1."""
-    with pytest.raises(AssertionError):
-        fmq_table(*arguments)
-    from tests.cli.command import _run
-
-    code, out, error = _run(*arguments, "--format", "table")
-    assert (code, error) == (1, "")
-    return out
+    said = fmq_process("why", "--after", "1e-6", system, "packing", "--format", "table")
+    assert (said.returncode, said.stderr) == (1, "")
+    assert said.stdout.startswith("\npacking: stuck") and "passes over it for good" in said.stdout
 
 
 def test_a_directory_at_rest_says_what_the_journal_says(system: Path, tmp_path: Path) -> None:
