@@ -107,7 +107,7 @@ class LoopReader:
             self._timer = self._loop.call_later(self._link.silence, self._listen, line)
 
     def _listen(self, line: Line) -> None:
-        """If the engine process was silent, ask it for a sign of life: it may be stopped."""
+        """Ask the engine process for a sign of life if it was silent, because it may be stopped."""
         silence, now = self._link.silence, self._loop.time()
         if now - self._heard >= silence:
             self._heard = now

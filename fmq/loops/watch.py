@@ -28,7 +28,7 @@ class LoopWatch:
 
     @property
     def listens(self) -> bool:
-        """Whether it listens. Then the call has looked since it began to."""
+        """True while it listens. Then the call has looked once since the listening began."""
         return self._stop is not None
 
     def listen(self, arrival: Arrival) -> None:
@@ -61,7 +61,7 @@ class LoopWatch:
             stop(self._notify)
 
     def end(self, *, found: bool) -> None:
-        """End the wait of a call that has `found` something, or nothing and may end early."""
+        """End the wait of a call. If it has `found` something, or ends early, another poll looks next."""
         if found or self._monotonic() < self.deadline:
             self.pass_on()
         self.stop()

@@ -158,8 +158,8 @@ def free(directory: Directory, *names: str) -> None:
 
 
 def replace(directory: Directory, name: str, temporary: str, data: Buffer) -> None:
-    """Make `data` the content of the file `name`, durably. Whoever opens it, also after a crash,
-    finds the file from before or the new one, whole: it is written as `temporary` first.
+    """Make `data` the content of the file `name`, durably. It is written as `temporary` first. So
+    a reader finds the old file or the new one as a whole, also after a crash.
     """
     if temporary in directory.names():
         directory.remove(temporary)

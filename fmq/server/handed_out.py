@@ -66,8 +66,8 @@ class HandedOut:
     """Writes the page of the running server."""
 
     def __init__(self, directory: Directory) -> None:
-        """If the disk has no room, there is no page. Then the next server holds nothing back for
-        clients.
+        """Make the page, unless the disk has no room. Without it the next server holds nothing back
+        for clients.
         """
         self._page: Page | None = None
         self._places: dict[GroupKey, int] = {}

@@ -260,7 +260,7 @@ def _names_of(node: Node, names: dict[str, Node]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameChange:
-    """`node` now has the name `name` and no other; None: it has no name."""
+    """The node gets the name `name` in place of its names. With None it has no name any more."""
 
     number: int
     node: Node

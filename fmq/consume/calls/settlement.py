@@ -147,29 +147,16 @@ class Settler(InHand):
     def range_of(self, claim: Claim, first: int, end: int) -> AckRange:
         return AckRange(self.group, claim.queue.topic, claim.queue.number, first, end)
 
-    def give_back(
-        self,
-        claim: Claim,
-        first: int,
-        end: int,
-        delay: float,
-        *,
-        count: bool,
-        attempt: int | None = None,
-    ) -> None:
-        """Hand a range out again after `delay` seconds. Without `count` the attempt does not count:
-        that of `claim`, or the one that a client names, whose claim may be a new one.
-        """
-        """Do what `giving_back` does, in this thread."""
+    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
+        """Do what `giving_back` does, in this thread. Without `count` the attempt does not count."""
         call = self.giving_back(claim, first, end, delay, None if count else claim.count + 1)
         drive(call, self.writer.commit_queue, self.clock)
 
     def giving_back(
         self, claim: Claim, first: int, end: int, delay: float, uncounted: int | None
     ) -> Steps[None]:
-        """Hand a range out again after `delay` seconds. `uncounted` is the number of its attempt if
-        that does not count: that of `claim`, or one that a client names, whose claim may be a new
-        one.
+        """Hand a range out again after `delay` seconds. `uncounted` is the number of an attempt that
+        does not count: the attempt of `claim`, or an earlier one that a client names.
         """
         self.check()
         if not (yield self.tries.given_back(claim, first, end, delay, uncounted)):

@@ -40,7 +40,7 @@ class HandedRange:
 
     @property
     def attempt(self) -> int:
-        """How often the group has tried the messages: 1 at the first attempt."""
+        """The number of times that the group has tried the messages: 1 at the first attempt."""
         return self._attempt
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:

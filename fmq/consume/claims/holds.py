@@ -382,7 +382,7 @@ class QueueHolds:
                 self.give_back(low, high)
 
     def give_back_all(self, first: int, end: int) -> None:
-        """Give back everything in the range, whoever holds it."""
+        """Give back everything in the range, for all of its owners."""
         for low, high in reversed(self._holds.pieces(first, end)):
             self.give_back(low, high)
 

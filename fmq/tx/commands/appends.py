@@ -1,5 +1,5 @@
-"""The records that a transaction appends: all at once if it has one phase; else first those of its
-prepare, and later those of its decision.
+"""The records that a transaction appends. With one phase it appends all of them at once. With two
+phases it appends the records of its prepare first, and those of its decision later.
 
 An append is made outside of the lock, where its bodies are joined, hashed and compressed. It gets
 its place, offsets and time when it is planned (`writer.py`), and the plan also applies its records.

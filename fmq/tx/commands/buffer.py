@@ -58,7 +58,7 @@ class Keeper(Protocol):
 
     @property
     def moves(self) -> int:
-        """How often any group was moved or deleted. Each time its members lose what they hold."""
+        """The number of times that a group was moved or deleted. Its members lose what they hold then."""
 
     def change(self, change: Callable[[], None]) -> None:
         """Call `change` under the engine's lock."""

@@ -169,7 +169,7 @@ class Transaction(TransactionContent):
         self._buffer.refuse(step)
 
     def _wait_until_durable(self, sync: bool | None) -> None:
-        """If this call waits, make an earlier decision durable that did not wait."""
+        """Make an earlier decision durable, if that decision did not wait and this call waits."""
         manager = self._manager
         manager.waits(sync)  # raises TypeError if `sync` is none of True, False and None
         if not manager.makes_durable(self._sync):

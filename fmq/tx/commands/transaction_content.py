@@ -58,7 +58,7 @@ class TransactionContent:
 
     @property
     def phase(self) -> Phase:
-        """How far it has come: open, prepared, committed, rolled back or in doubt."""
+        """The phase of the transaction: open, prepared, committed, rolled back or in doubt."""
         return self._buffer.phase
 
     # --- what it is given -----------------------------------------------------------------------
