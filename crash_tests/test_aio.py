@@ -103,7 +103,7 @@ def check(engine: fmq.Engine, world: World) -> None:
             assert done <= set(passed)
 
 
-def test_what_a_loop_was_told_is_durable_and_nothing_is_half_done() -> None:
+def test_each_answer_to_a_loop_is_durable_and_no_call_is_half_done() -> None:
     report = crash(workload, check, options=OPTIONS, states_max=4)
     assert report.points > 10
 

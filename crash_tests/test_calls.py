@@ -28,7 +28,7 @@ def test_a_seed_tells_the_same_story_again(manner: str) -> None:
     assert told[0] == told[1]
 
 
-def test_what_a_call_may_not_raise_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_a_call_may_not_raise_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(engine: Engine) -> None:
         raise KeyError("g")
 
@@ -41,6 +41,6 @@ def test_what_a_call_may_not_raise_is_a_failure(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("seed", "manner"), [(64007, "in turns"), (7012, "clients")])
-def test_what_a_story_has_found_once(seed: int, manner: str) -> None:
+def test_stories_that_failed_once_pass_now(seed: int, manner: str) -> None:
     """A reader beside a roll, and a poll of asyncio that never slept."""
     Story(seed, manner).tell()

@@ -130,7 +130,7 @@ def test_a_terminal_gets_a_row_for_each_tier_and_findings_above() -> None:
     assert "2,500" in said, "states a second"
 
 
-def test_what_is_piped_gets_plain_lines() -> None:
+def test_output_to_a_pipe_is_plain_lines() -> None:
     assert isinstance(display_for(Console(file=io.StringIO()), NAMES), PlainLines)
 
 

@@ -18,7 +18,7 @@ CUTS = 4
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_what_was_acknowledged_survives_a_power_cut(kind: str, tmp_path: Path) -> None:
+def test_acknowledged_calls_survive_a_power_cut(kind: str, tmp_path: Path) -> None:
     """And a disk that lies, for a control, is found out by the same comparison."""
     tier = Cuts(kind, WRITES_NOT_SYNCED)
     seed = random.randrange(1 << 20)

@@ -47,7 +47,7 @@ def test_enumeration_goes_on_where_it_ended() -> None:
     assert len({workload.name for workload in whole}) == len(whole)
 
 
-def test_what_retention_has_dropped_was_there() -> None:
+def test_a_message_that_retention_has_dropped_was_there_before() -> None:
     """Also where no sync had been told of, and nothing was asked for before the crash."""
     steps = [ALPHABET[each] for each in "fsfs"]
     workload = Workload("fsfs", steps, {**OPTIONS, "sync": "interval"})

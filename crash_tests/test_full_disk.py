@@ -20,7 +20,7 @@ NAMES = [f"{kind}-{scenario.__name__}" for kind, scenario in EACH]
 
 
 @pytest.mark.parametrize(("kind", "scenario"), EACH, ids=NAMES)
-def test_it_holds_that(kind: str, scenario: Scenario, tmp_path: Path) -> None:
+def test_each_scenario_holds_on_a_full_disk(kind: str, scenario: Scenario, tmp_path: Path) -> None:
     if reason := why_not(kind):
         pytest.skip(f"NOT RUN: {kind}: {reason}")
     seed = random.randrange(1 << 20)

@@ -21,7 +21,7 @@ NUMBER = 12
 MANY = 100
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_calls_survive_a_kill(tmp_path: Path) -> None:
     """Also with several threads that share syncs, and over many lives of one directory."""
     seed = random.randrange(1 << 20)
     budget = Budget(seed, rounds=NUMBER, directory=tmp_path, failures=tmp_path / "f")

@@ -49,7 +49,7 @@ def test_processes_find_the_same_failures() -> None:
     assert together.failures[0].violation.__cause__ is not None
 
 
-def test_what_neighbours_remember_takes_no_state_away() -> None:
+def test_the_states_of_a_workload_do_not_depend_on_earlier_workloads() -> None:
     """What is drawn for a state depends on its disk, and not on what was tried before."""
     how = How(1, Depth(full=0.05), last_step_only=True)
     apart: set[State] = set()

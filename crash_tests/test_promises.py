@@ -205,7 +205,7 @@ def hide(store: PerfectStore, unit: Unit) -> None:
 
 @pytest.mark.parametrize("happened", [False, True])
 @pytest.mark.parametrize("kind", ["send", "send many", "commit at once"])
-def test_what_was_under_way_may_go_either_way_and_then_stays_so(kind: str, happened: bool) -> None:
+def test_a_call_under_way_may_end_either_way_and_then_stays_so(kind: str, happened: bool) -> None:
     store = PerfectStore()
     (unit,) = next_of(store, kind)
     if happened:
@@ -219,7 +219,7 @@ def test_what_was_under_way_may_go_either_way_and_then_stays_so(kind: str, happe
         store.promises.check(store.seen())
 
 
-def test_what_was_under_way_is_there_whole_or_not_at_all() -> None:
+def test_a_call_under_way_is_there_as_a_whole_or_not_at_all() -> None:
     store = PerfectStore()
     (unit,) = next_of(store, "commit at once")
     lane, each = next(iter(unit.bodies.items()))
@@ -230,7 +230,7 @@ def test_what_was_under_way_is_there_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])
-def test_what_is_heard_after_a_cut_began_is_in_doubt(there: int) -> None:
+def test_an_answer_after_the_power_cut_has_begun_is_in_doubt(there: int) -> None:
     """It may be there, and so may what its thread went on to do; or nothing of both."""
     store = PerfectStore()
     both = next_of(store, "send", "send")
@@ -242,7 +242,7 @@ def test_what_is_heard_after_a_cut_began_is_in_doubt(there: int) -> None:
     store.promises.check(store.seen())
 
 
-def test_what_is_shown_after_a_cut_began_is_not_promised() -> None:
+def test_a_look_after_the_power_cut_has_begun_promises_nothing() -> None:
     """A recovery that runs while the power fails may show what no disk keeps."""
     store = PerfectStore()
     (unit,) = next_of(store, "send")

@@ -15,7 +15,7 @@ from crash_tests.real.blocks import SECTOR, Blocks, left_by, losses
 from crash_tests.real.reorder import Reordered
 
 
-def test_what_was_acknowledged_survives_whatever_a_device_loses(tmp_path: Path) -> None:
+def test_acknowledged_calls_survive_any_loss_of_a_device(tmp_path: Path) -> None:
     """A file system on a device with a volatile cache; and a store that does not sync is found."""
     seed = random.randrange(1 << 20)
     budget = Budget(seed, rounds=1, directory=tmp_path, failures=tmp_path / "f")

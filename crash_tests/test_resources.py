@@ -70,7 +70,7 @@ def test_a_sealed_segment_of_another_future_is_refused(name: str) -> None:
     assert not tally.failures, tally.failures[0]
 
 
-def test_what_is_told_later_changes_no_earlier_promise() -> None:
+def test_a_later_answer_changes_no_earlier_promise() -> None:
     """Copies of an oracle are of different futures: where a message is differs between them."""
     run = Explorer(WORKLOADS["two-phase"]).start()
     assert run.go()

@@ -24,7 +24,7 @@ def test_dropped_messages_stay_dropped_and_the_others_stay() -> None:
     assert not tally.failures, tally.failures[0]
 
 
-def test_what_an_export_reads_is_kept_until_it_ends() -> None:
+def test_segments_that_an_export_reads_are_kept_until_it_ends() -> None:
     """Wherever a crash meets the export or the retention that waits for it."""
     tally = Explorer(
         WORKLOADS["export"], depth=Depth(full=0.02, states_max=10, chain=False)
@@ -47,7 +47,7 @@ def test_a_group_that_began_above_the_floor_does_not_pin_what_it_has_read() -> N
     engine.close()
 
 
-def test_what_a_group_saw_before_its_first_ack_may_be_dropped() -> None:
+def test_messages_that_a_group_saw_before_its_first_ack_may_be_dropped() -> None:
     """It took a message in a transaction that was rolled back, so it had begun with nothing."""
     workload = Workload(
         "rolled back, and begun later",

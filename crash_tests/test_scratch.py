@@ -16,7 +16,7 @@ def test_two_runs_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_run_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_files_of_a_killed_run_are_removed_by_the_next_run(tmp_path: Path) -> None:
     left = tmp_path / "fmq-kills-killed"
     (left / "store").mkdir(parents=True)
     with scratch_below(tmp_path, "kills") as scratch:

@@ -134,7 +134,7 @@ def test_a_prepare_vouches_for_no_more_than_had_returned_when_it_began() -> None
 
 
 @pytest.mark.parametrize("vouching", ["a prepare", "a sync"])
-def test_who_began_behind_a_prepare_does_not_vouch_for_its_decision(vouching: str) -> None:
+def test_a_call_that_began_after_a_prepare_does_not_prove_its_decision(vouching: str) -> None:
     """The decision may have been planned behind what the other one's sync has made durable."""
     oracle = ThreadsOracle(Rules())
     oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))
@@ -159,7 +159,7 @@ def test_who_began_behind_a_prepare_does_not_vouch_for_its_decision(vouching: st
     assert oracle.units["t1"].fates == {Fate.VISIBLE}
 
 
-def test_who_finds_the_engine_closed_decides_nothing() -> None:
+def test_a_thread_that_finds_the_engine_closed_decides_nothing() -> None:
     """What is undecided is asked of the engine, which another thread may have closed."""
     oracle = ThreadsOracle(Rules())
     oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))  # and its call never returned

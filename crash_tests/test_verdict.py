@@ -5,7 +5,7 @@ from crash_tests.faults import FaultTour
 from crash_tests.workload import Workload
 
 
-def test_what_an_undecided_transaction_holds_again_is_not_taken_for_acked() -> None:
+def test_messages_that_an_undecided_transaction_holds_again_do_not_count_as_acked() -> None:
     """With sync="never" a roll back may be lost, and the ack of what it had set free with it."""
     workload = Workload(
         "an ack behind a roll back",
@@ -21,7 +21,7 @@ def test_what_an_undecided_transaction_holds_again_is_not_taken_for_acked() -> N
     assert not tally.failures, tally.failures[0]
 
 
-def test_what_was_never_durable_may_be_gone_after_a_close() -> None:
+def test_a_call_that_was_never_durable_may_be_gone_after_a_close() -> None:
     """Its write failed behind the call, which had promised nothing; then the engine was closed."""
     workload = Workload("lazy", [["lazy", "b", 1, 20], ["reopen"], ["many", "b", 1, 2, 40]])
     tour = FaultTour(workload)

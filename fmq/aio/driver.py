@@ -71,7 +71,7 @@ class LoopDriver:
                 watch.end(found=True)
             raise
         finally:
-            # Drop it: an error would refer to this frame, and the frame to the error.
+            # An error in `answer` would keep this frame alive, and the frame would keep the error.
             answer = None
 
     async def _durable(self, want: Durable) -> Any:

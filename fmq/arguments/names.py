@@ -120,7 +120,7 @@ def check_flag(what: str, flag: object) -> bool:
 
 
 def check_sync(sync: bool | None) -> bool | None:
-    """Return `sync` if a call can be given it; raise TypeError."""
+    """Return `sync`. Raises TypeError if it is none of True, False and None."""
     if sync is None or sync is True or sync is False:
         return sync
     raise TypeError(

@@ -156,7 +156,7 @@ def _alone(directory: Directory) -> Iterator[None]:
 
 
 class _BackupRun:
-    """One run: what there is, what is missing, and how far it has come."""
+    """One run of a backup: the segments that it has to copy, and how far it has come."""
 
     def __init__(
         self, journal: _Journal, source: Directory, target: Directory, progress: Progress

@@ -61,7 +61,9 @@ class LoopWatch:
             stop(self._notify)
 
     def end(self, *, found: bool) -> None:
-        """End the wait of a call. If it has `found` something, or ends early, another poll looks next."""
+        """End the wait of a call. If it has `found` something, or ends early, another poll looks
+        next.
+        """
         if found or self._monotonic() < self.deadline:
             self.pass_on()
         self.stop()

@@ -165,7 +165,7 @@ class ClientCall:
     def _again(self) -> None:
         watch = self._watch
         if watch is None or self not in self._caller.waiting:
-            self._is_woken = True  # while its look shares a write: it looks once more
+            self._is_woken = True  # its look shares a write; it looks once more
             return
         watch.stop()
         host = self._caller.host

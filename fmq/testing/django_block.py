@@ -1,4 +1,5 @@
-"""A Django block in a test: like fmq's own, but without a marker, and also inside of a TestCase.
+"""A block for tests of Django programs. Unlike fmq's own block it sets no marker, and it works
+inside of a TestCase.
 
 A TestCase never commits, and a database in memory cannot be asked after a crash. So the block is a
 savepoint there, and no marker says what became of it. What fmq refuses in production is refused.

@@ -125,7 +125,7 @@ def test_by_configuration_gives_what_the_table_has_and_nothing_else() -> None:
 
 
 @given(QUEUES, MEMBERS)
-def test_by_configuration_can_repeat_the_shares_of_another(
+def test_a_table_can_repeat_the_shares_of_another_strategy(
     queues: list[int], members: list[str]
 ) -> None:
     shares = average(queues, members)

@@ -71,7 +71,7 @@ def test_messages_are_sent_when_their_session_commits(
     assert engine.undecided() == []
 
 
-def test_a_mark_alone_is_set_when_its_session_commits(
+def test_a_mark_without_messages_is_set_when_its_session_commits(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     with sessions.begin() as session:

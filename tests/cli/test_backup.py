@@ -29,7 +29,7 @@ def test_damage_is_listed_and_the_exit_code_is_1(segments: Path, tmp_path: Path)
     assert second.name in said.of("problem")[0]["reason"]
 
 
-def test_what_is_no_backup_is_refused_with_3(shop: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_backup_is_refused_with_3(shop: Path, tmp_path: Path) -> None:
     done = fmq_process("restore", shop, tmp_path / "new")
     assert (done.returncode, "it is no backup" in done.stderr) == (3, True)
     done = fmq_process("restore", shop, tmp_path / "new", "--to", "yesterday")

@@ -105,7 +105,7 @@ def test_messages_are_copied_by_a_pipe_of_two_commands(path: Path) -> None:
     ]
 
 
-def test_a_line_of_json_says_where_to_and_when(path: Path) -> None:
+def test_a_line_of_json_may_name_a_queue_and_a_time(path: Path) -> None:
     late = datetime.now(UTC) + timedelta(days=20)
     lines = [
         {"topic": "a", "body": {"x": [1, "é"]}},
@@ -218,7 +218,7 @@ def test_reading_begins_at_an_offset_a_time_or_so_many_before_the_end(path: Path
     assert bodies(fmq_json("tail", path, "wide", "--no-follow")) == ["0", "1", "2", "3"]
 
 
-def test_only_what_is_asked_for_is_shown(path: Path) -> None:
+def test_only_messages_that_are_asked_for_are_shown(path: Path) -> None:
     with fmq.open(path, background=False) as engine:
         engine.send("wide", b"5", tag="new", headers={"amount": "7"}, queue=0)
     assert bodies(fmq_json("read", path, "wide", "--key", "k1")) == ["1", "3"]
@@ -278,7 +278,7 @@ def test_find_shows_the_messages_of_a_key_and_the_newest_first(path: Path) -> No
 # --- delayed ------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_listed_and_recalled(path: Path) -> None:
+def test_delayed_messages_are_listed_and_recalled(path: Path) -> None:
     for body, delay in (("late", 1000), ("soon", 100)):
         assert fmq_json("send", path, "t", body, "--delay", delay).code == 0
     later = datetime.now(UTC) + timedelta(days=20)

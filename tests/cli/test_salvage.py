@@ -12,7 +12,7 @@ def test_all_of_a_sound_directory_is_copied_with_0(shop: Path, tmp_path: Path) -
     assert {**old, "path": ""} == {**new, "path": ""}
 
 
-def test_what_is_lost_is_listed_and_the_exit_code_is_1(segments: Path, tmp_path: Path) -> None:
+def test_lost_messages_are_listed_and_the_exit_code_is_1(segments: Path, tmp_path: Path) -> None:
     second = sorted(segments.glob("*.seg"))[1]
     data = bytearray(second.read_bytes())
     data[80] ^= 1

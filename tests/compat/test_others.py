@@ -46,7 +46,7 @@ def test_each_failing_test_of_another_project_is_on_the_list_of_differences() ->
     assert lines[1].split() == ["x", "1", "2", "1", "1"]
 
 
-def test_each_listed_difference_is_of_an_existing_suite() -> None:
+def test_each_listed_difference_belongs_to_a_suite_that_exists() -> None:
     import tomllib
 
     listed = tomllib.loads((others_tests.OTHERS / "expected.toml").read_text())

@@ -99,7 +99,7 @@ def test_a_transaction_that_acks_is_named_once_it_is_prepared(engine: fmq.Engine
         assert engine.group("g").in_hand() == []
 
 
-def test_what_was_in_hand_waits_after_the_engine_is_opened_again(
+def test_messages_in_hand_wait_after_the_engine_is_opened_again(
     engine: fmq.Engine, disk: CrashDisk, clock: FakeClock
 ) -> None:
     with engine.consumer("t", group="g") as consumer:

@@ -107,7 +107,7 @@ def test_a_backup_can_be_read_like_any_journal() -> None:
         assert bodies(reader, "t", 0) == expected[:-1]
 
 
-def test_what_retention_drops_leaves_the_backup_too() -> None:
+def test_messages_that_retention_drops_leave_the_backup_too() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, retain_bytes=8192) as engine:
         for number in range(10):

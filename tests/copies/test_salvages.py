@@ -74,7 +74,7 @@ def everything() -> CrashDisk:
 
 
 @pytest.mark.parametrize("with_slots", [True, False])
-def test_what_is_sound_beside_the_damage_is_there(with_slots: bool) -> None:
+def test_sound_messages_beside_the_damage_are_there(with_slots: bool) -> None:
     """A head is damaged: its append is left out, and all others keep their offsets."""
     disk = everything()
     flip_in(disk, b"message 3", back=20)
@@ -181,7 +181,7 @@ def test_a_segment_that_is_lost_costs_what_was_in_it(number: int, how: str) -> N
         assert engine.send("t", b"on").offset == 20
 
 
-def test_what_nothing_proves_durable_is_left_out_as_a_recovery_does() -> None:
+def test_records_that_nothing_proves_durable_are_left_out_as_in_a_recovery() -> None:
     disk = CrashDisk()
     with opened(disk, checkpoint_idle_seconds=1e9) as engine:
         engine.send("t", b"first")

@@ -166,7 +166,7 @@ def test_a_transaction_is_not_asked_about_while_its_decision_is_on_its_way(
 
 
 @pytest.mark.parametrize("topics", [["orders"], "orders", ("nothing", "orders")])
-def test_topics_choose_among_the_transactions_of_a_producer(clock: FakeClock, topics: Any) -> None:
+def test_questions_can_be_limited_to_some_topics(clock: FakeClock, topics: Any) -> None:
     with opened_with(clock) as engine:
         prepared(engine, "T1", topics=("emails",))
         prepared(engine, "T2", topics=("emails", "orders"))

@@ -262,7 +262,7 @@ def test_the_end_of_the_engine_ends_settle(clock: WatchedClock) -> None:
 # --- what it costs ------------------------------------------------------------------------------
 
 
-def test_each_of_many_questions_costs_as_much_as_each_of_few(clock: WatchedClock) -> None:
+def test_the_cost_of_a_question_does_not_grow_with_their_number(clock: WatchedClock) -> None:
     """Count the functions of Python that settle calls, checkers included."""
 
     def calls(number: int) -> int:

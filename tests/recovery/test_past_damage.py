@@ -127,7 +127,7 @@ def test_an_impaired_transaction_is_not_relocated_and_keeps_its_segment() -> Non
         assert engine.stats().first_position > 0
 
 
-def test_what_no_sync_covers_is_cut_as_before() -> None:
+def test_records_that_no_sync_covers_are_cut() -> None:
     """Nothing says that the last append had been durable, so it is torn and not damaged."""
     disk = CrashDisk()
     with opened(disk, queues=1, checkpoint_idle_seconds=1e9) as engine:
@@ -226,7 +226,7 @@ def test_a_segment_that_is_cut_short_after_a_kill_is_refused_and_salvage_named()
         opened(killed, queues=1)
 
 
-def test_what_a_replay_needs_is_not_passed_over() -> None:
+def test_a_segment_that_a_replay_needs_is_not_passed_over() -> None:
     disk = without_checkpoint(many())
     remove(disk, segments(disk)[1])
     with pytest.raises(Damaged, match="missing"):

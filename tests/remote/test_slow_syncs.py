@@ -132,9 +132,7 @@ def test_the_files_of_a_checkpoint_are_written_apart_from_the_loop(server: Memor
     assert server.engine.stats().checkpoints
 
 
-def test_what_a_client_asks_for_beside_a_join_waits_for_it(
-    server: MemoryServer, gate: Gate
-) -> None:
+def test_later_requests_of_a_client_wait_for_its_join(server: MemoryServer, gate: Gate) -> None:
     """So it does as a client that connects again: it joins, and goes on with its consumer."""
     client, other = Hostile(server), Hostile(server)
     for number, each in enumerate((client, other)):

@@ -48,7 +48,7 @@ def test_other_ids_shaped_like_those_of_the_engine_are_allowed() -> None:
 
 @pytest.mark.parametrize("later", ["undecided", "committed", "rolled back"])
 @pytest.mark.parametrize("step", ["commit", "rollback"])
-def test_an_old_handle_cannot_decide_a_later_one_with_its_id(later: str, step: str) -> None:
+def test_an_old_handle_cannot_decide_a_later_transaction_of_the_id(later: str, step: str) -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock, outcome_window_seconds=60) as engine:
         first = engine.transaction(tx_id="order-1")

@@ -358,8 +358,8 @@ class GroupMember(Settler):
             except BaseException as error:
                 self._try_give_back_all(claim, ranges[number + 1 :])
                 if pieces or isinstance(error, OffsetGone):
-                    # Return the pieces that were read before it. Without any, a poll ends here only
-                    # if its messages were dropped.
+                    # Return the pieces that were read before the error. Without any, the poll ends
+                    # here only if its messages were dropped.
                     break
                 if not isinstance(error, Damaged):
                     raise

@@ -148,15 +148,17 @@ class Settler(InHand):
         return AckRange(self.group, claim.queue.topic, claim.queue.number, first, end)
 
     def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
-        """Do what `giving_back` does, in this thread. Without `count` the attempt does not count."""
+        """Do what `giving_back` does, in this thread. Without `count` the attempt does not
+        count.
+        """
         call = self.giving_back(claim, first, end, delay, None if count else claim.count + 1)
         drive(call, self.writer.commit_queue, self.clock)
 
     def giving_back(
         self, claim: Claim, first: int, end: int, delay: float, uncounted: int | None
     ) -> Steps[None]:
-        """Hand a range out again after `delay` seconds. `uncounted` is the number of an attempt that
-        does not count: the attempt of `claim`, or an earlier one that a client names.
+        """Hand a range out again after `delay` seconds. `uncounted` is the number of an attempt
+        that does not count: the attempt of `claim`, or an earlier one that a client names.
         """
         self.check()
         if not (yield self.tries.given_back(claim, first, end, delay, uncounted)):

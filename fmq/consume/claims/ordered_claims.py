@@ -75,8 +75,8 @@ def next_in_order(
         given_back.find_due(now, queue.next)
     while (due := given_back.next_turn(new)) is not None:
         if due.end > order.looked or order.looks_again:
-            # The message was handed out before, so the keys before it were read once already, and
-            # reading them again costs no more than that.
+            # The message was handed out before. So the keys before it were read at that time, and
+            # to read them once more costs no more than the first time.
             wanted = next_look(holds, queue, due.end, limit)
             if wanted is not None:
                 return wanted

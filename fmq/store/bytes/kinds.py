@@ -459,7 +459,8 @@ class Hole:
     __slots__ = ("content", "extension", "flags", "position", "size", "tail", "time_us")
 
     def __init__(self, content: bytes, time_us: int) -> None:
-        self.content = content  # their bytes, but for those in the place of this record's head
+        # The damaged bytes. The first ones are missing: the head of this record is in their place.
+        self.content = content
         self.time_us = time_us
         self.position = 0
         self.size = 0

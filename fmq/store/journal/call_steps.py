@@ -90,7 +90,8 @@ class Wakeup:
         if not self.woken:
             if self.lock.locked():
                 self.lock.release()
-            self.woken = True  # set last: if the engine fails before, it wakes the thread again
+            # Set it last: if the engine fails before, its end wakes the thread once more.
+            self.woken = True
 
 
 class Watch:
@@ -153,6 +154,7 @@ def drive(call: Steps[T], queue: CommitQueue, clock: Clock) -> T:
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     finally:
-        answer = None  # Drop it: an error would refer to this frame, and the frame to the error.
+        # An error in `answer` would keep this frame alive, and the frame would keep the error.
+        answer = None
         if watch is not None:
             watch.end()

@@ -118,7 +118,7 @@ class PageReader:
         if (
             not named
             or boot != _two_words(page.boot)
-            # An older fmq stored neither. While an engine holds the page, it is no copy.
+            # A page of an older fmq has no store and no identity. A page that is held is no copy.
             or (not is_held and said != (self._store, page.identity()))
         ):
             self._close()

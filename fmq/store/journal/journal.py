@@ -74,8 +74,8 @@ class Journal:
         # open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
         self._unsynced = False  # True if `_writing` has bytes that are not synced
-        # How many of the pending buffers are already written, without a sync, and where they end.
-        # Nothing is, if that is not beyond the start of what is pending.
+        # How many pending buffers are written already, without a sync, and the position after the
+        # last of them. None is, if that position is not above the start of what is pending.
         self._ahead, self._ahead_to = 0, self.position
 
     # --- planning, under the engine's lock --------------------------------------------------

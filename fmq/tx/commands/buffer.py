@@ -58,7 +58,9 @@ class Keeper(Protocol):
 
     @property
     def moves(self) -> int:
-        """The number of times that a group was moved or deleted. Its members lose what they hold then."""
+        """The number of times that a group was moved or deleted, and its members lost what they
+        held.
+        """
 
     def change(self, change: Callable[[], None]) -> None:
         """Call `change` under the engine's lock."""
@@ -145,8 +147,8 @@ class TransactionBuffer:
         self._savepoints: list[object] = []  # from the oldest to the newest
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self._bytes = 0
-        # The size of the columns for one message without key, tag and headers. It grows by that of
-        # the extras columns once any message has extras.
+        # The bytes of the columns for one message without key, tag and headers. Once a message has
+        # extras, the extras columns are included.
         self._columns_bytes = COLUMNS_BYTES
         self._bytes_max = limits.bytes_max(self._names_bytes)
 
