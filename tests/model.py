@@ -13,6 +13,7 @@ from copy import copy
 import fmq
 from fmq.consume.calls.consumer import member_of
 from fmq.errors import UnknownTransaction
+from fmq.testing.inside import inside
 
 Place = tuple[str, int]
 Plain = tuple[bytes, str | None, str | None, dict[str, str], str | None]
@@ -43,6 +44,7 @@ class Model:
         self.undecided: dict[str, Parcel] = {}
         self.outcomes: dict[str, str] = {}
         self.acked: frozenset[Offset] = frozenset()
+        self.paused = ""  # the reason of the group's pause; "" if it is not paused
 
     def changed(self, change: Callable[[Model], None]) -> Model:
         """The model after `change`; this one stays as it is."""
@@ -100,6 +102,9 @@ def differences(
         times = [message.time for message in found if message.time]
         if times != sorted(times):
             yield f"{place}: time goes back: {times}"
+    for each in engine.groups(GROUP):
+        if (reason := each.paused.reason if each.paused else "") != model.paused:
+            yield f"the group is paused for {reason!r}, expected {model.paused!r}"
     if (seen := {tx.tx_id for tx in engine.undecided()}) != model.undecided.keys():
         yield f"undecided are {seen}, expected {set(model.undecided)}"
     for tx_id in ids:
@@ -129,14 +134,18 @@ def as_plain(message: fmq.Message) -> Plain:
 
 def done(engine: fmq.Engine) -> set[Offset]:
     """Return what the group does not get any more. Method: poll everything, and give it back."""
+    pauses = inside(engine).ledger.pauses
+    paused = pauses.copy()
     with engine.consumer(list(QUEUES), group=GROUP, lease_seconds=1e6) as consumer:
         delivered = set()
+        pauses.clear()
         # Not a poll, which would write that it tries them: this only looks.
         while claimed := member_of(consumer).claim(1000, 600.0):
             for message in (message for piece in claimed[1] for message in piece):
                 offset = message.topic, message.queue, message.offset
                 assert offset not in delivered, f"{offset} was handed out twice"
                 delivered.add(offset)
+        pauses.update(paused)
     return {
         (info.topic, info.queue, offset)
         for info in engine.queues()

@@ -68,6 +68,8 @@ DOOR_OF = {
     **dict.fromkeys(["os", "fcntl"], ("fmq.posix", "fmq.wire.processes", "fmq.wire.network")),
     "time": ("fmq.basics.clock",),
 }
+# For its own number.
+DOOR_OF["os"] += ("fmq.basics.own_process",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.testing", "fmq.spark", "fmq.export"}
 
 # Too slow or too much for everybody who writes `import fmq`.

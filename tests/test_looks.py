@@ -246,6 +246,17 @@ class Plans:
     def retention(self) -> None:
         self.change(ChangeKind.RETAIN, "", "old", value=1_000_000 + self.number)
 
+    def pause(self) -> None:
+        self.change(ChangeKind.PAUSE, "other", "", text=f"ann\n{self.number}")
+
+    def pause_of_a_topic(self) -> None:
+        self.change(ChangeKind.PAUSE, "", "t", text=f"ann\n{self.number}")
+
+    def resume(self) -> None:
+        self.change(ChangeKind.PAUSE, "other", "", text="ann\n")
+        self.engine.sync()
+        self.change(ChangeKind.RESUME, "other", "", text="ann\n")
+
     def trim(self) -> None:
         first = self.parts.ledger.topics["t"].queues[0].first
         self.change(ChangeKind.TRIM, "", "t", [QueuePlace(0, first + 1)])

@@ -353,7 +353,7 @@ class EngineMachine(RuleBasedStateMachine):
         deliveries = self.durable(lambda: self.and_sync(self.consumer.poll(limit=limit)))
         if deliveries is None:
             return  # the power failed when it wrote the attempts
-        assert len(deliveries) <= limit
+        assert len(deliveries) <= (0 if self.model.paused else limit)
         for delivery in deliveries:
             held = Held(delivery, self.clock.monotonic() + LEASE_SECONDS)
             topic, queue, offset = held.offset
@@ -361,13 +361,28 @@ class EngineMachine(RuleBasedStateMachine):
             assert delivery.body == self.model.queues[topic, queue][offset][0]
             self.holds[held.offset] = held
             self.tried.add(held.offset)
-        if not deliveries:
+        if not deliveries and not self.model.paused:
             waiting = {
                 (info.topic, info.queue, offset)
                 for info in self.engine.queues()
                 for offset in range(info.first, info.next)
             } - busy
             assert waiting <= self.tried  # after a restart, what was in hand may wait
+
+    @rule(reason=st.sampled_from(["slow", "at night"]))
+    def pause(self, reason: str) -> None:
+        def change(model: Model) -> None:
+            model.paused = reason
+
+        self.durable(lambda: self.engine.group(GROUP).pause(reason=reason), change)
+
+    @precondition(lambda self: self.model.paused)
+    @rule()
+    def resume(self) -> None:
+        def change(model: Model) -> None:
+            model.paused = ""
+
+        self.durable(lambda: self.engine.group(GROUP).resume(), change)
 
     def and_sync(self, result: Any) -> Any:
         """Leave no attempt for a later call to write: one that only reads may meet the end then."""

@@ -29,7 +29,7 @@ NAMES = """
     AnyConsumer AnyEngine WritingEngine Answer Backup Batch CheckLoop Consumer
     DeadLetter ClientInfo HeldMessages DeadLetters DelayedReceipt Delivery DeliveryBatch
     Engine Feedback FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin
-    Outcome Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport
+    Outcome Pause Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport
     RemoteConsumer RemoteEngine Report Restored Retry RollBack Salvaged Serving Settled
     Stats Stopped Transaction UndecidedTransaction backup check connect current_transaction
     errors filters open restore salvage stop

@@ -49,6 +49,7 @@ class State:
         self.groups: dict[tuple[str, str], tuple[str, Skipped]] = {}  # with its filter
         self.acked: dict[Place, set[int]] = {}
         self.may: dict[Place, set[int]] = {}  # what may be acked besides
+        self.paused: dict[tuple[str, str], str] = {}  # with the reason; a group or a topic
         self.retain_us: dict[str, int] = {}  # of topics that have a time of their own
         self.first: dict[tuple[str, int], int] = {}  # what is below is gone
         self.may_first: dict[tuple[str, int], int] = {}  # and so may be what is below
@@ -120,6 +121,7 @@ class State:
             for key in [key for key in counts if topic == key[0]]:
                 del counts[key]
         self.retain_us.pop(topic, None)
+        self.paused.pop((group, topic), None)
         for each in [each for each in self.lost if group == each[0]]:
             del self.lost[each]
 

@@ -100,4 +100,34 @@ OF_GROUPS = (
         "        ledger.raise_first(queue, offset if ledger.listener else 0)\n",
         STORIES,
     ),
+    Mutant(
+        "a pause is not carried by a checkpoint",
+        "[[*key, *pause] for key, pause in sorted(self.pauses.items())]",
+        "[]",
+        "--tier groups --rounds 60",
+    ),
+    Mutant(
+        "a paused group is handed messages",
+        '        if (group, "") in pauses:\n            return ()\n',
+        "",
+        "--tier groups --rounds 60",
+    ),
+    Mutant(
+        "a topic that is made again is still paused",
+        '    ledger.pauses.pop(("", change.topic), None)\n',
+        "",
+        "--tier groups --rounds 120",
+    ),
+    Mutant(
+        "a second pause keeps the first reason",
+        "    ledger.pauses[key] = PauseMet(*said_by(change), change.time_us)\n",
+        "    ledger.pauses.setdefault(key, PauseMet(*said_by(change), change.time_us))\n",
+        "--tier groups --rounds 60",
+    ),
+    Mutant(
+        "a resume wakes no poll",
+        "        elif change.asked == ChangeKind.RESUME and group:\n",
+        "        elif not change:\n",
+        tests="tests/consume/test_paused_polls.py",
+    ),
 )

@@ -35,6 +35,7 @@ KINDS = (
     *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
 )
 WITH_RETENTION = (*KINDS, *("retain", "retain", "wait", "wait", "wait", "send", "send"))
+PAUSES = ("pause", "pause", "resume", "resume", "resume", "take", "take")
 STEPS = 24
 
 
@@ -59,6 +60,8 @@ class Story:
         self.sent = 0
         self.was_refused = False  # the last call
         self.kinds = KINDS if seed % 3 else WITH_RETENTION
+        if seed % 5 == 4:
+            self.kinds = (*self.kinds, *PAUSES)
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
 
     def _opened(self, disk: CrashDisk) -> fmq.Engine:
@@ -136,6 +139,8 @@ class Story:
         except UsageError:
             del self.consumers[group, topic]  # the group was deleted
             return
+        if found and not self.done.paused.keys().isdisjoint([(group, ""), ("", topic)]):
+            raise Violation("I7", f"{group} is handed {found}, and is paused: {self.done.paused}")
         for each in found:
             sent = self.done.messages[topic, each.queue][each.offset]
             if each.body != sent.body:
@@ -295,6 +300,27 @@ class Story:
 
         self._call(lambda: self.engine.topic(topic).retain(seconds), effect)
 
+    def _pause(self) -> None:
+        reason = self.random.choice(("slow", "at night"))
+        self._paused(lambda found: found.pause(reason=reason), reason)
+
+    def _resume(self) -> None:
+        self._paused(lambda found: found.resume(), "")
+
+    def _paused(self, call: Callable[[Any], object], reason: str) -> None:
+        """Pause a group or a topic for this reason; without one, resume it."""
+        (group, topic), is_group = self._group(), self.random.random() < 0.5
+
+        def effect(state: State) -> None:
+            key = (group, "") if is_group else ("", topic)
+            state.paused.pop(key, None)
+            if reason:
+                state.paused[key] = reason
+
+        self._call(
+            lambda: call(self.engine.group(group) if is_group else self.engine.topic(topic)), effect
+        )
+
     def _reopen(self) -> None:
         self.engine.close()
         self.hand.clear()
@@ -339,6 +365,9 @@ class Story:
             counted = state.groups[key][1]
             if not counted.least <= skipped <= counted.most:
                 return f"{key} has skipped {skipped}, not {counted}"
+        paused = {key: pause.reason for key, pause in ledger.pauses.items()}
+        if paused != state.paused:
+            return f"paused is {paused}, not {state.paused}"
         ends = {(q.topic, q.queue): q.next for q in engine.queues()}
         if ends != {key: len(sent) for key, sent in state.messages.items()}:
             return f"queues {ends}"
@@ -385,6 +414,10 @@ class Story:
             }
             found, is_new = [], True
             with engine.consumer(topic, group=group) as consumer:
+                for key in {(group, ""), ("", topic)} & state.paused.keys():
+                    if consumer.poll():
+                        raise Violation("I7", f"{group} is handed something of {topic}: {key}")
+                    (engine.group(group) if key[0] else engine.topic(topic)).resume()
                 while deliveries := consumer.poll():
                     found += [(each.queue, each.offset) for each in deliveries]
                     for each in deliveries:

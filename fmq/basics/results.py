@@ -54,6 +54,17 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """That a group, or a topic for all its groups, is handed nothing until it is resumed."""
+
+    of: Literal["group", "topic"]
+    by: str
+    """Who has paused it."""
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class QueueInfo:
     """One queue at one instant: messages from `first` up to, not including, `next`."""
 
@@ -61,6 +72,8 @@ class QueueInfo:
     queue: int
     first: int
     next: int
+    paused: Pause | None = None
+    """Of its topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,8 @@ class GroupInfo:
     filter: str = ""
     """Which messages of the topic the group wants, as "tags:..." or "sql:..."; "" for all. Which of
     `unread` match it nobody knows before a poll has read them."""
+    paused: Pause | None = None
+    """Of the group, or else of the topic."""
 
 
 @dataclass(frozen=True, slots=True)

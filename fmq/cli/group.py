@@ -9,6 +9,7 @@ from typing import Any
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
+from fmq.cli.pause import PAUSED
 from fmq.cli.place import reading, visit, writing
 from fmq.cli.text import exact, plain
 
@@ -116,6 +117,7 @@ GROUP = (
     Column("dead_letters", "dead", right=True, optional=True),
     Column("expired", "expired", right=True, optional=True),
     Column("filter", "filter", optional=True, folds=True),
+    PAUSED,
 )
 MEMBER = (
     Column("name", "member", style="bold", copied=True),

@@ -9,6 +9,7 @@ from typing import Any
 from fmq.cli.arguments import count, seconds, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
+from fmq.cli.pause import PAUSED
 from fmq.cli.place import reading, visit, writing
 from fmq.cli.text import exact, plain
 
@@ -76,4 +77,5 @@ QUEUE = (
     Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}", copied=True),
     Column("first", "first", right=True, show=exact),
     Column("next", "next", right=True, show=exact),
+    PAUSED,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,6 +13,7 @@ import fmq
 from fmq.cli.arguments import text, words
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row, note
+from fmq.cli.person import person
 from fmq.cli.place import reading, visit, writing
 from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
@@ -94,7 +94,7 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
 def run_decide(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):
         pass  # fmq.open would create the directory of a mistyped name
-    by = args.by or _who()
+    by = args.by or person()
     with writing(args.dir) as engine:
         outcome = engine.decide(
             args.tx_id, args.decision, reason=args.reason, decided_by=by, seal=args.seal
@@ -108,13 +108,6 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
         )
         raise
     return FINE
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "fmq"
 
 
 def note_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:

@@ -26,6 +26,7 @@ from fmq.assembly.shutdown import (
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.own_process import here
 from fmq.basics.process import Process
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
@@ -46,7 +47,7 @@ from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
 from fmq.tx.commands.sender import SendArguments, receipt_of, receipts_of
-from fmq.wire.processes import absolute, host_and_pid, new_member
+from fmq.wire.processes import absolute, new_member
 
 T = TypeVar("T")
 
@@ -271,7 +272,7 @@ class ThreadDoor(ProducingDoor):
         self.check()
         parts, topics, entry = self.parts, asked.entry.topics, asked.entry
         if entry.process is None:
-            entry.process = Process(*host_and_pid())
+            entry.process = here()
         what = parts.messages, parts.groups, parts.writer, self.check, entry
         skip = parts.group_changes.skip if asked.damaged == SKIP else None
         rest = asked.lease_seconds, self.after, parts.burying, asked.on_change, skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fmq.basics.results import GroupInfo, MemberInfo
+from fmq.basics.clock import as_text
+from fmq.basics.results import GroupInfo, MemberInfo, Pause
 
 Passing = dict[tuple[str, int], tuple[int, int]]
 """By topic and queue: how many messages a filter was compared with, and how many of them pass."""
@@ -12,7 +13,9 @@ def explained(
     name: str, infos: list[GroupInfo], members: list[MemberInfo], passing: Passing
 ) -> str:
     """Return a line for each topic, queue and member of a group."""
-    lines = [f"group {name}"]
+    pauses = {info.topic: info.paused for info in infos if info.paused}
+    of_group = next((each for each in pauses.values() if each.of == "group"), None)
+    lines = [f"group {name}{_paused(of_group)}"]
     strategy = members[0].strategy if members else None
     for topic in sorted({info.topic for info in infos} | {t for m in members for t in m.topics}):
         readers = [member for member in members if topic in member.topics]
@@ -22,13 +25,20 @@ def explained(
             why = f"{_names(readers)} compete for its messages"
         else:
             why = f"its queues are shared among {_names(readers)} by {strategy}"
-        lines.append(f"  {topic}: {why}")
+        lines.append(f"  {topic}: {why}{_paused(None if of_group else pauses.get(topic))}")
         for info in infos:
             if info.topic == topic:
                 owners = [m.name for m in readers if (topic, info.queue) in m.owns]
                 owner = f", {owners[0]}" if owners else ", nobody" if strategy else ""
                 lines.append(f"    queue {info.queue}{owner}: {_progress(info, passing)}")
     return "\n".join(lines)
+
+
+def _paused(pause: Pause | None) -> str:
+    if pause is None:
+        return ""
+    why = f": {pause.reason}" if pause.reason else ""
+    return f", paused since {as_text(pause.since)} by {pause.by}{why}"
 
 
 def _names(members: list[MemberInfo]) -> str:

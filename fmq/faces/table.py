@@ -48,6 +48,8 @@ GROUP_CHANGES: dict[str, Call] = {
     "delete_topic": GroupChanges.delete_topic,
     "make_group": GroupChanges.make,
     "make_topic": GroupChanges.make_topic,
+    "pause": GroupChanges.pause,
+    "resume": GroupChanges.resume,
     "retain": GroupChanges.retain,
     "seek": GroupChanges.seek,
     "set_filter": GroupChanges.set_filter,

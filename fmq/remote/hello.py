@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fmq.arguments.options import Options
+from fmq.basics.own_process import here
 from fmq.errors import FmqError
 from fmq.remote.wires import Wire
 from fmq.wire.frames import FAILED, HELLO_BYTES_MAX, VERSION, BadFrame, Frame, Op, Splitter, frame
-from fmq.wire.processes import host_and_pid
 from fmq.wire.values import decode_values, encode_values
 
 
@@ -34,7 +34,7 @@ class Refused(ConnectionRefusedError):
 def say_hello(wire: Wire, client: bytes, token: bytes | None) -> tuple[Frame, Splitter]:
     """Send a HELLO, and return the answer. Raises OSError or BadFrame."""
     splitter = Splitter(HELLO_BYTES_MAX)
-    hello = encode_values([VERSION, client, token, *host_and_pid()])
+    hello = encode_values([VERSION, client, token, *here()[:2]])
     with suppress(BrokenPipeError, ConnectionResetError):
         # A process that refuses has closed the connection. Its answer can still be read.
         wire.send(frame(Op.HELLO, 0, hello))

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
+from fmq.basics.own_process import here
 from fmq.recovery.layout import SERVER_LOG, SOCKET, SOCKET_NEW, STARTING
 
 # Windows has no fcntl: `import fmq` works, but no directory can be opened.
@@ -39,13 +40,8 @@ STOPS = "the engine process is being stopped"
 
 def new_member() -> str:
     """Return a name that no other consumer of any process has: machine, process and number."""
-    host, pid = host_and_pid()
+    host, pid, _ = here()
     return f"{host}-{pid}-{next(_numbers)}"
-
-
-def host_and_pid() -> tuple[str, int]:
-    """Return where this process runs."""
-    return socket.gethostname()[:200], os.getpid()
 
 
 @contextmanager

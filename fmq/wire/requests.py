@@ -150,6 +150,8 @@ CHANGES: dict[str, Row] = {
     "delete_topic": Row(topic=text),
     "make_group": Row(group=text, topic=text, at=scalar, filter=written),
     "make_topic": Row(topic=text, queues=scalar, retain_seconds=scalar),
+    "pause": Row(group=text, topic=text, by=written, reason=written),
+    "resume": Row(group=text, topic=text, by=written, reason=written),
     "retain": Row(topic=text, seconds=scalar),
     "seek": Row(group=text, topic=text, queue=scalar, at=scalar),
     "set_filter": Row(group=text, topic=text, filter=written),

@@ -28,6 +28,7 @@ from fmq.basics.results import (
     HeldMessages,
     MemberInfo,
     Outcome,
+    Pause,
     QueueInfo,
     UndecidedTransaction,
 )
@@ -51,6 +52,7 @@ KINDS: dict[str, Any] = {
             MemberInfo,
             Options,
             Outcome,
+            Pause,
             Question,
             QueueInfo,
             Receipt,

@@ -28,6 +28,8 @@ SAID = {
     "BEGIN_DEAD": "group billing has dead letters",
     "END_DEAD": "1 dead letter of group billing purged",
     "FIRE": "timer 1208 published",
+    "PAUSE": "group billing is paused by ann: the database is slow",
+    "RESUME": "group billing is resumed by bob",
     "RECALL": "timer 1312 recalled, due 2026-01-01 01:00:00",
 }
 
@@ -51,6 +53,8 @@ def change_everything(path: Path) -> None:
         topic.retain(90.5)
         clock.advance(100)
         engine.sync()
+        group.pause(reason="the database is slow", by="ann")
+        group.resume(by="bob")
         group.delete()
         topic.delete()
 

@@ -217,6 +217,46 @@ def make_holes() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_pauses() -> tuple[Files, Seen]:
+    """A directory with a group and topics that are paused: before a retention, and after it."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, RETAINING) as engine:
+        engine.create_group("billing", "audit")
+        engine.create_group("search", "audit")
+        engine.send("emails", b"hold it")
+        billing, emails = engine.group("billing"), engine.topic("emails")
+        billing.pause(reason="the database is slow", by="ann")
+        engine.topic("emails").pause(reason="", by="an operator")
+        for number in range(60):
+            engine.send("audit", text(f"event {number}", 900))
+        engine.group("search").pause(reason="büro zu", by="bob")
+        engine.group("search").resume(by="bob")
+        emails.resume(reason="checked", by="an operator")
+        emails.pause(reason="again", by="ann")
+        assert engine.queues("audit")[0].first > 0
+        waiting = engine.transaction(tx_id="waiting")
+        waiting.send("orders", b"not yet")
+        waiting.prepare()
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting"],
+        "not acked": [],
+        "unread": {"search": None},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+    }
+    shown = look(disk, clock, asked)
+    whose = {each["group"]: each["paused"] and each["paused"]["by"] for each in shown["groups"]}
+    assert whose == {"billing": "ann", "search": None}
+    shown["handed out"] = hand_out(disk, clock, {"billing": ["audit"], "search": ["audit"]})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def _torn(before: Files, after: Files) -> Files:
     """`before`, and of what the last append changed only its first bytes."""
     segments = (name for name in after if name.endswith(".seg"))
@@ -287,6 +327,7 @@ def disk_of(files: Files) -> CrashDisk:
 GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2": {"closed": make_closed, "killed": make_killed},
     "v2-holes": {"closed": make_holes},
+    "v2-pauses": {"closed": make_pauses},
 }
 
 

@@ -120,6 +120,8 @@ CHANGES: dict[str, list[Any]] = {
     "delete_topic": ["t"],
     "make_group": ["new", "t", "earliest", "tags:a"],
     "make_topic": ["new", 2, 60.0],
+    "pause": ["g", "", "ann", "slow"],
+    "resume": ["g", "", "ann", ""],
     "retain": ["t", 60.0],
     "seek": ["g", "t", 0, 0],
     "set_filter": ["g", "t", ""],

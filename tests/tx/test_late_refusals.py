@@ -65,9 +65,14 @@ def decided(kind: Kind, tx: int = 8) -> Decided:
 
 
 def change(
-    asked: ChangeKind, group: str, topic: str, places: Sequence[QueuePlace] = (), value: int = 0
+    asked: ChangeKind,
+    group: str,
+    topic: str,
+    places: Sequence[QueuePlace] = (),
+    value: int = 0,
+    text: str = "",
 ) -> Changed:
-    return Changed(asked, group, topic, places, value)
+    return Changed(asked, group, topic, places, value, text)
 
 
 def one_of_transaction(kind: Kind, tx: int) -> Run:
@@ -183,6 +188,16 @@ BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
             ChangeKind.END_DEAD, "g", "", [QueuePlace(0, each) for each in (0, FAR, 0)]
         ),
         "not in threes": lambda: change(ChangeKind.END_DEAD, "g", "", [QueuePlace(0, 0)]),
+    },
+    ChangeKind.PAUSE: {
+        "of no group": lambda: change(ChangeKind.PAUSE, "zz", "", text="ann\n"),
+        "of no topic": lambda: change(ChangeKind.PAUSE, "", "zz", text="ann\n"),
+        "of nothing": lambda: change(ChangeKind.PAUSE, "", "", text="ann\n"),
+        "of both": lambda: change(ChangeKind.PAUSE, "g", "a", text="ann\n"),
+    },
+    ChangeKind.RESUME: {
+        "of no group": lambda: change(ChangeKind.RESUME, "zz", "", text="ann\n"),
+        "of what is not paused": lambda: change(ChangeKind.RESUME, "g", "", text="ann\n"),
     },
     ChangeKind.FIRE: {"of no timer": lambda: change(ChangeKind.FIRE, "", "", BEYOND)},
     ChangeKind.RECALL: {"of no timer": lambda: change(ChangeKind.RECALL, "", "", BEYOND, 1)},

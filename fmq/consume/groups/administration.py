@@ -28,10 +28,12 @@ from fmq.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
 from fmq.store.journal.call_steps import Durable, Steps, nothing
+from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_changes import topics_of
 from fmq.tx.ledger.queues import Queue, Topic
@@ -214,6 +216,36 @@ class GroupChanges:
             return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
 
         self._run(plan)
+
+    def pause(self, group: str, topic: str, by: str, reason: str) -> None:
+        """Hand out nothing to `group`, or nothing of `topic` if `group` is "", until it is resumed.
+        What is paused already has this reason from now on.
+        """
+        said, topic = _said(by, reason), "" if group else topic
+
+        def plan() -> list[Changed | TopicMade]:
+            self._check_either(group, topic)
+            return [Changed(ChangeKind.PAUSE, group, topic, text=said)]
+
+        self._run(plan)
+
+    def resume(self, group: str, topic: str, by: str, reason: str) -> None:
+        """End a pause of `group`, or of `topic` if `group` is "". Without one, change nothing."""
+        said, topic = _said(by, reason), "" if group else topic
+
+        def plan() -> list[Changed | TopicMade]:
+            self._check_either(group, topic)
+            is_paused = (group, topic) in self._ledger.pauses
+            return [Changed(ChangeKind.RESUME, group, topic, text=said)] if is_paused else []
+
+        self._run(plan)
+
+    def _check_either(self, group: str, topic: str) -> None:
+        """Raise UnknownGroup or UnknownTopic. Without a group the topic is meant."""
+        if group:
+            self._check_known(group)
+        else:
+            self._topic(topic)
 
     def check_known(self, group: str) -> None:
         """Raise UnknownGroup if there is no `group`."""
@@ -453,6 +485,12 @@ def _check_queues(count: int) -> int:
     if count > QUEUES_MAX:
         raise TooMany("queues", count, QUEUES_MAX, "fixed by fmq", "use more topics")
     return count
+
+
+def _said(by: str, reason: str) -> str:
+    """Return who asks for a change, and why, as one text. Raises TypeError, BadName or TooLarge."""
+    text_bytes("reason", reason, REASON_BYTES_MAX)
+    return f"{check_name('by', by)}\n{reason}"
 
 
 def _retain_ms(seconds: float | None) -> int:

@@ -393,6 +393,10 @@ class Groups:
             for (_, topic, owner), ready in self._ready.items():
                 if topic == name and owner is None:
                     ready.add_all(range(change.value))
+        elif change.asked == ChangeKind.RESUME and group:
+            self._ledger.arrived.update(
+                topic for of, topic in self._ledger.subscriptions if of == group
+            )
         elif change.asked == ChangeKind.DELETE_GROUP:
             self._end([key for key in self._holds if key[0] == group])
             room = self.rooms.pop(group, None)
@@ -434,6 +438,8 @@ class Groups:
         """
         ledger, group = self._ledger, room.group
         owner = None if room.strategy is None else member
+        if ledger.pauses:
+            topics = ledger.unpaused(group, topics)
         names = self.with_replays(group, topics) if ledger.again else topics
         names, start = (names, turn) if len(names) == 1 else self._in_turn(names, turn)
         for name in names:
@@ -617,7 +623,8 @@ class Groups:
     def _looked_at(self, group: str, topics: Topics, member: Member) -> list[ReadyQueues]:
         room = self.rooms.get(group)
         owner = None if room is None or room.strategy is None else member
-        names = self.with_replays(group, topics)
+        # No lease of what is paused ends before a poll looks there again.
+        names = self.with_replays(group, self._ledger.unpaused(group, topics))
         found = [self._ready.get((group, name, self._looking(name, owner))) for name in names]
         return [each for each in found if each is not None]
 

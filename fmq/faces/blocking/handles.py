@@ -9,6 +9,7 @@ from typing import Any
 
 from fmq.arguments.names import check_count, check_flag, check_text, check_time
 from fmq.basics.clock import as_us
+from fmq.basics.own_process import caller
 from fmq.basics.results import DeadLetter, GroupInfo, HeldMessages, MemberInfo, QueueInfo
 from fmq.consume.groups.administration import EARLIEST, LATEST, At
 from fmq.consume.groups.sieve import text_of
@@ -111,6 +112,20 @@ class Group:
         topic = check_text("topic", topic)
         self._door.change("set_filter", self._name, topic, text_of(wanted))
 
+    def pause(self, *, reason: str, by: str | None = None) -> None:
+        """Hand out nothing to the group from now on: its polls wait.
+
+        What is in hand may be acked, extended and given back meanwhile. The pause is durable: it
+        holds until `resume`, whichever process has the engine. `reason` and `by`, who asks for it,
+        are in the journal; `by` is this process by default. A second pause
+        replaces the reason of the first.
+        """
+        self._door.change("pause", self._name, "", caller(by), reason)
+
+    def resume(self, *, reason: str = "", by: str | None = None) -> None:
+        """End the pause. Without one, change nothing."""
+        self._door.change("resume", self._name, "", caller(by), reason)
+
     def delete(self) -> None:
         """Delete the group in all its topics: nothing is kept for it any more.
 
@@ -165,6 +180,20 @@ class TopicHandle:
         bytes go with their segment.
         """
         self._door.change("retain", self._name, seconds)
+
+    def pause(self, *, reason: str, by: str | None = None) -> None:
+        """Hand out nothing of the topic to any group from now on: their polls wait. Sends go on.
+
+        What is in hand may be acked, extended and given back meanwhile. The pause is durable: it
+        holds until `resume`, whichever process has the engine. `reason` and `by`, who asks for it,
+        are in the journal; `by` is this process by default. A second pause
+        replaces the reason of the first.
+        """
+        self._door.change("pause", "", self._name, caller(by), reason)
+
+    def resume(self, *, reason: str = "", by: str | None = None) -> None:
+        """End the pause. Without one, change nothing."""
+        self._door.change("resume", "", self._name, caller(by), reason)
 
     def delete(self) -> None:
         """Delete the topic with its messages. If a message makes it again, its offsets begin at 0.

@@ -56,6 +56,23 @@ def _recall(change: Changed) -> str:
     return f"{_timers(change)} recalled, due {as_datetime(change.value):%Y-%m-%d %H:%M:%S}"
 
 
+def said_by(change: Changed) -> tuple[str, str]:
+    """Return who asked for `change`, and why, of a change whose text has both."""
+    by, _, reason = change.text.partition("\n")
+    return by, reason
+
+
+def _by(what: str) -> Callable[[Changed], str]:
+    """Return the words of a change that somebody asked for, with a reason."""
+
+    def say(change: Changed) -> str:
+        by, reason = said_by(change)
+        whom = f"group {change.group}" if change.group else "the topic"
+        return f"{whom} {what} by {by}" + (f": {reason}" if reason else "")
+
+    return say
+
+
 def _timers(change: Changed) -> str:
     if len(change.places) == 1:
         return f"timer {change.places[0].offset}"
@@ -84,5 +101,7 @@ SAYS: dict[int, Callable[[Changed], str]] = {
     ChangeKind.END_DEAD: _end_dead,
     ChangeKind.FIRE: lambda change: f"{_timers(change)} published",
     ChangeKind.RECALL: _recall,
+    ChangeKind.PAUSE: _by("is paused"),
+    ChangeKind.RESUME: _by("is resumed"),
 }
 """What each kind says. A kind that is new gets its words here."""

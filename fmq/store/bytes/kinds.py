@@ -365,6 +365,8 @@ class ChangeKind(IntEnum):
     END_DEAD = 11
     FIRE = 12  # ends timers; the MESSAGEs before it in the append publish them
     RECALL = 13  # ends a timer without publishing it
+    PAUSE = 14
+    RESUME = 15
 
 
 class QueuePlace(NamedTuple):

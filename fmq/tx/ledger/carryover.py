@@ -88,6 +88,13 @@ def check_carried(state: Any) -> dict[str, Any]:
         check_text("a topic", topic)
         check_number("what expired", expired, 1)
     _check_erased(check_list("what was erased", state.get("erased", [])))
+    for pause in check_list("pauses", state.get("paused", [])):  # an older fmq paused nothing
+        group, topic, by, reason, time_us = check_list("a pause", pause, 5)
+        if not all(type(each) is str for each in (group, topic, by, reason)):
+            raise ValueError(f"a pause is {str(pause)[:40]}")
+        if bool(group) == bool(topic):
+            raise ValueError("a pause is of one group or of one topic")
+        check_number("the time of a pause", time_us, -NUMBER_MAX)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     marks = state.get("marks", {})  # an older fmq wrote no "marks"

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fmq.arguments.options import QUEUES_MAX
+from fmq.store.bytes.change_words import said_by
 from fmq.store.bytes.kinds import Changed, ChangeKind
 from fmq.store.bytes.timing import Timing
 from fmq.tx.ledger import dead_changes
-from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.ledger import Ledger, PauseMet
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
 
@@ -88,6 +89,7 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
         raise IllegalStep(f"the group {change.group!r}, which does not exist, is deleted")
     for key in gone:
         del ledger.subscriptions[key]
+    ledger.pauses.pop((change.group, ""), None)
     for place in [key for key in ledger.acked if key[0] == change.group]:
         del ledger.acked[place]
     dead_changes.forget(ledger, change.group)
@@ -132,6 +134,7 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
         del ledger.acked[place]
     for place in [key for key in ledger.tried if key[1] == change.topic]:
         del ledger.tried[place]
+    ledger.pauses.pop(("", change.topic), None)
     ledger.index.forget(change.topic)
     ledger.erasures.forget(change.topic)
     ledger.deleted[change.topic] = change.position
@@ -149,6 +152,30 @@ def _recall(ledger: Ledger, change: Changed) -> None:
     for _, number in change.places:  # all places of a CHANGE share its time
         ledger.timers.recall(Timing(change.value, number))
     ledger.timers.changed_at = ledger.end
+
+
+def _pause(ledger: Ledger, change: Changed) -> None:
+    key = _to_pause(ledger, change)
+    ledger.pauses[key] = PauseMet(*said_by(change), change.time_us)
+
+
+def _resume(ledger: Ledger, change: Changed) -> None:
+    key = _to_pause(ledger, change)
+    if ledger.pauses.pop(key, None) is None and not ledger.unsettled:
+        raise IllegalStep(f"{key[0] or key[1]!r} is resumed, and it is not paused")
+
+
+def _to_pause(ledger: Ledger, change: Changed) -> tuple[str, str]:
+    """Return the group or the topic that `change` pauses or resumes. Raises IllegalStep if it is
+    neither.
+    """
+    group, topic = change.group, change.topic
+    if bool(group) == bool(topic):
+        raise IllegalStep(f"the group {group!r} and the topic {topic!r} are paused at once")
+    known = topic in ledger.topics or any(each[0] == group for each in ledger.subscriptions)
+    if not known and not ledger.unsettled:
+        raise IllegalStep(f"{group or topic!r}, which does not exist, is paused or resumed")
+    return group, topic
 
 
 def _check_group(ledger: Ledger, change: Changed) -> None:
@@ -187,4 +214,6 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.END_DEAD: dead_changes.end,
     ChangeKind.FIRE: _fire,
     ChangeKind.RECALL: _recall,
+    ChangeKind.PAUSE: _pause,
+    ChangeKind.RESUME: _resume,
 }

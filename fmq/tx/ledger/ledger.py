@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from fmq.basics.clock import as_datetime
 from fmq.basics.message import Mark
+from fmq.basics.results import Pause
 from fmq.store.bytes.internal import is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.index.index import QueueKey, SegmentIndex
@@ -44,6 +46,14 @@ class Subscription:
         self.lost = 0
         self.skipped = 0  # messages that were passed over by an operator's command
         self.expired = 0  # messages that expired before the group got them
+
+
+class PauseMet(NamedTuple):
+    """A pause, as the journal has it."""
+
+    by: str
+    reason: str
+    time_us: int
 
 
 class Entry:
@@ -139,6 +149,8 @@ class Ledger:
         self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
         # The subscriptions by group and topic.
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        # By group and topic: one of the two is "", as a group or a topic is paused.
+        self.pauses: dict[tuple[str, str], PauseMet] = {}
         self.dead: dict[str, DeadLetterState] = {}  # the dead letters by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that
         # topic.
@@ -246,6 +258,26 @@ class Ledger:
         if found is None:
             found = self.subscriptions[group, topic] = Subscription(group, topic)
         return found
+
+    def unpaused(self, group: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of `topics` of which `group` may be handed messages now."""
+        pauses = self.pauses
+        if not pauses:
+            return topics
+        if (group, "") in pauses:
+            return ()
+        return tuple(topic for topic in topics if ("", topic) not in pauses)
+
+    def pause_of(self, group: str, topic: str) -> Pause | None:
+        """Return why `group` is handed nothing of `topic`; None if it is not paused. Without a
+        group, look at the topic alone.
+        """
+        found = self.pauses.get((group, "")) if group else None
+        what: Literal["group", "topic"] = "topic" if found is None else "group"
+        found = found or self.pauses.get(("", topic))
+        if found is None:
+            return None
+        return Pause(what, found.by, found.reason, as_datetime(found.time_us))
 
     def raise_first(self, queue: Queue, first: int) -> None:
         """Let `queue` begin at `first`, because retention has dropped the messages before."""
@@ -391,6 +423,7 @@ class Ledger:
                 for key, each in sorted(self.subscriptions.items())
                 if each.expired
             ],
+            "paused": [[*key, *pause] for key, pause in sorted(self.pauses.items())],
             "requests": self.requests.carried(),
             "erased": self.erasures.carried(self.floor, self._firsts(firsts)),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
@@ -471,6 +504,10 @@ class Ledger:
         for group, name, expired in state.get("expired", ()):  # an older fmq wrote no "expired"
             self.subscribe(group, name).expired = expired
         self.erasures.carry(state.get("erased", []))  # an older fmq wrote no "erased"
+        if "paused" in state:  # an older fmq paused nothing
+            self.pauses = {
+                (group, name): PauseMet(*pause) for group, name, *pause in state["paused"]
+            }
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))

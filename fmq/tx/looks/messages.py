@@ -325,11 +325,14 @@ class Messages:
         """Return all queues, or those of one topic, as they are at one instant."""
         self.catch_up(self.ledger.changed_at)
         with self.lock:
-            found = self.ledger.topics
+            found, pauses = self.ledger.topics, self.ledger.pauses
             topics = found.values() if topic is None else filter(None, (found.get(topic),))
             # Copy only numbers; make the objects outside of the lock.
             numbers = [
-                (each.name, queue.number, queue.first, queue.next)
+                (
+                    *(each.name, queue.number, queue.first, queue.next),
+                    self.ledger.pause_of("", each.name) if pauses else None,
+                )
                 for each in topics
                 if each.has_record and not is_internal(each.name)
                 for queue in each.queues
@@ -397,6 +400,7 @@ class Messages:
             dead_letters=self.ledger.dead_letters_of(group),
             expired=0 if subscription is None else subscription.expired,
             replayed=replayed,
+            paused=self.ledger.pause_of(group, queue.topic),
             filter="" if subscription is None else subscription.filter,
         )
         return info, oldest

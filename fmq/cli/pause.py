@@ -1,0 +1,49 @@
+"""`fmq pause` and `fmq resume`: hand out nothing to a group, or nothing of a topic, for a while."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fmq.cli.arguments import text
+from fmq.cli.codes import FINE
+from fmq.cli.output import Column, Output
+from fmq.cli.person import person
+from fmq.cli.place import visit, writing
+from fmq.cli.text import moment, plain
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    for verb, what, needs_reason in (
+        ("pause", "hand out nothing to a group, or nothing of a topic", True),
+        ("resume", "end a pause of a group or a topic", False),
+    ):
+        parser = verbs.add_parser(verb, parents=[common], help=what, description=__doc__)
+        parser.add_argument("dir", metavar="DIR")
+        whom = parser.add_mutually_exclusive_group(required=True)
+        whom.add_argument("--group", type=text, metavar="GROUP", help="in all its topics")
+        whom.add_argument("--topic", type=text, metavar="TOPIC", help="for all its groups")
+        parser.add_argument(
+            "--reason", type=text, default="", required=needs_reason, help="why, for others to read"
+        )
+        parser.add_argument("--by", type=text, metavar="NAME", help="you, unless named")
+        parser.set_defaults(run=run, verb=verb)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        found = engine.topic(args.topic) if args.group is None else engine.group(args.group)
+        change = found.pause if args.verb == "pause" else found.resume
+        change(reason=args.reason, by=args.by or person())
+    return FINE
+
+
+def _paused(pause: dict[str, Any]) -> str:
+    of = "" if pause["of"] == "group" else "the topic, "
+    why = f": {plain(pause['reason'])}" if pause["reason"] else ""
+    return f"{of}since {moment(pause['since'])} by {plain(pause['by'])}{why}"
+
+
+PAUSED = Column("paused", "paused", optional=True, folds=True, show=_paused)
