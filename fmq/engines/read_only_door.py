@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from fmq.arguments.names import (
@@ -24,6 +25,7 @@ from fmq.basics.clock import Clock, as_datetime, sleep
 from fmq.basics.message import DelayedReceipt
 from fmq.basics.results import Outcome, UndecidedTransaction
 from fmq.consume.groups.dead_pages import DeadLetterPages
+from fmq.consume.groups.filter_counts import passing
 from fmq.copies import Backup, Progress, back_up
 from fmq.errors import (
     Closed,
@@ -113,6 +115,7 @@ class ReadOnlyDoor:
             "groups": messages.groups,
             "mark": messages.mark,
             "marks": messages.marks,
+            "passing": partial(passing, messages),
             "places_of": finder.places,
             "queues": messages.queues,
             "replayed": pages.replayed,

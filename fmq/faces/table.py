@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fmq.consume.groups.administration import GroupChanges
-from fmq.consume.groups.passing import passing
+from fmq.consume.groups.filter_counts import passing
 from fmq.store.journal.call_steps import Steps
 
 if TYPE_CHECKING:
