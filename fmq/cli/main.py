@@ -29,6 +29,7 @@ from fmq.cli import (
     send,
     serve,
     stop,
+    top,
     topic,
     topics,
     tx,
@@ -42,6 +43,7 @@ from fmq.cli.parser import Parser, WrongUsage, parse
 VERBS = (  # as the help shows them; one a line, so that new ones meet no others
     demo,
     doctor,
+    top,
     why,
     explain,
     send,

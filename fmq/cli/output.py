@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Format = Literal["auto", "table", "json"]
+Draw = Callable[[], None]
 
 ROWS_MEASURED = 500
 
@@ -81,6 +82,11 @@ class Output(Protocol):
     def progress(self) -> AbstractContextManager[Callable[[Row], None]]:
         """Return a context that shows progress, from rows with `rows`, `bytes` and
         `bytes_total`.
+        """
+
+    def screen(self, *, stays: bool) -> AbstractContextManager[Callable[[Draw], None]]:
+        """Return a context whose function has something drawn. On a terminal it replaces what was
+        drawn before, unless it `stays`; at the end the terminal is as it was.
         """
 
 
@@ -158,6 +164,14 @@ class JsonOutput:
             if (now := time.monotonic()) - shown >= 1:
                 shown = now
                 self._line("progress", {**row, "seconds_left": _seconds_left(row, now - began)})
+
+        yield show
+
+    @contextmanager
+    def screen(self, *, stays: bool) -> Iterator[Callable[[Draw], None]]:
+        def show(draw: Draw) -> None:
+            draw()
+            sys.stdout.flush()
 
         yield show
 
@@ -284,6 +298,25 @@ class TableOutput:
 
         with ProgressBar(self._console) as bar:
             yield bar.show
+
+    @contextmanager
+    def screen(self, *, stays: bool) -> Iterator[Callable[[Draw], None]]:
+        """Return a context whose function draws on the other screen of the terminal."""
+        console = self._console
+        if stays or not console.is_terminal:
+            yield lambda draw: draw()
+            return
+
+        def show(draw: Draw) -> None:
+            with console.capture() as drawn:
+                draw()
+            lines = drawn.get().split("\n")[: console.height]
+            # The screen is never empty meanwhile: lines are overwritten, and their rests erased.
+            sys.stdout.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[J")
+            sys.stdout.flush()
+
+        with console.screen(hide_cursor=True):
+            yield show
 
     def _grid(self, gap: int, *, header: bool) -> Table:
         table = self._table(box=None, show_header=header, pad_edge=False, padding=(0, gap, 0, 0))

@@ -138,6 +138,8 @@ def _serve(chosen: argparse.Namespace) -> int:
             if chosen.on_demand:
                 server.gives_way(end)
             notify("READY=1")
+            if not chosen.on_demand:
+                _say_where(chosen.dir, server)
             while not _is_told_to_end():
                 if server.has_ended:
                     break
@@ -149,6 +151,20 @@ def _serve(chosen: argparse.Namespace) -> int:
         note(failure)
         return ERROR
     return FINE
+
+
+def _say_where(path: str, server: fmq.Serving) -> None:
+    """Print a note that clients are served, and where."""
+    where = ", ".join(map(_address, server.addresses))
+    note(
+        f"serving {path}: fmq.connect({path!r}) in other programs, or {where}. Process "
+        f"{os.getpid()}; Ctrl-C ends it cleanly, and `fmq top {path}` shows what it does."
+    )
+
+
+def _address(address: object) -> str:
+    """Return the address of a socket: a path, or host and port."""
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else f"{address}"
 
 
 def _is_told_to_end() -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import fmq
+from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
 from fmq.cli.text import exact, size
@@ -26,7 +27,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    report = fmq.check(args.dir, sealed=args.sealed)
+    with output.progress() as show:
+        report = fmq.check(args.dir, sealed=args.sealed, progress=told(show))
     facts = asdict(report)
     facts.pop("problems")  # each problem gets a line of its own below
     verdict = "sound" if report.ok else "not sound"

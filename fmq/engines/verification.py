@@ -8,7 +8,7 @@ find, and damage that an engine would meet only later.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -38,6 +38,8 @@ from fmq.store.index.index_file import index_in
 from fmq.store.journal.scan import Finding, Scan
 from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
 from fmq.tx.ledger.ledger import Ledger
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,17 @@ class Report:
         return not self.problems
 
 
-def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = None) -> Report:
+def check(
+    path: str | PathLike,
+    *,
+    sealed: bool = False,
+    disk: Disk | None = None,
+    progress: Progress | None = None,
+) -> Report:
     """Verify the directory at `path`, and return a report with all problems.
+
+    `progress` is called with the bytes that were read so far, and how many there are to read: most
+    are read twice.
 
     Raises Locked if an engine has it open, or had it open meanwhile. An engine does not wait for
     the check. With `sealed` only the segments that are full, and their indexes, are checked, each
@@ -81,6 +92,7 @@ def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = Non
     there.
     """
     where = check_local(text_of(path))
+    tell = progress or _tell_nobody
     if disk is None:
         disk = RealDisk()
     else:
@@ -91,16 +103,20 @@ def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = Non
             with suppress(Damaged):  # `_check` reports the same damage
                 look(directory)  # look before locking: fmq locks nothing in a foreign directory
             if sealed:
-                return _check_sealed(where, directory)
+                return _check_sealed(where, directory, tell)
             with at_rest(directory):
-                return _check(where, directory)
+                return _check(where, directory, tell)
         finally:
             directory.close()
     except OSError as error:
         raise Unreadable(where, error) from error
 
 
-def _check_sealed(where: str, directory: Directory) -> Report:
+def _tell_nobody(done: int, total: int) -> None:
+    pass
+
+
+def _check_sealed(where: str, directory: Directory, tell: Progress) -> Report:
     """Check the sealed segments, to which no engine writes any more. Retention may remove some
     meanwhile.
     """
@@ -117,6 +133,7 @@ def _check_sealed(where: str, directory: Directory) -> Report:
             problems += _check_segment(directory, segment, store)
             problems += _check_index(directory, segment, store, None)
             checked.append(segment)
+        tell(segment.end - segments[0].base, segments[-1].base - segments[0].base)
     return Report(
         path=where,
         segments=len(checked),
@@ -135,7 +152,7 @@ def _journal_in(where: str, directory: Directory) -> Layout:
     return layout
 
 
-def _check(where: str, directory: Directory) -> Report:
+def _check(where: str, directory: Directory, tell: Progress) -> Report:
     try:
         layout = _journal_in(where, directory)
     except Damaged as error:
@@ -149,6 +166,7 @@ def _check(where: str, directory: Directory) -> Report:
         # One try for each segment, so that damage in one does not hide that in another.
         for segment in segments[:-1]:
             problems += _check_segment(directory, segment, store)
+            tell(segment.end - segments[0].base, 2 * (segments[-1].limit - segments[0].base))
         what = directory, store, zlib.crc32(store), segments, None
         full = Replay(*what, with_timers=True)
         full.run()

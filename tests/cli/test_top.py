@@ -1,0 +1,107 @@
+"""`fmq top`: rates are the differences of two looks, and nothing is stopped by looking."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.cli.top import compared, line_of_bars, look
+from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_table
+
+FAST = ("--interval", "0.01")
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_one_look_in_a_pipe(shop: Path, *, is_live: bool) -> None:
+    engine = fmq.open(shop) if is_live else None
+    if engine is not None:
+        engine.serve()
+    done = fmq_json("top", shop, *FAST)
+    assert (done.code, done.error) == (0, "")
+    (top,) = done.of("top")
+    assert (top["undecided"], top["clients"]) == (1, 1 if is_live else None)
+    assert top["free_bytes"] > 0 and top["messages_per_second"] == 0
+    (group,) = done.of("group")
+    assert (group["group"], group["lag"]) == ("billing", 2)
+    assert group["in_hand"] == (0 if is_live else None)
+    if engine is not None:
+        engine.close()
+
+
+def test_rates_are_differences_of_two_looks(tmp_path: Path) -> None:
+    """Two seconds pass between the looks, by the clock that they note."""
+    with fmq.open(tmp_path / "d", fmq.Options(retain_bytes=1 << 20)) as engine:
+        engine.send_many("t", [b"x"] * 10)
+        with (
+            engine.serve(),
+            fmq.connect(tmp_path / "d") as client,
+            engine.consumer("t", group="g") as consumer,
+        ):
+            held = consumer.poll(limit=4)
+            before = look(client, str(tmp_path / "d"))
+            engine.send_many("t", [b"x" * 1000] * 2)
+            for each in held:
+                each.ack()
+            after = look(client, str(tmp_path / "d"))
+            top, group = compared(before, replace(after, at=before.at + 2))
+    assert (top["messages_per_second"], top["syncs_per_second"]) == (1.0, pytest.approx(1, abs=2))
+    assert top["bytes_per_second"] > 1000
+    assert 0 < top["seconds_to_retention"] < 1100 and top["seconds_to_full"] > 0
+    assert (group["acks_per_second"], group["arrive_per_second"]) == (2.0, 1.0)
+    assert (group["lag"], group["seconds_to_catch_up"]) == (8, 8.0)
+    assert (before.in_hand, after.in_hand, group["members"]) == ({"g": 4}, {"g": 0}, 1)
+
+
+def test_a_group_that_is_moved_back_has_no_negative_rate(shop: Path) -> None:
+    with fmq.open(shop, background=False) as engine:
+        before = look(engine, str(shop))  # type: ignore[arg-type]
+        engine.group("billing").seek("audit", to="earliest")
+        after = look(engine, str(shop))  # type: ignore[arg-type]
+    _, group = compared(before, replace(after, at=before.at + 1, now=after.now + timedelta(1)))
+    assert group["acks_per_second"] == 0 and group["seconds_to_catch_up"] is None
+
+
+def test_bars_show_which_values_are_large() -> None:
+    assert line_of_bars([0.0, 1.0, 2.0]) == "▁▅█"
+    assert line_of_bars([0.0, 0.0]) == "▁▁" and line_of_bars([]) == ""
+
+
+def test_people_see_words_and_units(shop: Path) -> None:
+    said = fmq_table("top", shop, "--once", *FAST)
+    assert "free" in said and "the oldest for" in said and "billing" in said
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_leaves_the_terminal_as_it_was(shop: Path) -> None:
+    """Each look replaces the one before, on the other screen of the terminal, which it leaves."""
+    ours, theirs = pty.openpty()
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [*COMMAND, "top", shop, *FAST], stdout=theirs, stderr=subprocess.PIPE, env=environment
+    ) as child:
+        os.close(theirs)
+        said = b""
+        while said.count(b"\x1b[H") < 3:
+            said += os.read(ours, 4096)
+        child.send_signal(signal.SIGINT)
+        while True:
+            try:
+                if not (more := os.read(ours, 4096)):
+                    break
+            except OSError:
+                break
+            said += more
+        assert child.stderr is not None and child.stderr.read() == b""
+    os.close(ours)
+    assert child.returncode == 130
+    assert said.count(b"\x1b[?1049h") == said.count(b"\x1b[?1049l") == 1
+    assert b"\x1b[?25h" in said[said.rindex(b"\x1b[?25l") :]
+    assert b"\x1b[3" not in said  # no colour
