@@ -32,3 +32,32 @@ def test_a_call_with_sync_keeps_it_beside_calls_that_do_not_wait(mode: str, *, f
     with opened(disk.after(nothing_kept)) as again:
         assert bodies(again, "t") == [b"durable"]
     engine.close()
+
+
+@pytest.mark.parametrize(("in_tasks", "syncs"), [(True, 7), (False, 127)])
+def test_a_loop_pays_a_sync_for_the_acks_in_flight_at_once(*, in_tasks: bool, syncs: int) -> None:
+    """A loop whose body begins the ack as a task pays one sync for all messages of a poll, and the
+    polls of a quick program take 1, 2, 4 and up to 64. A loop that awaits each ack pays one for
+    each. The clock stands still, so the counts are always these.
+    """
+    engine = opened(CrashDisk(), segment_bytes=1 << 20)
+    engine.send_many("t", [b"1"] * 127)
+    before = engine.stats().syncs
+
+    async def story() -> None:
+        face = fmq.aio.of(engine)
+        acks: list[asyncio.Task[None]] = []
+        async with face.consumer("t", group="g") as consumer:
+            async for delivery in consumer:
+                acks.append(asyncio.create_task(delivery.ack()))
+                if not in_tasks:
+                    await acks[-1]
+                if len(acks) == 127:
+                    break
+            await asyncio.gather(*acks)
+
+    asyncio.run(story())
+    made_the_group = 1
+    assert engine.stats().syncs - before == made_the_group + syncs
+    assert engine.groups("g")[0].unread == 0
+    engine.close()
