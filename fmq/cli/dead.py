@@ -9,12 +9,10 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
-from fmq.cli.messages import place_of
+from fmq.cli.messages import body_laid_out, body_row, place_of
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit, writing
 from fmq.cli.text import exact, size
-
-BODY_SHOWN = 1000
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -90,7 +88,7 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
         pass
     with writing(args.dir) as engine:
         letter = engine.dead_letters(args.group).get(args.number)
-    row = _row(letter) | {"body": _body(letter.body), "headers": letter.headers}
+    row = _row(letter) | {**body_row(letter.body), "headers": letter.headers}
     output.facts("dead letter", row, SHOWN, title=f"{args.group}: dead letter {letter.number}")
     return FINE
 
@@ -123,15 +121,6 @@ def _row(letter: fmq.DeadLetter) -> dict[str, Any]:
     return row
 
 
-def _body(body: bytes) -> str:
-    shown = body[:BODY_SHOWN]
-    try:
-        found = shown.decode()
-    except UnicodeDecodeError:
-        found = repr(shown)
-    return found + (f" ... {len(body) - BODY_SHOWN:,} bytes more" if len(body) > BODY_SHOWN else "")
-
-
 GROUP = (
     Column("group", "group", style="bold", copied=True),
     Column("dead_letters", "dead letters", right=True),
@@ -158,6 +147,6 @@ SHOWN = (
     Column("tag", "tag"),
     Column("headers", "headers"),
     Column("size", "size", show=size),
-    Column("body", "body"),
+    Column("", "body", of_row=body_laid_out),
 )
 DONE = (Column("group", "group"), Column("dead_letters", "dead letters"))

@@ -85,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except OSError as error:
         return _not_shown(error)
+    except KeyboardInterrupt:  # before or after the verb itself
+        return INTERRUPTED
     return _flush() or code
 
 

@@ -42,10 +42,15 @@ def row_of(message: fmq.Message) -> Row:
         "expires_at": message.expires_at,
     }
     row = {name: value for name, value in row.items() if value is not None}
+    return row | body_row(message.body)
+
+
+def body_row(body: bytes) -> dict[str, str]:
+    """Return the field of a body: text as it is, other bytes in base64."""
     try:
-        return row | {"body": message.body.decode()}
+        return {"body": body.decode()}
     except UnicodeDecodeError:
-        return row | {"body_base64": base64.b64encode(message.body).decode()}
+        return {"body_base64": base64.b64encode(body).decode()}
 
 
 def receipt_row(receipt: fmq.Receipt) -> Row:
@@ -88,7 +93,7 @@ def body_of(row: Row) -> bytes:
     return row["body"].encode() if "body" in row else base64.b64decode(row["body_base64"])
 
 
-def _body_laid_out(row: Row) -> str:
+def body_laid_out(row: Row) -> str:
     """Return a whole body: text as it is, JSON with a line for each field, other bytes as hex."""
     if "body" not in row:
         return body_of(row).hex(" ", 4)
@@ -128,7 +133,7 @@ WHOLE = (
     Column("priority", "priority"),
     Column("expires_at", "expires (UTC)"),
     Column("", "size", of_row=lambda row: size(len(body_of(row)))),
-    Column("", "body", of_row=_body_laid_out),
+    Column("", "body", of_row=body_laid_out),
 )
 RECEIPTS = (
     Column("topic", "topic", style="bold"),

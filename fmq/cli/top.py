@@ -48,7 +48,7 @@ class Sight:
     members: dict[str, int | None]
     clients: int | None
     free_bytes: int
-    retain_bytes: int | None
+    options: fmq.Options
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -123,7 +123,7 @@ def look(engine: Engine, path: str) -> Sight:
         members=members,
         clients=clients,
         free_bytes=shutil.disk_usage(path).free,
-        retain_bytes=engine.options.retain_bytes,
+        options=engine.options,
     )
 
 
@@ -137,7 +137,11 @@ def compared(before: Sight, after: Sight) -> list[Row]:
     grows = rate(before.stats.position, after.stats.position)
     kept = after.stats.position - after.stats.first_position
     sent = sum(rate(before.ends.get(topic, 0), end) for topic, end in after.ends.items())
-    oldest = after.oldest_undecided
+    oldest, options = after.oldest_undecided, after.options
+    limit = options.retain_bytes
+    # It counts only while there is no other limit.
+    is_alone = limit is None and options.retain_seconds is None
+    acked_limit = options.retain_acked_bytes if is_alone else None
     rows: list[Row] = [
         {
             "seconds": round(took, 3),
@@ -153,8 +157,10 @@ def compared(before: Sight, after: Sight) -> list[Row]:
             "journal_bytes": kept,
             "free_bytes": after.free_bytes,
             "seconds_to_full": after.free_bytes / grows if grows else None,
-            "retain_bytes": after.retain_bytes,
-            "seconds_to_retention": _until(after.retain_bytes, kept, grows),
+            "retain_bytes": limit,
+            "retain_seconds": options.retain_seconds,
+            "retain_acked_bytes": acked_limit,
+            "seconds_to_retention": _until(limit or acked_limit, kept, grows),
             "kept_by": after.stats.kept.by if after.stats.kept else None,
             "trouble": after.stats.failure or after.stats.trouble,
         }
@@ -237,11 +243,17 @@ def _disk(row: Row) -> str:
 def _retention(row: Row) -> str:
     if row["kept_by"]:
         return f"its limit is reached; kept by {row['kept_by']}"
-    if row["retain_bytes"] is None:
-        return ""
     soon = row["seconds_to_retention"]
     when = "" if soon is None else f", reached in {duration(soon)} at this rate"
-    return f"drops above {size(row['retain_bytes'])}{when}"
+    limits = []
+    if row["retain_bytes"] is not None:
+        limits.append(f"drops above {size(row['retain_bytes'])}{when}")
+    if row["retain_seconds"] is not None:
+        limits.append(f"drops what is older than {duration(row['retain_seconds'])}")
+    if row["retain_acked_bytes"] is not None:
+        limit = size(row["retain_acked_bytes"])
+        limits.append(f"drops what every group has acked above {limit}{when}")
+    return "; ".join(limits) or "drops nothing"
 
 
 TOP = (

@@ -74,6 +74,7 @@ def _topics(
             ],
             "retain_seconds": retained.get(topic, engine.options.retain_seconds),
             "retain_bytes": engine.options.retain_bytes,
+            "retain_acked_bytes": engine.options.retain_acked_bytes,
         }
         yield row
 
@@ -119,6 +120,8 @@ def _kept(row: Row) -> str:
         "" if row["retain_seconds"] is None else duration(row["retain_seconds"]),
         "" if row["retain_bytes"] is None else f"{size(row['retain_bytes'])} of journal",
     ]
+    if not any(limits) and row["groups"] and row["retain_acked_bytes"] is not None:
+        return "until acked"
     return ", ".join(filter(None, limits)) or "for ever"
 
 

@@ -163,6 +163,12 @@ def _messages(path: str, position: int) -> Iterator[Row]:
         yield from prepared_messages(directory, position)
 
 
+def _answered(row: Row) -> str:
+    """Return what checkers have said of an undecided transaction."""
+    said = f"unknown {row['answers']}×" if row["answers"] else ""
+    return ", ".join(filter(None, (said, "parked" if row["parked"] else "")))
+
+
 UNDECIDED = (
     Column("tx_id", "transaction", style="bold", copied=True),
     Column("producer", "producer", copied=True),
@@ -171,6 +177,7 @@ UNDECIDED = (
     Column("messages", "messages", right=True),
     Column("bytes", "size", right=True, show=size),
     Column("topics", "topics", folds=True),
+    Column("", "checker", of_row=_answered, optional=True),
     Column("", "", of_row=lambda row: "" if row["proven"] else "not proven durable"),
     Column("position", "position", right=True, show=exact, optional=True),
 )

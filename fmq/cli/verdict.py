@@ -77,12 +77,12 @@ def remarks(seen: Seen) -> list[Remark]:
 
 def _paused(seen: Seen) -> Iterator[Remark]:
     for info in seen.infos:
-        pause = getattr(info, "paused", None)
+        pause = info.paused
         if pause is not None:
             what = seen.group if pause.of == "group" else info.topic
             text = (
                 f"{pause.of.capitalize()} {plain(what)} is paused by {plain(pause.by)} since "
-                f"{_when(pause.since, seen)}, because: {plain(pause.reason)}."
+                f"{_when(pause.since, seen)}, because: {plain(pause.reason)}. {_unread(seen)}."
             )
             frees = shlex.join(["fmq", "resume", seen.path, f"--{pause.of}", what])
             yield Remark(PAUSED, text, pause.since, ((frees, "goes on with it"),))
@@ -92,7 +92,7 @@ def _paused(seen: Seen) -> Iterator[Remark]:
 def _read_by_nobody(seen: Seen) -> Iterator[Remark]:
     if not seen.unread:
         return
-    waits = f"{counted(seen.unread, 'message')} not acked{_oldest(seen)}"
+    waits = _unread(seen)
     if seen.members is None:
         serve = shlex.join(["fmq", "serve", seen.path])
         if seen.writer is not None:
@@ -217,7 +217,7 @@ def _given_up(seen: Seen) -> Iterator[Remark]:
 def _progress(seen: Seen) -> Remark:
     if not seen.unread:
         return Remark(DONE, "It has acked all messages.")
-    text = f"{counted(seen.unread, 'message')} not acked{_oldest(seen)}"
+    text = _unread(seen)
     late = seen.oldest is not None and (seen.now - seen.oldest).total_seconds() >= seen.patience
     if late and seen.members:
         text += f", and {counted(len(seen.members), 'member')} at work"
@@ -230,6 +230,10 @@ def _progress(seen: Seen) -> Remark:
 
 def _topic(info: fmq.GroupInfo) -> str:
     return info.topic
+
+
+def _unread(seen: Seen) -> str:
+    return f"{counted(seen.unread, 'message')} not acked{_oldest(seen)}"
 
 
 def _oldest(seen: Seen) -> str:

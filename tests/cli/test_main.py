@@ -186,6 +186,23 @@ def test_output_to_a_terminal_is_a_table(shop: Path) -> None:
     assert row.index("checkout") == heading.index("producer")
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_a_tail_that_waits(shop: Path) -> None:
+    """What came before is printed, and no error."""
+    with subprocess.Popen(
+        [*COMMAND, "tail", shop, "audit"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as child:
+        assert child.stdout is not None
+        for _ in range(3):
+            child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=60)
+    assert (child.returncode, error) == (130, b"")
+
+
 @pytest.fixture
 def long_journal(tmp_path: Path) -> Path:
     """More lines of JSON than a pipe and the buffers around it hold."""

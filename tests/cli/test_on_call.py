@@ -115,6 +115,21 @@ def test_which_are_undecided_and_what_their_checker_says() -> None:
     assert "no checker has answered yet" in line["text"]
 
 
+@pytest.mark.parametrize("of", ["group", "topic"])
+def test_a_pause_says_who_why_and_since_when(system: Path, of: str) -> None:
+    """It comes first, whatever else there is to say, and the command that ends it works."""
+    name = {"group": "packing", "topic": "orders"}[of]
+    assert fmq_json("pause", system, f"--{of}", name, "--reason", "bad release").code == 0
+    done = why("packing")
+    (row,) = done.of("why")
+    assert row["state"] == "paused"
+    assert f"{of.capitalize()} {name} is paused by" in row["text"]
+    assert "because: bad release." in row["text"]
+    resume = done.of("next")[0]["run"].split()
+    assert fmq_json(*resume[1:]).code == 0
+    assert why("packing").of("why")[0]["state"] == "stuck"
+
+
 def test_people_read_a_paragraph_and_commands(system: Path) -> None:
     said = fmq_process("why", "--after", "1e-6", system, "packing", "--format", "table")
     assert (said.returncode, said.stderr) == (1, "")

@@ -69,6 +69,21 @@ def test_a_group_that_is_moved_back_has_no_negative_rate(shop: Path) -> None:
     assert group["acks_per_second"] == 0 and group["seconds_to_catch_up"] is None
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (fmq.Options(), "drops what every group has acked above"),
+        (fmq.Options(retain_bytes=1 << 30), "drops above 1.0 GiB"),
+        (fmq.Options(retain_seconds=86400.0), "drops what is older than 1.0 d"),
+        (fmq.Options(retain_acked_bytes=None), "drops nothing"),
+    ],
+)
+def test_what_retention_drops_is_said(tmp_path: Path, options: fmq.Options, says: str) -> None:
+    with fmq.open(tmp_path / "d", options) as engine, engine.serve():
+        engine.send("t", b"x")
+        assert says in fmq_table("top", tmp_path / "d", "--once", *FAST)
+
+
 def test_bars_show_which_values_are_large() -> None:
     assert line_of_bars([0.0, 1.0, 2.0]) == "▁▅█"
     assert line_of_bars([0.0, 0.0]) == "▁▁" and line_of_bars([]) == ""
