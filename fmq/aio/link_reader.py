@@ -139,7 +139,7 @@ class LoopReader:
             self._threads.alone(self._connect)
 
     def _connect(self) -> None:
-        with suppress(FmqError):  # each waiting request gets the error
+        with suppress(FmqError):  # the error goes to each waiting request
             self._link.reconnect()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._connected)

@@ -45,7 +45,7 @@ class Background:
         """
         self._timers.wake()
         if self._timers.is_wanted:
-            self._chores.wake()  # the chores start the thread
+            self._chores.wake()  # the first chore starts the thread
 
     def stops(self) -> tuple[Callable[[], None], ...]:
         """Return functions that stop all threads, in order. The committer is left out: the last

@@ -161,7 +161,7 @@ class Bridge:
     @property
     def in_transaction(self) -> bool:
         """Return whether aiosqlite is in a transaction after the statements in its queue."""
-        self.cursor()  # the cursor is made after the queued statements
+        self.cursor()  # make a cursor, which comes after the queued statements
         return bool(self._of.in_transaction)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -67,8 +67,8 @@ class Checkpointer:
         try:
             with self._commit_queue.lock, self._commit_queue.changing:
                 if self._commit_queue.broken():
-                    # After a failed sync nothing is known of the disk, so a checkpoint could say
-                    # what is not there.
+                    # After a failed sync nothing is known of the disk. A checkpoint could name
+                    # records that the disk lacks.
                     raise self._commit_queue.failed_error()
                 if not clean:
                     with contextlib.suppress(StorageFull):  # the page keeps them

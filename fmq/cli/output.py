@@ -227,8 +227,8 @@ class TableOutput:
         count = 0
         widths = [0] * len(columns)
         for part in _parts(rows):
-            # All rows may not fit in memory, so align them in parts, each with the widths of those
-            # before.
+            # There may be more rows than memory. So align them in parts, each with the widths so
+            # far.
             texts = [[printable_lines(column.text(row)) for column in columns] for row in part]
             widths = [
                 max(width, len(column.title), *map(_width, cells))

@@ -94,7 +94,7 @@ class FmqChannel(virtual.Channel):
         self._engine: Handle = connection.engine
         self._ready: set[str] = set()  # queues whose topic and group exist
         self._held: dict[str, Delivery] = {}  # unsettled messages, by delivery tag
-        self._next: deque[Delivery] = deque()  # polled from fmq, and not yet handed out
+        self._next: deque[Delivery] = deque()  # deliveries that were polled and not handed out yet
         self._no_ack: set[str] = set()
         self._joined: tuple[tuple[str, ...], Consumer | RemoteConsumer] | None = None
         # closed consumers that may still hold messages

@@ -69,7 +69,7 @@ def equal(left: Constant, right: Constant) -> bool | None:
     if isinstance(right, str):
         return _spells(right, left)
     if isinstance(left, bool) is not isinstance(right, bool):
-        return False  # True is no number here, though Python says True == 1
+        return False  # True does not count as a number, though Python says True == 1
     return left == right
 
 

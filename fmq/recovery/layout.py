@@ -159,7 +159,7 @@ def known_header(directory: Directory, layout: Layout) -> Header:
             raise
     checkpoint = read(directory, store)
     if checkpoint is None or checkpoint.segments[-1][0] != base:
-        return read_header(directory, base)  # raises Damaged
+        return read_header(directory, base)  # raises Damaged, as the header is not readable
     *before, (_, capacity, _, _, *epoch) = checkpoint.segments
     end, chain = before[-1][2:4] if before else (0, 0)
     return Header(store, base, capacity, end, chain, *epoch)

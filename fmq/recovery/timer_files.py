@@ -41,7 +41,7 @@ def carry_timers(
 ) -> bool:
     """Restore `timers` from a checkpoint. Return False if a file of timers is not sound."""
     if noted is None:
-        return True  # written by an fmq without timers
+        return True  # an fmq without timers wrote the directory
     runs: list[DueRun] = []
     try:
         for name, at, crc in noted["runs"]:

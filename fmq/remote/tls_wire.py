@@ -130,7 +130,7 @@ class TlsWire:
                 try:
                     return self._tls.read(RECEIVE_BYTES)
                 except ssl.SSLWantReadError:
-                    pass  # a reply of TLS itself goes out with the next request
+                    pass  # a reply that TLS itself has to send goes out with the next request
                 except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                     return b""
             self._fill()

@@ -8,8 +8,8 @@ from fmq.errors import TooMany
 
 # Requests that are served and have no answer. Those that wait for messages do not count.
 REQUESTS_MAX = 1024
-REQUEST_BYTES_MAX = 8 << 20  # limit for all requests of a client without an answer
-ANSWER_BYTES_MAX = 8 << 20  # limit for the answers of a client that were not sent
+REQUEST_BYTES_MAX = 8 << 20  # limit for the bytes of all requests of a client without an answer
+ANSWER_BYTES_MAX = 8 << 20  # limit for the bytes of all answers of a client that were not sent
 # For each client: its consumers, the ids of its open transactions, and its waiting requests.
 HELD_MAX = 1024
 

@@ -128,8 +128,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `stop`.
         """
         if missed := self._skipped.pop(store, 0):
-            # Count this gap in a batch without rows: an offset with rows counts only a gap at its
-            # front.
+            # Count this gap in a batch without rows, because an offset with rows counts only a gap
+            # before its rows.
             return point._replace(skipped_bytes=point.skipped_bytes + missed)
         for _ in range(ATTEMPTS):
             journal = self._seen.get(store)
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"more, and its journal from position {begin.position} up to {end.position} was "
                 "still to be read. Nothing of it was; put the directory back and start again."
             )
-        # The gap that the offset counts lies at its front.
+        # The offset counts a gap, which lies at its front.
         told = begin.position + end.skipped_bytes - begin.skipped_bytes
         found = self._behind_gap(journal, ReadPoint(told), end.position)
         if found.skipped_bytes:

@@ -58,7 +58,7 @@ def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
         for record in append:
             try:
                 row = row_of(record, append[0].position, source.split.file)
-            except (BadRecord, BadIds) as error:  # the extension, or what the bodies contain
+            except (BadRecord, BadIds) as error:  # the extension is bad, or what the bodies contain
                 raise Damaged(source.split.file, record.position, str(error)) from None
             if wants_bodies and isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
                 row["bodies"] = _bodies(source, record)

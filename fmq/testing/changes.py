@@ -25,7 +25,7 @@ GARBAGE = Random("garbage").randbytes(4096)
 class Tear(StrEnum):
     """What is left of a write that a power cut tore."""
 
-    SHORT = "short"  # the first part is left; then the file ends, or its old bytes follow
+    SHORT = "short"  # the first part is there; then the file ends, or its old bytes follow
     ZEROS = "zeros"  # the first part, then zeros: the new size was stored, and the data was not
     GARBAGE = "garbage"  # the first part, then bytes that no program wrote
     TAIL = "tail"  # all but the first part, which has its old bytes

@@ -26,7 +26,7 @@ Operation = Literal[
     "directory sync",
     # Closing a file or a directory happens although it fails, as in the kernel.
     "close",
-    "unlock",  # succeeds although it raises, as "close" does
+    "unlock",  # unlocking happens although it fails, as closing does
 ]
 
 

@@ -27,7 +27,8 @@ LOOKS_MAX = 50
 # Types whose methods write no files.
 PLAIN = frozenset((str, bytes, bytearray, int, float, list, dict, set, tuple))
 
-Seen = tuple[int, int, Files]  # operations of the disk, number of told things, files
+# The operations of the disk, how many things were told, and the files.
+Seen = tuple[int, int, Files]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ class Op(IntEnum):
     CANCEL = 21  # let a waiting POLL or READ return now
     DRAIN = 22  # hand no new messages to a consumer
     EXTEND = 23
-    ACK_ALL = 24  # several ranges of one consumer: all are acked, or none
-    ADVANCE = 25  # an ACK; its answer brings the next message, if there is one
+    ACK_ALL = 24  # acks several ranges of one consumer, all of them or none
+    ADVANCE = 25  # acks as ACK does; the answer brings the next message, if there is one
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

@@ -92,7 +92,7 @@ def connect_over(address: Address) -> socket.socket:
 
 def keep_alive(made: socket.socket) -> None:
     """Let the machine notice a peer that has gone without closing the connection."""
-    with suppress(OSError):  # the peer has gone already
+    with suppress(OSError):  # the peer has closed the connection already
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEP_ALIVE.items():
             if hasattr(socket, name):

@@ -173,7 +173,7 @@ class Outbox:
         if tx is None:
             return
         if tx.is_empty:
-            tx.give_up()  # nothing is prepared, so a later send must fail
+            tx.give_up()  # nothing is prepared, so later sends of this session must fail
             messages.tx = None
             return
         connection = session.connection()
@@ -218,7 +218,7 @@ class Outbox:
         tx, error = messages.tx, context.original_exception
         if tx is None or tx.phase is not Phase.PREPARED:
             return None
-        messages.failed = True  # let `end` ask the database, unless that is done here
+        messages.failed = True  # `end` asks the database, unless the next lines do
         if context.statement is not None or messages.marker.proves_rollback(error):
             return None
         return tx.in_doubt(error)

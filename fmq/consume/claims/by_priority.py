@@ -223,7 +223,7 @@ class PriorityOrder:
         spans, base = self._spans(), number << SPAN_BITS
         known = spans.known.find(spans, number) or bytearray()
         if len(known) < stop - base:
-            # Retention may have dropped some whose priorities are not known.
+            # Retention may have dropped messages whose priorities are not known.
             return SpanWanted(self._queue, max(base + len(known), self._queue.first), stop)
         return known
 

@@ -368,7 +368,8 @@ class QueueHolds:
         assert self.order is not None
         for offset in range(end - 1, first - 1, -1):
             if self.order.after(offset):
-                # Redeliver it, so that it goes before later messages of its key that are out.
+                # Redeliver the message, so that it goes before later messages of its key, which
+                # consumers have.
                 self.redeliveries.add(offset, offset + 1, 0, 0.0)
             else:
                 self.order.put_back(offset, offset + 1)

@@ -211,7 +211,7 @@ class Burying:
                     ranges = self._older(group, ranges, before_us)
                 break
             except OffsetGone:
-                # Retention has carried them forward just now, or the group was deleted.
+                # Retention has carried the letters forward just now, or the group was deleted.
                 pass
         done = 0
         for at in range(0, len(ranges), RANGES_AT_ONCE):

@@ -83,7 +83,7 @@ class DeadLetterPages:
                 try:
                     some = self._read_some(name, first, most)
                 except OffsetGone:
-                    return found  # the group was deleted, or retention has dropped them
+                    return found  # the group was deleted, or retention has dropped the letters
                 for message, failure in some:
                     found.append(shown(Letter(first, first, message, failure)))
                     size += len(message.body)

@@ -38,7 +38,7 @@ def bury_expired(
                     writer.commit_queue.run(plan, append, False)
                     at = stop
             except OffsetGone:
-                return left  # retention has dropped them, or the topic was deleted
+                return left  # retention has dropped the messages, or the topic was deleted
             except (Damaged, NewerFormat, TooLarge) as error:
                 if size > 1:
                     size = 1  # copy each message alone, so that only the faulty one is left

@@ -203,7 +203,8 @@ class Prepare:
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # in a relocation: the position of the PREPARE that it replaces
         self.check_after_ms = check_after_ms
-        # True if the transaction is bound: a database has its marker once it commits.
+        # True if the transaction is bound to a database, which has its marker once both have
+        # committed.
         self.bound = False
         self.marks: tuple[MarkChange, ...] = ()  # the changes of the MARK in the same append
         self.reserved = 0  # bytes set aside for what the transaction may still have to write

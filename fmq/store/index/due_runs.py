@@ -95,7 +95,7 @@ class DueRun:
 
     def __init__(self, count: int, lowest: int, at: int = 0) -> None:
         self.count = count
-        self.lowest = lowest  # no entry has a lower position
+        self.lowest = lowest  # no entry of the run has a lower position
         self.at = at
         self.name = ""  # "" while the run has no file
         self.crc = 0  # the checksum of the run's file
@@ -252,7 +252,7 @@ class RunFile:
     def __init__(self, directory: Directory, name: str, store: bytes) -> None:
         self._store = store
         if name in directory.names():
-            # left by an engine that ended before a checkpoint named the file
+            # an engine has left the file that ended before a checkpoint named it
             directory.remove(name)
         self._file = directory.create(name)
         self._at = HEAD.size

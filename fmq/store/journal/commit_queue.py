@@ -476,7 +476,7 @@ class CommitQueue:
                     else:
                         self._leader = 0
                 except BaseException as error:
-                    # Fail before other threads look: perhaps only a part is shown.
+                    # Fail before other threads look: perhaps only a part of the write is shown.
                     self.fail(error)
                     raise
         except BaseException as error:

@@ -84,7 +84,7 @@ class Files:
         try:
             header = decode_header(file.read(0, HEADER_BYTES), name)
         except (Damaged, NewerFormat):
-            return  # a bad header proves nothing, and each record has its own checksum
+            return  # a bad header proves nothing against the records, as each has its own checksum
         if header.epoch != known.epoch:
             raise Damaged(name, base, OTHER_COPY)
 

@@ -144,7 +144,7 @@ class TransactionBuffer:
         self._if_dropped: Any = None
         # A finalizer. If this object is dropped, it releases the id that another process holds.
         self.if_id_dropped: Any = None
-        self._savepoints: list[object] = []  # from the oldest to the newest
+        self._savepoints: list[object] = []  # the savepoints from the oldest to the newest
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self._bytes = 0
         # The bytes of the columns for one message without key, tag and headers. Once a message has

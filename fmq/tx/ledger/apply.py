@@ -210,7 +210,8 @@ class Step:
             raise IllegalStep("a COMMIT that does not publish what was prepared")
         if stated is not None:
             lost = () if self.entry is None else self.entry.lost(ledger.damaged)
-            if lost and records < stated.records:  # committed without what is lost
+            # The transaction was committed without its lost messages.
+            if lost and records < stated.records:
                 records, messages = records + len(lost), messages + sum(run.count for run in lost)
             published = records, messages, tuple(self.acks), self.marks
             if published != (stated.records, stated.messages, stated.acks, stated.marks):

@@ -162,7 +162,8 @@ class Ledger:
         self.held_marks: dict[str, int] = {}
         # Message id keys that an undecided transaction holds -> the number of that transaction.
         self.held_ids: dict[bytes, int] = {}
-        self.id_window: IdWindow | None = None  # made when the first message id is looked up
+        # The window is made when the first message id is looked up.
+        self.id_window: IdWindow | None = None
         self.requests = Requests()
         self.erasures = Erasures()
         self.timers = Timers(base)

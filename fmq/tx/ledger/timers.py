@@ -211,7 +211,7 @@ class Timers:
             first = min(heads)
             if first[NUMBER] not in self.gone:
                 break
-            # Loading an entry that is gone skips it.
+            # To load an entry that is gone means to skip it.
             self._load_one(due_in(first))
         first = min(heads + self._heap[:1], default=b"")
         return due_in(first) if first else None
@@ -226,7 +226,7 @@ class Timers:
             self._drop_stale()
             while self._load_one(now_us, self._heap[0] if self._heap else None):
                 pass
-            # An older entry: a newer one of this timer was loaded.
+            # The loaded entry is stale, because a newer entry of its timer was loaded.
             self._drop_stale()
             if not self._heap or due_in(self._heap[0]) > now_us:
                 break

@@ -376,7 +376,7 @@ class Messages:
             try:
                 time_us = self.time_us_of(*place)
             except (OffsetGone, StorageError):
-                continue  # the message is damaged, or was dropped
+                continue  # the message is damaged, or retention has dropped it
             if time_us is not None:
                 since = max(since, self.clock.time_us() - time_us)
         return replace(info, behind_seconds=since / 1_000_000)
