@@ -114,8 +114,8 @@ MUTANTS = (
     ),
     Mutant(
         "retention before its STATE is durable",
-        "                    retention.carry_over(segments)\n",
-        "                    pass\n",
+        "                    if not retention.carry_over(segments):\n",
+        "                    if False:\n",
         "--workload retention",
     ),
     Mutant(
@@ -161,16 +161,16 @@ MUTANTS = (
     ),
     Mutant(
         "retention ignores who has not read",
-        "if self._options.keep_unread:",
+        "if by is None and (self.only_acked or self._options.keep_unread):",
         "if False:",
         "--workload retention-of-several",
     ),
     Mutant(
         "retention ignores who has not acked yet in a queue",
-        "done = acked.get((group, topic, number)) or AckSet()",
-        "done = acked.get((group, topic, number)) or AckSet()\n"
-        "                    if done.is_empty:\n"
-        "                        done = AckSet(lane.next)",
+        "        done = self._ledger.acked.get((group, topic, number)) or AckSet()\n",
+        "        done = self._ledger.acked.get((group, topic, number)) or AckSet()\n"
+        "        if done.is_empty:\n"
+        "            done = AckSet(lane.next)\n",
         "--workload retention-of-another-queue",
     ),
     Mutant(

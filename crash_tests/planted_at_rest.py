@@ -116,7 +116,7 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a retention carries the end of a queue that was deleted meanwhile",
-        "                    if ledger.deleted.get(key[0], 0) < limit:\n",
+        "                    if not self._is_gone(key[0], segment):\n",
         "                    if True:\n",
         tests="tests/test_administering.py -k made_again",
     ),
