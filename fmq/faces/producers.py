@@ -58,7 +58,8 @@ class Producing:
         database.
         """
         if bind is None:
-            return self._unbound(tx_id, producer, check_after)
+            buffer = self._manager.buffer_for(tx_id, producer, check_after)
+            return Transaction(self._manager, buffer)
         names = tx_id, "" if producer is None else producer
         what = self._manager, self.feedback, self.checkers, self._with_databases(), bind
         return begin_bound(*what, *names, check_after, strict=self._options.strict_bind)
@@ -73,11 +74,8 @@ class Producing:
     ) -> Outcome:
         """Prepare `messages` in a transaction, call `local`, and decide as its answer says."""
         check_callable("local", local)
-        tx = self._unbound(tx_id, producer, check_after)
+        tx = self.begin(tx_id, producer, check_after, None)
         return send_with(tx, messages, local, self._questions)
-
-    def _unbound(self, *names: Any) -> Transaction:
-        return Transaction(self._manager, self._manager.buffer_for(*names))
 
     def checker(self, producer: str) -> Callable[[Checker], Checker]:
         """Return the decorator that registers a checker for `producer`."""

@@ -75,6 +75,13 @@ class TransactionManager:
         self.waits, self.makes_durable = self._commit_queue.waits, writer.makes_durable
         self.release = self.in_use.release
         self.quickly: Callable[..., Any] = call
+        # Each makes the command that commits or prepares an open transaction.
+        how: Any = TX_MESSAGE, one_phase, self.plan_commit, self._committed
+        self.committing: Callable[[TransactionBuffer], Command[Receipts]]
+        self.committing = partial(self._command, *how)
+        how = PRE_MESSAGE, two_phases, self.plan_prepare, self._prepared
+        self.preparing: Callable[[TransactionBuffer], Command[None]]
+        self.preparing = partial(self._command, *how)
         for entry in self._ledger.undecided.values():
             entry.prepare.reserved = Reserve.needed_for(measured([entry.prepare, *entry.runs]))
             self._reserve.remember(entry.prepare.reserved)
@@ -131,25 +138,22 @@ class TransactionManager:
         self._commit_queue.run(plan, what, sync)
         return done()
 
-    def committing(self, transaction: TransactionBuffer) -> Command[Receipts]:
-        """Return the command that commits an open transaction."""
-        append = self._append_of(transaction, TX_MESSAGE, one_phase)
-        done = partial(self._committed, transaction, append)
-        return self.plan_commit, (transaction, append), done
-
-    def _append_of(
+    def _command(
         self,
-        transaction: TransactionBuffer,
         kind: Kind,
         make: Callable[[TransactionBuffer, list[Run]], Append],
-    ) -> Append:
-        """Return the append of an open transaction: the records that `make` makes of its runs of
-        `kind`.
+        plan: Callable[[tuple[TransactionBuffer, Append]], None],
+        done: Callable[[TransactionBuffer, Append], Any],
+        transaction: TransactionBuffer,
+    ) -> Command[Any]:
+        """Return the command that writes an open transaction: the records that `make` makes of its
+        runs of `kind`.
         """
         runs = runs_of(kind, transaction, self._compress_bytes_min)
         if not transaction.plain:
             self.message_ids.load_for(runs)
-        return make(transaction, runs)
+        append = make(transaction, runs)
+        return plan, (transaction, append), partial(done, transaction, append)
 
     def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:
         if transaction.named:
@@ -185,11 +189,8 @@ class TransactionManager:
         self._commit_queue.run(plan, what, True)
         done()
 
-    def preparing(self, transaction: TransactionBuffer) -> Command[None]:
-        """Return the command that prepares an open transaction."""
-        append = self._append_of(transaction, PRE_MESSAGE, two_phases)
-        done = partial(self.in_use.release, transaction)
-        return self.plan_prepare, (transaction, append), done
+    def _prepared(self, transaction: TransactionBuffer, append: Append) -> None:
+        self.in_use.release(transaction)
 
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that prepares a transaction. The caller holds the engine's lock."""
