@@ -197,7 +197,7 @@ def check_poll(limit: int, timeout: float) -> tuple[int, float]:
     """Return what a poll is limited by; raise TypeError or BadOption."""
     if type(limit) is not int or limit < 1:
         limit = check_count("limit", limit)
-    if type(timeout) is not float or timeout != timeout:  # which is NaN
+    if type(timeout) is not float or timeout != timeout:  # only NaN differs from itself
         timeout = check_seconds("timeout", timeout)
     return limit, timeout
 

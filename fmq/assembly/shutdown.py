@@ -153,7 +153,8 @@ def free_locks(parts: Parts) -> None:
     parts.journal.files.forked()
 
 
-# In the order in which they were opened, which a weak set does not keep. The values mean nothing.
+# The open doors, in the order in which they were opened, which a weak set does not keep. The values
+# mean nothing.
 _open: weakref.WeakKeyDictionary[Remembered, None] = weakref.WeakKeyDictionary()
 _workers = {"registered": False}  # True once multiprocessing calls `_process_ends` here
 

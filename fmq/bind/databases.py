@@ -51,7 +51,7 @@ class ProducerDatabase:
         self.producer = producer
         self.database = database
         self.purge_every = purge_every
-        self.due = due  # when to purge next, by `Clock.monotonic`
+        self.due = due  # the time of the next purge, by `Clock.monotonic`
         self.blocks = 0  # bound blocks that have ended since the last purge
         # The last error of each step, "asked" or "reached": one may fail while the other works.
         self.troubles: dict[str, str] = {}

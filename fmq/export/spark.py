@@ -49,8 +49,8 @@ SETTINGS = {
     # Keep rows in their order. With more files than this, Spark would sort them by part.
     "spark.sql.maxConcurrentOutputFileWriters": "256",
 }
-# Patterns that find the cause in Spark's long error text. The first one that matches is the nearest
-# to it.
+# Patterns that find the cause in Spark's long error text. The first pattern that matches is nearest
+# to the cause.
 REASONS = (
     re.compile(r"^(?:\w+\.)*fmq\.[\w.]+: (.+)$", re.MULTILINE),
     re.compile(r"^Caused by: java\.io\.\S+: (.+)$", re.MULTILINE),

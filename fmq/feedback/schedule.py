@@ -53,7 +53,7 @@ class OpenQuestion:
         # token.
         self.token = ""
         self.answers = 0  # number of answers "unknown" so far
-        self.tries = 0  # attempts to ask that brought no decision, errors of checkers included
+        self.tries = 0  # how often asking brought no decision, errors of checkers included
         self.parked = False
         # True if a checker died with the question, and no checker has answered it since.
         self.was_given_back = False

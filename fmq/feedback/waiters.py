@@ -15,7 +15,7 @@ class Waiters:
     """All calls that wait for questions of one engine."""
 
     def __init__(self) -> None:
-        # By key, and by what wakes them: when each looks again by itself.
+        # The waiting calls by key, and by what wakes them: when each looks again by itself.
         self._for_due: dict[Key, dict[Notify, float]] = {}
         self._for_end: set[Wakeup] = set()
 

@@ -12,7 +12,7 @@ from fmq.store.journal.call_steps import Arrival, Notify
 class LoopWatch:
     """The arrivals that one call waits for, one after the other."""
 
-    # Attributes stay defaults of the class until they differ: many calls wait for one arrival.
+    # Defaults of the class, as most watches are made for one arrival and set few of them.
     _group: GroupWaits | None = None
     _stop: Callable[[Notify], object] | None = None
     _timer: Timer | None = None

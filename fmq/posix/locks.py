@@ -15,7 +15,8 @@ from fmq.posix.descriptors import IS_POSIX
 if IS_POSIX:
     import fcntl
 
-# How often to try a lock that another program holds for a short look. No look takes so long.
+# How often to try a lock that another program holds for a short look. No look takes as long as all
+# these tries.
 LOOKS_MAX = 100
 LOOK_SECONDS = 0.005
 # Errors with which remote file systems refuse a lock on a directory.

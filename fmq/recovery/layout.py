@@ -95,7 +95,7 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
         finally:
             file.close()
     except OSError:
-        return False  # the next step locks the file and raises the error
+        return False  # the next step of opening locks the file and raises its error
     # A power cut may leave zeros after the text.
     return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))
 

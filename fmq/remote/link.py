@@ -375,7 +375,7 @@ class Link:
                 if self.loop is not None:
                     self.loop.met(line)
                 return line
-            except FmqError as error:  # another attempt to connect would fail alike
+            except FmqError as error:  # another attempt to connect would fail in the same way
                 raise self._give_up(OSError(str(error)), error) from error
             except PermissionError as error:
                 raise self._give_up(error, not_allowed(self._where, error)) from error

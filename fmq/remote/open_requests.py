@@ -79,7 +79,7 @@ class OpenRequests:
         self.lock = RLock()
         self.waiting: dict[int, Asked] = {}  # requests without an answer, by their numbers
         self._writing: dict[int, None] = {}  # the sequence numbers without an answer
-        self._next_request = 1  # number 0 is for a JOIN that is repeated
+        self._next_request = 1  # begins at 1: a JOIN that is repeated has the number 0
         self._next_sequence = 0
         self.append_bytes_max = 0  # the largest append that the engine process takes
 

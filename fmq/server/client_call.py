@@ -42,7 +42,7 @@ class Caller(Protocol):
 class ClientCall:
     """A call that carries out one request."""
 
-    # Attributes stay defaults of the class until they differ, because each request makes one.
+    # Defaults of the class, as each request makes an object and most set few of them.
     _answer: Any = None
     _watch: LoopWatch | None = None  # made when the call waits for the first time
     _is_woken = False  # True if it was woken between its look and its waiting

@@ -27,7 +27,7 @@ NAME = int.from_bytes(b"fmq hand", sys.byteorder)
 COUNT, BOOT, ENTRIES = 1, 2, 4  # numbers of words in the page
 FULL = (1 << 64) - 1
 WORDS = PAGE_BYTES // 8
-ALL = (1 << 64) - 1  # larger than any offset
+ALL = (1 << 64) - 1  # a number that is larger than any offset
 
 
 class Former:

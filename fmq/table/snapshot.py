@@ -34,7 +34,7 @@ from fmq.table.table_errors import located
 from fmq.tx.commands.outcomes import undecided_view
 from fmq.tx.ledger.ledger import Ledger
 
-HEAD_BYTES = 4 << 10  # bytes; enough of most heads to see whether an append begins there
+HEAD_BYTES = 4 << 10  # So many bytes of most heads show whether an append begins there.
 
 
 class Undecided(NamedTuple):

@@ -45,7 +45,7 @@ class CrashDisk:
         self.loss: Loss | None = None
         self._root = Folder({})
         self._power = Power(crash_at, 0, honest=honest)
-        self._fingerprint: str | None = None  # cached until the next use of the disk
+        self._fingerprint: str | None = None  # the fingerprint, kept until the next use of the disk
 
     @property
     def operations(self) -> int:

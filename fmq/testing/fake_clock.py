@@ -13,7 +13,7 @@ from threading import Condition, Lock, get_ident
 
 from fmq.basics.clock import Waitable
 
-START_US = 1_767_225_600_000_000  # the beginning of 2026
+START_US = 1_767_225_600_000_000  # the beginning of the year 2026, in microseconds since 1970
 TICK_SECONDS = 0.000_001
 LOOK_AGAIN_SECONDS = 0.0005  # real seconds until another thread notices that time moved
 PATIENCE_SECONDS = 20.0  # real seconds; only a failing test waits so long

@@ -29,7 +29,7 @@ FileId = tuple[int, int]  # device and inode
 # Processes that this one has started and that may still run. Kept, so that they are reaped.
 _started: list[Any] = []
 PEER = struct.Struct("3i")  # pid, uid and gid, as SO_PEERCRED returns them
-TIME = struct.Struct("ll")  # seconds and microseconds
+TIME = struct.Struct("ll")  # the seconds and microseconds of a timeout
 
 
 _numbers = count(1)

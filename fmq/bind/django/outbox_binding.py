@@ -22,7 +22,8 @@ class OutboxBinding(JoinedBinding):
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.is_late = False  # the producer can be registered only outside of a block
+        # True if the producer could not be registered, because a block was open.
+        self.is_late = False
         database = DjangoDatabase(connection.alias)
         self.check = database.check
         self.purge = database.purge

@@ -22,7 +22,7 @@ LEASE_SHARE = 0.1  # A message waits in a loop for at most this part of its leas
 # With fewer attempts allowed, one crash of the program could use up those of messages it has not
 # seen.
 ATTEMPTS_MIN = 3
-ASK_SECONDS = 10.0  # how long a loop believes that its group has no other member
+ASK_SECONDS = 10.0  # seconds for which a loop believes that its group has no other member
 
 
 class Attempted(Protocol):

@@ -444,7 +444,7 @@ class GroupMember(Settler):
                 yield from self.rejecting(claim, first, end, why)
                 self.after()
             except LeaseLost:
-                pass  # the group was moved meanwhile, so the member holds nothing
+                pass  # the group was moved meanwhile, so the member holds nothing any more
             except BaseException as error:
                 if isinstance(error, GeneratorExit):
                     raise

@@ -25,7 +25,7 @@ class Trier(Protocol):
 
 
 class MemberOwner:
-    """An owner that holds messages for a member of a group: a Claim."""
+    """The owner of holds that a member of a group has. A Claim is one."""
 
     __slots__ = ("member",)
 

@@ -29,7 +29,8 @@ class GivenBack:
         self.end = end
         self.count = count  # how often each message was tried
         self.due = due
-        # New messages below this offset go first; -1 while no poll has found the range due.
+        # New messages with a lower offset go before the range; -1 while no poll has found the range
+        # due.
         self.behind = -1
         self.is_gone = False
 

@@ -61,7 +61,7 @@ class Untried:
         returned, acked = self._returned, self._acked
         while returned:
             start, end = returned.popitem(0)
-            # Join ranges that were claimed together and given back in pieces.
+            # Join ranges that one poll had claimed together and that were given back in pieces.
             while returned and returned.peekitem(0)[0] <= end:
                 end = max(end, returned.popitem(0)[1])
             gap = acked.gap(max(start, first), end)

@@ -58,7 +58,7 @@ class GroupChanges:
         self._extension = b""
         self._write: Callable[..., object] = writer.commit_queue.run
         self._catch_up = writer.catch_up
-        # In a copy for a caller that may not block: what is to be written, or waited for.
+        # In a copy for a caller that may not block: the step that the caller has to take.
         self._step: Durable | None = None
         self._upto = -1
 
@@ -74,7 +74,7 @@ class GroupChanges:
         change(found)
         if found._step is not None:
             yield found._step
-        self._catch_up(found._upto)  # a mode without syncs may not have waited
+        self._catch_up(found._upto)  # the earlier call may not have waited, in a mode without syncs
 
     def _keep(self, plan: Callable[[None], None], what: None, sync: bool) -> None:
         self._step = Durable(plan, what, sync)

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 INTERNAL = "\t"
 """What each of these names begins with. It cannot be printed, so no caller's topic has it."""
-NAME_BYTES_MAX = 255  # no name in a record may be larger
+NAME_BYTES_MAX = 255  # the largest name that a record may have, in bytes
 DEAD, AGAIN, LONG = "dead", "again", "of a long name"
 BROADCAST = "broadcast"
 

@@ -40,7 +40,8 @@ class Lane:
         self.starts = array("Q")  # offset of each run, less `first`
         self.counts = array("I")
         self.records = array("I")  # place of the record that publishes the run
-        # The place of the record that has the bodies. Usually it is the same column.
+        # The place of the record that has the bodies. Usually that record publishes the run, too,
+        # so both names are for one column.
         self.bodies = self.records
 
     def part_bodies(self) -> None:

@@ -33,7 +33,7 @@ MAGIC = b"fmqS"
 FORMAT = 2
 HEADER = Struct("<4sIHHI16sQQQII")
 HEADER_BYTES = HEADER.size
-STORE_BYTES = 16  # the size of a UUID, which is drawn when the journal is made
+STORE_BYTES = 16  # the size of the UUID of a store, which is drawn when the journal is made
 CRC_END = 8
 assert HEADER_BYTES == 64, "the table above counts on it"
 
@@ -123,8 +123,8 @@ def belongs(name: str) -> bool:
 
 
 def capacity_at(position: int, first: int, most: int) -> int:
-    """Return the capacity of a segment that begins at `position`. That of the first one is `first`,
-    and none has more than `most`.
+    """Return the capacity of a segment that begins at `position`. The first segment has the
+    capacity `first`, and no segment has more than `most`.
 
     Each is about as large as all before it: so a few messages take little room, and a large journal
     has few files.

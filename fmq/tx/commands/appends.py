@@ -40,7 +40,7 @@ from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.ledger.ledger import Entry
 
-NO_SEAL = b""  # the seal is made with the plan (apply.py)
+NO_SEAL = b""  # apply.py makes the seal when the append is planned
 
 
 def runs_of(

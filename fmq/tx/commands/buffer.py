@@ -122,10 +122,10 @@ class TransactionBuffer:
         self.bound = False
         # The messages that the prepare or commit left out, because they had been sent before.
         self.left_out: Sequence[Any] = ()
-        self.number = 0  # the position of its first record, once that is written
+        self.number = 0  # the position of the transaction's first record, once that is planned
         self.phase = self.before_step = OPEN
         self.was_prepared = False
-        self.receipts: Receipts = list  # makes the receipts, once it is committed
+        self.receipts: Receipts = list  # makes the receipts, once the transaction is committed
         # True while a task of a loop commits or prepares it. A second task is refused.
         self.is_in_step = False
         # True if the user chose the id, and `take_id` has not been called yet.

@@ -332,7 +332,7 @@ class Decisions:
             self._commit_queue.flush(force=sync is True)
 
     def outcome_at(self, position: int, tx_id: str) -> Outcome:
-        """Return the outcome that the decision at `position` tells, even if it left the window of
+        """Return the outcome by the decision at `position`, even if it is older than the window of
         outcomes.
         """
         return self._outcomes.at(position, tx_id)

@@ -111,8 +111,8 @@ class Delays:
             if not taken:
                 self._no_room = None
                 return False
-            # Their time has come by the clock, so no record that publishes them may have an earlier
-            # time.
+            # The clock says that the timers are due. So no record that publishes them may have an
+            # earlier time.
             self._writer.last_us = max(self._writer.last_us, now)
         # Their TIMER records are read below.
         self._writer.catch_up(max(due.position for due in taken))

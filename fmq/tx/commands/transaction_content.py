@@ -34,7 +34,7 @@ class TransactionContent:
         """`manager` is an Owner that also carries out the steps."""
         self._manager = manager
         self._buffer = buffer
-        # The `sync=` that its commit was given.
+        # The `sync=` that the caller gave to the commit.
         self._sync: bool | None = None
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

@@ -65,7 +65,7 @@ class Writer:
         self.clock = clock
         self.options = options
         self.attempts = AttemptPage(journal.seed)
-        # The latest time that the engine has told.
+        # The latest time that the engine has put into a record.
         self.last_us = ledger.last_us
         # Seeks and deletes of groups so far. After one, a transaction checks its deliveries again.
         self.moves = 0
@@ -152,7 +152,8 @@ class Writer:
             if made:
                 for record in append:
                     if type(record) is Run:
-                        record.target = None  # the TOPIC records make the queues
+                        # The ledger finds the queue when the TOPIC records have made it.
+                        record.target = None
                 append[:0] = made
             append[0].flags |= FIRST
             append[-1].flags |= LAST

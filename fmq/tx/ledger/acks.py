@@ -47,7 +47,7 @@ class AckSet:
         lost = self.count_gaps(self.floor, first)
         if first > self.floor:
             self.floor = first
-            # This adds no offset, but it joins the ranges that the floor has reached.
+            # The empty range adds no offset, but `add` joins the ranges that the floor has reached.
             self.add(first, first)
         return lost
 

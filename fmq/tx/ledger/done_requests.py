@@ -51,7 +51,8 @@ class KnownClient:
 
     def __init__(self) -> None:
         self.last = -1  # the largest sequence number so far
-        # The time of its last request. It is moved up by gaps that do not count as silence.
+        # The time of the client's last request, moved on by jumps of the clock that do not count as
+        # silence.
         self.last_us = 0
         self.done: deque[Done] = deque()
 

@@ -72,7 +72,7 @@ class Entry:
         self.asked = 0
 
     def ended(self, state: State) -> None:
-        """Note that its decision is durable."""
+        """Note that the decision of the transaction is durable."""
         self.state = state
 
     def lost(self, damaged: Mapping[int, str]) -> list[Run]:
