@@ -555,7 +555,7 @@ def test_locked_in_one_process_mentions_an_engine_dropped_unclosed(
         fmq.open(tmp_path / "d")
 
 
-def test_a_lock_file_of_another_program_makes_no_store(tmp_path: Path) -> None:
+def test_a_directory_with_the_lock_file_of_another_program_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "LOCK").write_text("mine")
     for read_only in (False, True):
         with pytest.raises(NotAStore, match="'LOCK'"):

@@ -42,7 +42,8 @@ class LateRouter:
         if queue is None:
             return LATER
         number = check_count("queue", queue, 0)
-        # No topic can have it; whether a topic has a smaller one is checked later.
+        # No topic can have a queue with this number. Whether the topic has a smaller number is
+        # checked later.
         if number >= QUEUES_MAX:
             raise no_queue(topic, number, QUEUES_MAX)
         return number

@@ -514,7 +514,7 @@ def test_a_backend_without_outboxes_is_refused(engine: fmq.Engine, tmp_path: Pat
     leave(plain)
 
 
-def test_a_block_of_fmq_and_an_outbox_agree(
+def test_an_outbox_sends_with_a_block_of_fmq(
     engine: fmq.Engine, database: Database, using: str, outbox: DjangoOutbox, tmp_path: Path
 ) -> None:
     """The outbox gives the transaction of the block, and refuses that of another engine."""

@@ -67,7 +67,7 @@ def test_a_suite_whose_needs_are_not_met_is_skipped_with_what_it_lacks(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_ends_otherwise_on_another_broker_is_listed() -> None:
+def test_a_test_that_ends_otherwise_on_another_broker_is_listed() -> None:
     """What fails on the other broker alone is a difference, and no error of ours."""
     ours, theirs = Result(), Result(is_foreign=True)
     ours.outcomes = {"a": "passed", "b": "passed", "c": "skipped"}

@@ -39,7 +39,7 @@ def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[Engine]:
     check(disk)
 
 
-def test_a_topic_is_made_before_its_first_message(engine: Engine, disk: CrashDisk) -> None:
+def test_a_topic_can_be_made_before_its_first_message(engine: Engine, disk: CrashDisk) -> None:
     topic = engine.create_topic("t", queues=3)
     assert [each.queue for each in topic.queues()] == [0, 1, 2]
     assert engine.send("t", b"x", queue=2).offset == 0

@@ -215,7 +215,7 @@ def test_a_refused_condition_names_the_place_and_what_is_expected(
     assert reason in caught.value.reason
 
 
-def test_the_error_shows_the_place() -> None:
+def test_the_error_of_a_filter_shows_the_place_in_its_text() -> None:
     with pytest.raises(BadFilter) as caught:
         filters.sql("amount > 5\nand )")
     assert isinstance(caught.value, FmqError)

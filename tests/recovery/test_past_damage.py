@@ -49,7 +49,7 @@ def without_checkpoint(disk: CrashDisk) -> CrashDisk:
     return disk
 
 
-def test_a_damaged_message_behind_an_undecided_transaction_closes_nothing() -> None:
+def test_an_engine_opens_past_a_damaged_message_after_an_undecided_transaction() -> None:
     disk = undecided()
     damage(disk, b"second")
     with opened(disk) as engine:

@@ -30,7 +30,7 @@ def test_every_subset_of_up_to_five_changes_is_tried(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [6, 40])
-def test_many_pending_changes_are_tried_as_prefixes_singly_and_all_but_one(count: int) -> None:
+def test_of_many_pending_changes_some_subsets_are_tried(count: int) -> None:
     tried = kept(rooms(count))
     numbers = list(range(10, 10 + count))
     for i in range(count):

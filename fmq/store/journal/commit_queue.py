@@ -342,7 +342,8 @@ class CommitQueue:
                 else:
                     self._hand_on()
             if self._journal.is_pending:
-                # Perhaps the append of thread `me` is pending, and it does not wait any more.
+                # Perhaps the append of thread `me` is pending, and the thread does not wait for it
+                # any more.
                 self.on_pending()
 
     def check(self) -> None:
@@ -389,7 +390,8 @@ class CommitQueue:
             if self.failure is not None:
                 return
             self._ends = True
-            # What was written ahead of its sync need not survive more than the end of the process.
+            # Bytes that were written ahead of their sync need to survive only the end of the
+            # process.
             ahead = self._journal.is_ahead and not (self._journal.pending.is_noted or self._leader)
             idle = ahead or self.idle()
         if not idle:

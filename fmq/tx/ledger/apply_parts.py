@@ -47,7 +47,7 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
 
 
 def apply_to_timers(ledger: Ledger, append: Sequence[Record]) -> None:
-    """Apply what waits for its time. The checkpoint has everything else of `append`."""
+    """Apply the timers of `append`. The checkpoint has everything else of it."""
     is_committed = append[-1].kind == COMMIT
     for record in append:
         if isinstance(record, Run):
