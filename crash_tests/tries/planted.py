@@ -66,7 +66,7 @@ OF_TRIES = (
     ),
     Mutant(
         "an attempt is not in the page",
-        "        page.note(ranges, ledger.end, self.now_us())\n",
+        "        page.note(ranges, ledger.end, time_us())\n",
         "",
         STORIES,
     ),
@@ -78,7 +78,7 @@ OF_TRIES = (
     ),
     Mutant(
         "a page begins anew before the kernel has what it held",
-        "        if self._until and handed_to >= self._until:\n",
+        "        if self._until and journal.handed_to >= self._until:\n",
         "        if self._until:\n",
         tests="tests/consume/test_attempt_page.py",
     ),

@@ -38,6 +38,7 @@ from zlib import crc32
 
 from fmq.machine.disk import PAGE_BYTES, Directory, Page
 from fmq.store.bytes.kinds import TriedRange
+from fmq.store.journal.journal import Journal
 
 ATTEMPTS = "ATTEMPTS"
 ENTRY = Struct("<I60s")
@@ -130,13 +131,11 @@ class AttemptPage:
         finally:
             self.noted = [each.tried for each in counted]
 
-    def has_room(self, count: int, handed_to: int) -> bool:
-        """Return whether `count` entries fit. `handed_to` is where those bytes of the journal end
-        that the kernel has.
-        """
-        if self._until and handed_to >= self._until:
+    def room(self, journal: Journal) -> int:
+        """Return how many entries fit, now that the kernel has so much of `journal`."""
+        if self._until and journal.handed_to >= self._until:
             self._at = self._until = 0
-        return self._at + count * ENTRY.size <= self._size
+        return (self._size - self._at) // 64
 
     def note(self, ranges: Sequence[TriedRange], position: int, time_us: int) -> None:
         """Store attempts that were counted while the journal ended at `position`."""

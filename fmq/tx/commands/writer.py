@@ -175,14 +175,15 @@ class Writer:
         Raises what `send` raises, and then nothing was changed.
         """
         ledger, page = self.ledger, self.attempts
-        if not page.has_room(len(ranges), self.journal.handed_to):
+        if len(ranges) > page.room(self.journal):
             self.send([*(append or ()), Tried([*self._uncovered(), *ranges])])
             page.begin_anew(ledger.end)
             return
         if append:
             self.send(append)
         self._changing.changed = True
-        page.note(ranges, ledger.end, self.now_us())
+        time_us = self._time_us
+        page.note(ranges, ledger.end, time_us())
         tries_applied(ledger, ranges)
 
     def write_attempts(self) -> None:
