@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OTHERS = Path(__file__).resolve().parent / "others"
 PLUGIN = "tools.others."
 SECONDS_MAX = 5400.0
+COUNTED = "passed", "failed", "skipped"
 OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 
 
@@ -252,8 +253,7 @@ def table(results: dict[str, Result]) -> Iterable[str]:
     """Yield the lines of the table, and below it the differences and the surprises."""
     yield f"{'tests of':<16}{'passed':>8}{'failed':>8}{'skipped':>9}  of the failed expected"
     for name, result in results.items():
-        counts = (result.count(each) for each in ("passed", "failed", "skipped"))
-        passed, failed, skipped = counts
+        passed, failed, skipped = (result.count(each) for each in COUNTED)
         yield f"{name:<16}{passed:>8}{failed:>8}{skipped:>9}  {len(result.differences)}"
     for name, result in results.items():
         if result.lacks:
@@ -284,6 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in chosen.names or short:
         print(f"running the tests of {name}", file=sys.stderr, flush=True)
         results[name] = run(name, chosen.directory.absolute())
+        counted = ", ".join(f"{results[name].count(each)} {each}" for each in COUNTED)
+        print(f"{name}: {counted}", file=sys.stderr, flush=True)
     print("\n".join(table(results)))
     return 1 if any(result.surprises for result in results.values()) else 0
 
