@@ -130,4 +130,16 @@ OF_GROUPS = (
         "        elif not change:\n",
         tests="tests/consume/test_paused_polls.py",
     ),
+    Mutant(
+        "a purge passes over all that there is",
+        "                first, end = max(acked.floor, queue.first), min(find(queue), queue.end)\n",
+        "                first, end = max(acked.floor, queue.first), queue.end\n",
+        tests="tests/consume/test_evictions.py -k purged",
+    ),
+    Mutant(
+        "a member that is put out comes back with its next poll",
+        "                member.refusal = MemberPutOut(group, name, by, reason)\n",
+        "",
+        tests="tests/consume/test_evictions.py -k told",
+    ),
 )

@@ -414,7 +414,8 @@ class Story:
             }
             found, is_new = [], True
             with engine.consumer(topic, group=group) as consumer:
-                for key in {(group, ""), ("", topic)} & state.paused.keys():
+                # Those that no group before has ended here.
+                for key in {(group, ""), ("", topic)} & inside(engine).ledger.pauses.keys():
                     if consumer.poll():
                         raise Violation("I7", f"{group} is handed something of {topic}: {key}")
                     (engine.group(group) if key[0] else engine.topic(topic)).resume()

@@ -21,6 +21,7 @@ from fmq.chores.thread import ChoreThread
 from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.broadcast import Broadcasts
 from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.evictions import Evictions
 from fmq.consume.groups.groups import Groups
 from fmq.errors import Nested, StorageError
 from fmq.feedback.open_questions import OpenQuestions
@@ -144,6 +145,7 @@ class Parts:
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)
+        self.evictions = Evictions(writer, groups, self.messages)
         self.broadcasts = broadcasts = Broadcasts(
             changes, groups, ledger, clock, options.reclaim_seconds
         )

@@ -9,7 +9,8 @@ from typing import Any
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
-from fmq.cli.pause import PAUSED
+from fmq.cli.pause import PAUSED, add_why
+from fmq.cli.person import person
 from fmq.cli.place import reading, visit, writing
 from fmq.cli.text import exact, plain
 
@@ -41,6 +42,25 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     skipping.add_argument("offset", type=count, metavar="OFFSET", help="the first message")
     skipping.add_argument("--count", type=count, default=1, metavar="N", help="1 by default")
     skipping.set_defaults(run=run_skip)
+    for verb, what in (
+        ("release", "give back what a member holds, at once"),
+        ("put-out", "take a member out, and give back what it holds"),
+    ):
+        taking = actions.add_parser(verb, parents=[common], help=what)
+        _name(taking)
+        taking.add_argument("member", type=text, metavar="MEMBER", help="as `members` names it")
+        add_why(taking)
+        taking.set_defaults(run=run_release if verb == "release" else run_put_out)
+    purging = actions.add_parser("purge", parents=[common], help="pass over its backlog")
+    _name(purging)
+    purging.add_argument("topic", type=text, metavar="TOPIC")
+    purging.add_argument("--queue", type=count, metavar="N", help="one queue; else all")
+    upto = purging.add_mutually_exclusive_group(required=True)
+    upto.add_argument("--offset", type=count, metavar="N", help="up to this offset")
+    upto.add_argument("--time", type=moment, metavar="TIME", help="what was sent before it")
+    upto.add_argument("--to", choices=("latest",), help="all that is there")
+    add_why(purging)
+    purging.set_defaults(run=run_purge)
     deleting = actions.add_parser("delete", parents=[common], help="forget it, in all its topics")
     _name(deleting)
     deleting.set_defaults(run=run_delete)
@@ -87,6 +107,38 @@ def run_skip(args: argparse.Namespace, output: Output) -> int:
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         group.skip(args.topic, args.queue, args.offset, count=args.count)
+        rows = [asdict(info) for info in group.infos()]
+    output.rows("group", GROUP, rows)
+    return FINE
+
+
+def run_release(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        group = engine.group(args.name)
+        count = group.release(args.member, reason=args.reason, by=args.by or person())
+    output.say(f"{args.member} has given back {count:,} messages")
+    return FINE
+
+
+def run_put_out(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        group = engine.group(args.name)
+        count = group.put_out(args.member, reason=args.reason, by=args.by or person())
+    output.say(f"{args.member} is out, and {count:,} messages go to others")
+    return FINE
+
+
+def run_purge(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        group = engine.group(args.name)
+        where = {"queue": args.queue, "offset": args.offset, "time": args.time, "to": args.to}
+        group.purge(args.topic, **where, reason=args.reason, by=args.by or person())
         rows = [asdict(info) for info in group.infos()]
     output.rows("group", GROUP, rows)
     return FINE

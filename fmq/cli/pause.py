@@ -23,11 +23,16 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         whom = parser.add_mutually_exclusive_group(required=True)
         whom.add_argument("--group", type=text, metavar="GROUP", help="in all its topics")
         whom.add_argument("--topic", type=text, metavar="TOPIC", help="for all its groups")
-        parser.add_argument(
-            "--reason", type=text, default="", required=needs_reason, help="why, for others to read"
-        )
-        parser.add_argument("--by", type=text, metavar="NAME", help="you, unless named")
+        add_why(parser, needs_reason=needs_reason)
         parser.set_defaults(run=run, verb=verb)
+
+
+def add_why(parser: argparse.ArgumentParser, *, needs_reason: bool = True) -> None:
+    """Add the arguments that say who changes something, and why."""
+    parser.add_argument(
+        "--reason", type=text, default="", required=needs_reason, help="why, for others to read"
+    )
+    parser.add_argument("--by", type=text, metavar="NAME", help="you, unless named")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

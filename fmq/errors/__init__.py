@@ -26,7 +26,8 @@
     │   ├── EraseRefused        a message that will be copied yet cannot be erased now
     │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
     │   ├── TopicExists  TopicInUse  UnknownTopic
-    │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
+    │   ├── FilterDiffers  StrategyDiffers  TopicsDiffer
+    │   └── UnknownMember  MemberReplaced  MemberPutOut
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
     │   ├── MessageIdUndecided     an undecided transaction holds the id
@@ -45,6 +46,7 @@ from fmq.errors.group_errors import (
     FilterDiffers,
     GroupExists,
     LeaseLost,
+    MemberPutOut,
     MemberReplaced,
     StillUndecided,
     StrategyDiffers,
@@ -53,6 +55,7 @@ from fmq.errors.group_errors import (
     TopicsDiffer,
     UnknownDeadLetter,
     UnknownGroup,
+    UnknownMember,
     UnknownTopic,
 )
 from fmq.errors.storage_errors import (
@@ -123,6 +126,7 @@ __all__ = [
     "LeaseLost",
     "Locked",
     "MarkMoved",
+    "MemberPutOut",
     "MemberReplaced",
     "MessageIdUndecided",
     "Nested",
@@ -150,6 +154,7 @@ __all__ = [
     "TxIdInUse",
     "UnknownDeadLetter",
     "UnknownGroup",
+    "UnknownMember",
     "UnknownTopic",
     "UnknownTransaction",
     "Unreadable",

@@ -156,5 +156,32 @@ class MemberReplaced(UsageError):
         self.member = member
 
 
+class UnknownMember(UsageError):
+    """The group has no member of this name now."""
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(
+            f"the group {group!r} has no member {member!r} now. Nothing was changed; "
+            f"engine.group({group!r}).members() lists those that it has."
+        )
+        self.group = group
+        self.member = member
+
+
+class MemberPutOut(UsageError):
+    """An operator has put this member out of its group."""
+
+    def __init__(self, group: str, member: str, by: str, reason: str) -> None:
+        super().__init__(
+            f"the member {member!r} was put out of the group {group!r} by {by}"
+            f"{f': {reason}' if reason else ''}. What it held was redelivered. Close the consumer; "
+            "a new one may join."
+        )
+        self.group = group
+        self.member = member
+        self.by = by
+        self.reason = reason
+
+
 class LeaseLost(FmqError):
     """The lease of the delivery or question ended, and another caller may have it now."""

@@ -10,11 +10,11 @@ from fmq.export.job import Exported, ExportReport, Progress, export
 __all__ = [
     "Behind",
     "ExportFailed",
+    "ExportReport",
     "Exported",
     "NotAnExport",
     "NotText",
     "OtherExport",
     "Progress",
-    "ExportReport",
     "export",
 ]

@@ -49,6 +49,7 @@ GROUP_CHANGES: dict[str, Call] = {
     "make_group": GroupChanges.make,
     "make_topic": GroupChanges.make_topic,
     "pause": GroupChanges.pause,
+    "purge": GroupChanges.purge,
     "resume": GroupChanges.resume,
     "retain": GroupChanges.retain,
     "seek": GroupChanges.seek,
@@ -64,6 +65,8 @@ IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {
     "decide": lambda parts: parts.manager.decisions.deciding,
     "erase": lambda parts: parts.eraser.erasing,
     "purge_dead": lambda parts: parts.burying.purging,
+    "put_out": lambda parts: parts.evictions.putting_out,
+    "release": lambda parts: parts.evictions.releasing,
     "replay_dead": lambda parts: parts.burying.replaying,
     "sync": lambda parts: parts.syncing,
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fmq
-from tests.cli.command import fmq_json
+from tests.cli.command import fmq_json, fmq_table
 
 
 @pytest.fixture
@@ -45,6 +45,42 @@ def test_a_group_is_moved_and_deleted(path: Path, *, is_live: bool) -> None:
     assert progress(path) == {}
     if engine is not None:
         engine.close()
+
+
+@pytest.mark.parametrize(
+    ("whom", "shown"), [(("--group", "billing"), "group"), (("--topic", "orders"), "topic")]
+)
+def test_a_pause_is_shown_until_the_resume(path: Path, whom: tuple[str, str], shown: str) -> None:
+    assert fmq_json("pause", path, *whom, "--reason", "slow", "--by", "ann").code == 0
+    [line] = fmq_json("group", "list", path).lines
+    assert (line["paused"]["of"], line["paused"]["by"]) == (shown, "ann")
+    assert "by ann: slow" in " ".join(fmq_table("group", "list", path).split())
+    with fmq.open(path) as engine, engine.consumer("orders", group="billing") as consumer:
+        engine.send("orders", b"3")
+        assert consumer.poll() == []
+    assert fmq_json("resume", path, *whom).code == 0
+    assert fmq_json("group", "list", path).lines[0]["paused"] is None
+
+
+def test_members_of_a_live_engine_are_released_and_put_out(path: Path) -> None:
+    with fmq.open(path) as engine, engine.serve():
+        engine.send_many("orders", [b"3", b"4"])
+        with engine.consumer("orders", group="billing", member="ann") as ann:
+            assert len(ann.poll(limit=2)) == 2
+            why = "--reason", "it hangs"
+            assert fmq_json("group", "release", path, "billing", "ann", *why).code == 0
+            assert [each.state for each in engine.group("billing").in_hand()] == ["waits"]
+            assert fmq_json("group", "put-out", path, "billing", "ann", *why).code == 0
+            with pytest.raises(fmq.errors.MemberPutOut, match="it hangs"):
+                ann.poll()
+            assert fmq_json("group", "release", path, "billing", "ann", *why).code == 3
+        assert (
+            fmq_json("group", "purge", path, "billing", "orders", "--to", "latest", *why).code == 0
+        )
+        assert progress(path) == {"billing": (5, 0)}
+    lines = fmq_json("records", path, "--kind", "CHANGE").lines
+    assert lines[-1]["says"].startswith("group billing passes over 2 messages")
+    assert lines[-1]["says"].endswith(": it hangs")
 
 
 def test_replayed_messages_and_filters_are_shown(path: Path) -> None:

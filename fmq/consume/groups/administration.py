@@ -192,12 +192,7 @@ class GroupChanges:
         def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
             self._check_decided(group, topic, number)
-            queues = self._queues(topic, number)
-            if type(at) is int and len(queues) > 1:
-                raise BadOption(
-                    f"offset={at}: the topic {topic!r} has {len(queues)} queues, and each has "
-                    "offsets of its own. Nothing was changed; name one of them with queue=."
-                )
+            queues = self._queues_with(topic, number, at)
             places = [QueuePlace(queue.number, find(queue)) for queue in queues]
             return [Changed(ChangeKind.SEEK, group, topic, places)]
 
@@ -214,6 +209,33 @@ class GroupChanges:
             (queue,) = self._queues(topic, number)
             _check_end(queue, offset + count)
             return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
+
+        self._run(plan)
+
+    def purge(
+        self, group: str, topic: str, number: int | None, at: At, by: str, reason: str
+    ) -> None:
+        """Let `group` pass over all messages before the place `at`, in one queue of `topic` or in
+        all of them. Acks and deliveries behind it stay.
+        """
+        said = _said(by, reason)
+        if number is not None:
+            number = check_count("queue", number, 0)
+        find = self._finder(topic, at)
+
+        def plan() -> list[Changed | TopicMade]:
+            self._check_known(group, topic)
+            changes: list[Changed | TopicMade] = []
+            for queue in self._queues_with(topic, number, at):
+                acked = self._ledger.acked_of(group, topic, queue.number)
+                first, end = max(acked.floor, queue.first), min(find(queue), queue.end)
+                if first < end:
+                    self._check_decided(group, topic, queue.number, first, end)
+                    places = [QueuePlace(queue.number, first)]
+                    changes.append(
+                        Changed(ChangeKind.SKIP, group, topic, places, end - first, text=said)
+                    )
+            return changes
 
         self._run(plan)
 
@@ -457,6 +479,18 @@ class GroupChanges:
         if number >= len(queues):
             raise no_queue(topic, number, len(queues))
         return [queues[number]]
+
+    def _queues_with(self, topic: str, number: int | None, at: At) -> list[Queue]:
+        """Return the queues for which `at` is a place. Raises BadOption if it is an offset of
+        several.
+        """
+        queues = self._queues(topic, number)
+        if type(at) is int and len(queues) > 1:
+            raise BadOption(
+                f"offset={at}: the topic {topic!r} has {len(queues)} queues, and each has "
+                "offsets of its own. Nothing was changed; name one of them with queue=."
+            )
+        return queues
 
     def _check_known(self, group: str, topic: str | None = None) -> None:
         """Raise UnknownGroup unless `group` takes from `topic`; without a topic, from any."""

@@ -256,6 +256,12 @@ class Groups:
             self._has_changed(room)
         self._give_back_of(group, member)
 
+    def give_back_of(self, group: str, member: Member) -> None:
+        """Redeliver what `member` holds. It stays in `group`."""
+        for _, holds, hold in reversed(self.in_hand(group, member)):
+            holds.give_back_held(hold.first, hold.end, hold.owner)
+        self._ledger.arrived.update(self.with_replays(group, member.topics))
+
     def _try_out(self, room: GroupRoom, member: Member) -> None:
         """Share out at once, by a strategy that is not one of fmq. If it refuses, so does the call
         that brings in `member`.

@@ -76,25 +76,29 @@ class Group:
         Acks from there on are taken back, and deliveries in hand raise LeaseLost. Raises
         StillUndecided while an undecided transaction acks messages there.
         """
-        check_text("topic", topic)
-        given: list[At] = []
-        if offset is not None:
-            given.append(check_count("offset", offset, 0))
-        if time is not None:
-            given.append(check_time("time", time))
-        if to is not None:
-            if not isinstance(to, str):
-                raise TypeError(
-                    f"to={to!r}: is {EARLIEST!r} or {LATEST!r}, not {type(to).__name__}. Nothing "
-                    "was changed."
-                )
-            given.append(to)
-        if len(given) != 1:
-            raise BadOption(
-                "seek takes one of offset=, time= and to=, as in "
-                f"seek({topic!r}, to={EARLIEST!r}). Nothing was changed."
-            )
-        self._door.change("seek", self._name, topic, queue, given[0])
+        at = _place_of("seek", topic, offset, time, to)
+        self._door.change("seek", self._name, topic, queue, at)
+
+    def purge(
+        self,
+        topic: str,
+        *,
+        queue: int | None = None,
+        offset: int | None = None,
+        time: datetime | None = None,
+        to: str | None = None,
+        reason: str,
+        by: str | None = None,
+    ) -> None:
+        """Pass over the backlog of `topic` before `offset`, before the first message that is not
+        older than `time`, or up to `to`, which is "latest": in one queue or in all.
+
+        Unlike `seek` it takes back no ack, and what is in hand behind the place stays so. What is
+        passed over is counted in `skipped`. `reason` and `by`, this process by default, are in the
+        journal. Raises StillUndecided while an undecided transaction acks messages there.
+        """
+        at = _place_of("purge", topic, offset, time, to)
+        self._door.change("purge", self._name, topic, queue, at, caller(by), reason)
 
     def skip(self, topic: str, queue: int, offset: int, *, count: int = 1) -> None:
         """Pass over `count` messages from `offset` on, such as damaged ones.
@@ -125,6 +129,22 @@ class Group:
     def resume(self, *, reason: str = "", by: str | None = None) -> None:
         """End the pause. Without one, change nothing."""
         self._door.change("resume", self._name, "", caller(by), reason)
+
+    def release(self, member: str, *, reason: str, by: str | None = None) -> int:
+        """Give back what `member` holds, and return how many messages that were: others get them
+        at once, and what it says about them later raises LeaseLost. It stays in the group.
+
+        The log of the engine's process has the `reason`, and `by` whom. Raises UnknownMember.
+        """
+        return self._door.change("release", self._name, member, caller(by), reason)
+
+    def put_out(self, member: str, *, reason: str, by: str | None = None) -> int:
+        """Put `member` out of the group, and return how many messages it has held: others get them
+        at once, and its queues. Its next call raises MemberPutOut, with `by` and `reason`.
+
+        A new consumer may join under its name. Raises UnknownMember.
+        """
+        return self._door.change("put_out", self._name, member, caller(by), reason)
 
     def delete(self) -> None:
         """Delete the group in all its topics: nothing is kept for it any more.
@@ -290,6 +310,31 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"<DeadLetters of {self._group!r}>"
+
+
+def _place_of(
+    call: str, topic: str, offset: int | None, time: datetime | None, to: str | None
+) -> At:
+    """Return the one place that is given. Raises TypeError or BadOption."""
+    check_text("topic", topic)
+    given: list[At] = []
+    if offset is not None:
+        given.append(check_count("offset", offset, 0))
+    if time is not None:
+        given.append(check_time("time", time))
+    if to is not None:
+        if not isinstance(to, str):
+            raise TypeError(
+                f"to={to!r}: is {EARLIEST!r} or {LATEST!r}, not {type(to).__name__}. Nothing "
+                "was changed."
+            )
+        given.append(to)
+    if len(given) != 1:
+        raise BadOption(
+            f"{call} takes one of offset=, time= and to=, as in "
+            f"{call}({topic!r}, to={LATEST!r}). Nothing was changed."
+        )
+    return given[0]
 
 
 def _place_behind(last: HeldMessages) -> list[Any]:

@@ -29,7 +29,9 @@ def _seek(change: Changed) -> str:
 
 def _skip(change: Changed) -> str:
     count = "1 message" if change.value == 1 else f"{change.value:,} messages"
-    return f"group {change.group} passes over {count}{_places(change, 'from')}"
+    by, reason = said_by(change)
+    who = (f", by {by}" if by else "") + (f": {reason}" if reason else "")
+    return f"group {change.group} passes over {count}{_places(change, 'from')}{who}"
 
 
 def _filter(change: Changed) -> str:
