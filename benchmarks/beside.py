@@ -16,9 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fmq
-from fmq.arguments.options import SyncMode
+
+if TYPE_CHECKING:  # an old checkout has it elsewhere
+    from fmq.arguments.options import SyncMode
 
 HERE = Path(__file__).resolve().parent.parent
 ROUNDS = 7

@@ -183,6 +183,68 @@ WORKLOADS = {
             {"retain_bytes": 8192, "checkpoint_bytes": 100_000},
         ),
         Workload(
+            "retention-of-acked",  # by default: what is unread stays, and the rest goes
+            [
+                ["send", "a", 0, 20],
+                ["batch", "h", 1],
+                *(["send", "a", 0, 1800] for _ in range(5)),
+                ["batch", "h", 2],
+                *(["send", "a", 0, 1800] for _ in range(2)),
+                ["batch", "h", 20],
+                ["prepare", "t1", [["a", 0, 1, 20]], None],
+                *(["send", "a", 0, 1800] for _ in range(3)),
+                ["batch", "h", 20],
+                ["rollback", "t1"],
+                ["send", "a", 0, 1800],
+            ],
+            {"retain_acked_bytes": 8192, "relocate_bytes": 4000},
+        ),
+        Workload(
+            "retention-spares-a-log",  # which no group reads
+            [
+                ["send", "a", 0, 20],
+                ["batch", "h", 1],
+                *(["send", "a", 0, 1800] for _ in range(5)),
+                ["batch", "h", 20],
+                ["send", "c", 0, 20],
+                *(["send", "a", 0, 1800] for _ in range(6)),
+                ["batch", "h", 20],
+                ["send", "a", 0, 1800],
+            ],
+            {"retain_acked_bytes": 8192},
+        ),
+        Workload(
+            "options",
+            [
+                ["configure", "lease_seconds", 41.0],
+                ["send", "a", 0, 20],
+                ["configure", "message_bytes_max", 6000],
+                ["checkpoint"],
+                ["configure", "lease_seconds", 43.0],
+                ["send", "a", 0, 20],
+                ["kill"],
+                ["configure", "lease_seconds", None],
+                ["send", "b", 1, 20],
+                ["reopen"],
+                ["configure", "message_bytes_max", None],
+                ["configure", "retain_seconds", 1e6],
+                ["send", "a", 0, 20],
+            ],
+            {"checkpoint_bytes": 100_000},
+            fresh=True,
+        ),
+        Workload(
+            "options-outlive-their-segments",
+            [
+                ["configure", "member_timeout_seconds", 41.0],
+                ["configure", "retain_bytes", 12288],
+                *(["send", "a", 0, 1800] for _ in range(8)),
+                ["configure", "member_timeout_seconds", 43.0],
+                *(["send", "a", 0, 1800] for _ in range(4)),
+            ],
+            {"retain_bytes": 8192},
+        ),
+        Workload(
             "retention-after-a-pin",
             [
                 ["prepare", "t1", [["a", 0, 1, 100]], None],

@@ -28,7 +28,8 @@ def options_of(workload: Workload) -> Options:
 def rules_of(workload: Workload) -> Rules:
     options = workload.all_options()
     return Rules(
-        options.get("retain_bytes"),
+        options.get("retain_bytes") or options.get("retain_acked_bytes"),
+        "retain_bytes" not in options,
         options["segment_bytes"],
         options.get("sync") != "never",
         {group: topics for group, topics in GROUPS.items() if group in workload.groups()},

@@ -43,7 +43,8 @@ def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) 
         and info.unread != len(lanes.get((info.topic, info.queue), (0, []))[1])
     }
     marks = {name for name in names if is_marked(engine, name)}
-    return Seen(lanes, undecided, outcomes, delivered, marks, others)
+    options = {each.name: each.value for each in engine.settings() if each.source == "directory"}
+    return Seen(lanes, undecided, outcomes, delivered, marks, others, options)
 
 
 def is_marked(engine: Engine | ReadOnlyEngine, name: str) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 Lane = tuple[str, int]  # topic, queue
 Place = tuple[str, int, int]  # topic, queue, offset
@@ -43,6 +44,7 @@ INVARIANTS = {
     "they show",
     "I20": "a sealed segment of another future of the journal is refused",
     "I21": "a kill takes nothing from readers that one of them was shown before it",
+    "I22": "an option that was stored for all stays as it is until it is changed",
 }
 
 
@@ -90,6 +92,7 @@ class Unit:
     bodies: dict[Lane, list[bytes]] = field(default_factory=dict)
     acks: tuple[tuple[str, Place], ...] = ()  # group, what it is done with
     is_tx: bool = False
+    option: tuple[str, Any] | None = None  # that it stores; a value of None resets it
     fates: frozenset[Fate] = frozenset({Fate.ABSENT})
     goal: Fate = Fate.VISIBLE  # its fate if the last call about it has taken effect
     returned: bool = False
@@ -113,6 +116,7 @@ class Seen:
     delivered: dict[str, set[Place]]  # what a group gets if it asks for everything
     marks: set[str] = field(default_factory=set)  # that are set, of the transactions asked about
     acking: set[str] = field(default_factory=set)  # further groups that are done with something
+    options: dict[str, Any] = field(default_factory=dict)  # that the directory has stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class Rules:
     """How a workload's options change the promises."""
 
     retain_bytes: int | None = None
+    only_acked: bool = False  # retention drops nothing else
     segment_bytes: int = 0
     shown_is_durable: bool = True  # not with sync="never"
     groups: dict[str, list[str]] = field(default_factory=dict)  # the topics of each

@@ -166,6 +166,54 @@ MUTANTS = (
         "--workload retention-of-several",
     ),
     Mutant(
+        "by default retention drops what no group reads",
+        "by = self._without_group(segment, lanes) if self.only_acked else None",
+        "by = None",
+        "--workload retention-spares-a-log",
+    ),
+    Mutant(
+        "by default retention drops what is not acked",
+        "if by is None and (self.only_acked or self._options.keep_unread):",
+        "if by is None and self._options.keep_unread and not self.only_acked:",
+        "--workload retention-of-acked",
+    ),
+    Mutant(
+        "a checkpoint and a STATE do not have the options",
+        '"options": dict(self.options),',
+        '"options": {},',
+        "--workload options-outlive-their-segments",
+    ),
+    Mutant(
+        "an option that is reset is there again",
+        "        ledger.options.pop(name, None)\n",
+        "        pass\n",
+        "--workload options",
+    ),
+    Mutant(
+        "a group that is made while segments are chosen loses them",
+        "            if self.kept is not None:\n                return True\n",
+        "            self.kept = None\n",
+        tests="tests/retention/test_acked.py -k while_segments",
+    ),
+    Mutant(
+        "a stored option does not reach the engine that runs",
+        "        overwrite(self.options, {name: getattr(counts, name) for name in AT_ONCE})\n",
+        "",
+        tests="tests/test_stored_options.py",
+    ),
+    Mutant(
+        "an opening changes what is stored",
+        "if name not in stored or (not only_new and stored[name] != value)",
+        "if name not in stored or stored[name] != value",
+        tests="tests/test_stored_options.py",
+        more=(
+            (
+                "if value != DEFAULTS[name] and name not in stored and name not in NOT_BY_OPENING",
+                "if value != DEFAULTS[name] and name not in NOT_BY_OPENING",
+            ),
+        ),
+    ),
+    Mutant(
         "retention ignores who has not acked yet in a queue",
         "        done = self._ledger.acked.get((group, topic, number)) or AckSet()\n",
         "        done = self._ledger.acked.get((group, topic, number)) or AckSet()\n"

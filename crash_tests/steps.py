@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import fmq
 from crash_tests import consuming, transactions
 from crash_tests.carry_on import call, plain, told
 from crash_tests.engines import PATH, let_go, open_engine
@@ -102,6 +103,18 @@ def sync(run: Run) -> None:
         run.oracle.synced()
 
 
+def configure(run: Run, option: str, value: Any) -> None:
+    """Store an option for all, or store none if `value` is None."""
+    name = f"configure {run.at}"
+    run.oracle.trying(Unit(name, option=(option, value)))
+    engine = run.live
+    if value is None:
+        call(run, name, lambda: engine.configure(reset=[option]), durable=True)
+    else:
+        said = fmq.Options(**{option: value})
+        call(run, name, lambda: engine.configure(said), durable=True)
+
+
 def clock(run: Run, seconds: float) -> None:
     run.clock.advance(seconds)
     run.oracle.time_passes(seconds)
@@ -126,6 +139,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "end export": end_export,
     "follow": follow,
     "checkpoint": checkpoint,
+    "configure": configure,
     "sync": sync,
     "clock": clock,
 }

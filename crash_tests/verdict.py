@@ -33,6 +33,7 @@ def check(oracle: Oracle, seen: Seen) -> None:
     for name, outcome in seen.outcomes.items():
         _check_outcome(oracle, name, outcome)
         _check_mark(oracle, name, name in seen.marks)
+    _check_options(oracle, seen)
     _forget_who_only_looked(oracle)
     if seen.acking:
         raise Violation("I7", f"{sorted(seen.acking)} never acked anything, and has")
@@ -92,6 +93,9 @@ def _settle(oracle: Oracle, seen: Seen, visible: set[bytes]) -> None:
 
 def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
     """Return what became of `unit`, according to `seen`."""
+    if unit.option is not None:
+        option, value = unit.option
+        return Fate.VISIBLE if seen.options.get(option) == value else Fate.ABSENT
     there = [body in visible for bodies in unit.bodies.values() for body in bodies]
     if any(there):
         if not all(there) and oracle.rules.retain_bytes is None:
@@ -166,6 +170,9 @@ def _check_floor(oracle: Oracle, lane: Lane, first: int, expected: list[bytes]) 
     oracle.first[lane] = first
     if not first:
         return
+    readers = {topic for group, topics in oracle.rules.groups.items() for topic in topics}
+    if oracle.rules.only_acked and lane[0] not in readers:
+        raise Violation("I7", f"{lane} begins at {first}, and no group has read it")
     if oracle.rules.retain_bytes is None or first > len(expected):
         raise Violation("I1", f"{lane} begins at {first} of {len(expected)}: who dropped that?")
     name = oracle.owner[expected[first - 1]][0]
@@ -194,6 +201,18 @@ def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
     decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
     if OUTCOMES[outcome] is not fate and not (gone and decided):
         raise Violation("I4", f"the outcome of {name} is {outcome!r}, and it was {fate}")
+
+
+def _check_options(oracle: Oracle, seen: Seen) -> None:
+    """Each option has the value that was stored last."""
+    expected = {}
+    for unit in sorted(oracle.units.values(), key=lambda unit: unit.tried_at):
+        if unit.option is not None and unit.fates == {Fate.VISIBLE}:
+            option, value = unit.option
+            expected[option] = value
+    for option, value in expected.items():
+        if (found := seen.options.get(option)) != value:
+            raise Violation("I22", f"{option} is stored as {found}, and must be {value}")
 
 
 def _check_mark(oracle: Oracle, name: str, is_there: bool) -> None:

@@ -15,6 +15,7 @@
     ["batch", group, limit]                      polls a batch and acks it as one
     ["export"]  ["end export"]                   pins the oldest segment, as another process may
     ["follow", pages?]                           looks with a read-only engine, for threads
+    ["configure", option, value or null]         stores it for all users, or resets it
     ["checkpoint"]  ["sync"]  ["clock", seconds]  ["reopen"]  ["kill"]
 
 A step that makes no sense where it stands, as shrinking leaves them, does nothing. Limits are

@@ -13,6 +13,7 @@ All public names are here, errors too; filters are in `fmq.filters`, what tests 
 
 from fmq import errors, filters
 from fmq.arguments.options import Options
+from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
 from fmq.basics.message import DelayedReceipt, Mark, Message, Origin, Receipt
 from fmq.basics.results import (
@@ -184,6 +185,7 @@ __all__ = [
     "RollBack",
     "Salvaged",
     "Serving",
+    "Setting",
     "Settled",
     "Stats",
     "StillUndecided",

@@ -32,6 +32,10 @@ def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
     }
     if "marks" in expected:
         found["marks"] = {name: [value, data.hex()] for name, (value, data) in marks_of(engine)}
+    if "options" in expected:
+        found["options"] = {
+            each.name: each.value for each in engine.settings() if each.source == "directory"
+        }
     if "groups" in expected:
         names = {name for each in expected["groups"] for name in each}
         found["groups"] = [progress(info, names) for info in engine.groups()]

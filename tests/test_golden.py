@@ -130,10 +130,10 @@ def kinds_of(place: Path) -> set[tuple[str, ...]]:
 
 
 def test_every_format_version_so_far_has_its_golden_directory() -> None:
-    assert VERSIONS == ["v1", "v1-bound", "v2", "v2-holes", "v2-pauses"]
+    assert VERSIONS == ["v1", "v1-bound", "v2", "v2-holes", "v2-options", "v2-pauses"]
     assert [f"{version}/{life}" for version, life in GOLDEN] == [
         *("v1/closed", "v1/killed", "v1-bound/closed"),
-        *("v2/closed", "v2/killed", "v2-holes/closed", "v2-pauses/closed"),
+        *("v2/closed", "v2/killed", "v2-holes/closed", "v2-options/closed", "v2-pauses/closed"),
     ]
 
 
@@ -256,7 +256,8 @@ def test_v2_carries_every_kind_of_entry_over_a_retention() -> None:
     found = all_records("v2")
     states = [json.loads(each.json) for each in found if isinstance(each, Carryover)]
     assert states
-    names = {*re.findall(r"(?m)^\| `(\w+)` \|", section("STATE"))} - {"paused"}  # came later
+    names = {*re.findall(r"(?m)^\| `(\w+)` \|", section("STATE"))}
+    names -= {"erased", "options", "paused"}  # came later
     for state in states:
         assert state.keys() == names
         assert [name for name, value in state.items() if not value] == []
@@ -473,6 +474,7 @@ def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> Non
         "v2": True,
         "v2-holes": False,
         "v2-pauses": False,
+        "v2-options": False,
     }
 
 

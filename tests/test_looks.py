@@ -243,6 +243,10 @@ class Plans:
         queues = len(self.parts.ledger.topics["old"].queues)
         self.change(ChangeKind.ADD_QUEUES, "", "old", value=queues + 1)
 
+    def option(self) -> None:
+        said = f'{{"set":{{"lease_seconds":{self.number + 1}.5}},"reset":[]}}'
+        self.raw(Changed(ChangeKind.CONFIGURE, "", "", text=said))
+
     def retention(self) -> None:
         self.change(ChangeKind.RETAIN, "", "old", value=1_000_000 + self.number)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from fmq.errors import BadOption
 
@@ -23,11 +23,24 @@ QUEUES_MAX = 4096
 SECONDS_MAX = 100 * 365 * 86400  # Python's locks refuse a wait of three times as long
 
 
+class _Given:
+    """Knows which options a program has named: a default that it names is its wish, too."""
+
+    __slots__ = ("given",)
+    given: frozenset[str]
+
+    def __new__(cls, **given: object) -> Self:
+        made = super().__new__(cls)
+        object.__setattr__(made, "given", frozenset(given))
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(_Given):
     """The settings of an engine. The defaults are right for most programs.
 
-    Each option says who needs another value.
+    Each option says who needs another value. Some belong to the directory, and hold for all who use
+    it: see `fmq/arguments/stored_options.py`.
     """
 
     # --- durability -----------------------------------------------------------------------------

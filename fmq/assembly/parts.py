@@ -5,12 +5,23 @@ One lock, `Parts.lock`, guards everything in memory.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from zlib import crc32
 
 from fmq.arguments.options import Options
+from fmq.arguments.stored_options import (
+    AT_ONCE,
+    Setting,
+    new_by,
+    others_of,
+    overwrite,
+    settings,
+    told,
+    with_stored,
+)
 from fmq.basics.clock import Clock
 from fmq.basics.results import ClientInfo
 from fmq.chores.checkpointer import Checkpointer, no_checkpoint
@@ -23,7 +34,8 @@ from fmq.consume.groups.broadcast import Broadcasts
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.evictions import Evictions
 from fmq.consume.groups.groups import Groups
-from fmq.errors import Nested, StorageError
+from fmq.consume.groups.stored_changes import configure
+from fmq.errors import Nested, StorageError, StorageFull
 from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
 from fmq.machine.disk import Directory, Page
@@ -55,6 +67,8 @@ from fmq.tx.ledger.transitions import show
 from fmq.tx.looks.find import Finder
 from fmq.tx.looks.messages import Messages
 
+logger = logging.getLogger("fmq.engine")
+
 
 def _segment_bytes(found: Recovered, options: Options) -> int:
     """Return the size of new segments: as the options say, or larger if undecided transactions need
@@ -80,14 +94,17 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
 class PartsListener:
     """Passes each event of the ledger to the part that acts on it."""
 
-    __slots__ = ("acked", "changed", "decided", "freed", "undecided")
+    __slots__ = ("acked", "changed", "configured", "decided", "freed", "undecided")
 
-    def __init__(self, groups: Groups, questions: OpenQuestions) -> None:
+    def __init__(
+        self, groups: Groups, questions: OpenQuestions, configured: Callable[[], None]
+    ) -> None:
         self.acked = groups.end_holds
         self.freed = groups.give_back
         self.changed = groups.changed
         self.undecided = questions.add
         self.decided = questions.remove
+        self.configured = configured
 
 
 class Parts:
@@ -108,6 +125,9 @@ class Parts:
         `check_readable` if nothing can be read. `after` is called at the end of a call that wrote.
         """
         self.directory = directory
+        # As the program has opened it. What counts is `options`, with what the directory stores.
+        self._opened_with = options
+        self.options = options = with_stored(options, found.ledger.options)
         self._store = found.store
         self.lock = lock = threading.RLock()
         self.ledger = ledger = found.ledger
@@ -130,7 +150,7 @@ class Parts:
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
-        outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
+        self._outcomes = outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
         outcomes.catch_up = writer.catch_up
         store = found.store.hex()
         what = outcomes, catalog, store, drawn, check_readable, after
@@ -154,7 +174,7 @@ class Parts:
             self.messages, decisions, options, store, drawn, check, check_readable
         )
         self.feedback = Feedback(questions, decisions, options, store, after)
-        ledger.listener = PartsListener(self.groups, questions)
+        ledger.listener = PartsListener(self.groups, questions, self._configured)
         queue.on_failure = self._has_failed
         self.delays = delays = Delays(writer, files)
         due_files = DueFiles(directory, found.store, ledger.timers, queue)
@@ -177,6 +197,36 @@ class Parts:
         with suppress(OSError):  # readers can do without the page
             self._page = begin_page(directory, found.store, drawn, journal.durable_to)
             journal.page = self._page.words
+
+    def settings(self) -> list[Setting]:
+        """Return all options."""
+        self.writer.catch_up(self.ledger.changed_at)
+        with self.lock:
+            return settings(self._opened_with, self.options, self.ledger.options)
+
+    def store_options(self) -> None:
+        """Store the options that the opening names and that the directory has no value for. Log
+        those that it has another value for.
+        """
+        others = others_of(self._opened_with, self.ledger.options)
+        if others:
+            logger.warning("%s", told(self.directory.path, others))
+        if new := new_by(self._opened_with, self.ledger.options):
+            try:
+                configure(self.group_changes, new, only_new=True)
+            except StorageFull as error:
+                logger.warning("the directory does not store options for now: %s", error)
+
+    def _configured(self) -> None:
+        """Take over the options that count at once. The caller holds the engine's lock."""
+        counts = with_stored(self._opened_with, self.ledger.options)
+        overwrite(self.options, {name: getattr(counts, name) for name in AT_ONCE})
+        # These keep options in fields of their own.
+        self.sender.take_over(counts)
+        self.manager.limits.take_over(counts)
+        self._outcomes.take_over(counts)
+        self.groups.take_over(counts)
+        self.chores.retention.plan_looks()
 
     def _fill_catalog(self) -> None:
         """Give the catalog the sealed segments, except for those whose indexes are in memory."""

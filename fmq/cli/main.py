@@ -11,6 +11,7 @@ import fmq
 from fmq.cli import (
     backup,
     completion,
+    config,
     ddl,
     dead,
     delayed,
@@ -57,6 +58,7 @@ VERBS = (  # as the help shows them; one a line, so that new ones meet no others
     dead,
     delayed,
     pause,
+    config,
     records,
     verify,
     backup,

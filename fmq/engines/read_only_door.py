@@ -19,6 +19,7 @@ from fmq.arguments.names import (
     check_tx_id,
 )
 from fmq.arguments.options import Options
+from fmq.arguments.stored_options import Setting, settings, with_stored
 from fmq.assembly.shutdown import forget, refusals_of_close, remember
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock, as_datetime, sleep
@@ -84,7 +85,7 @@ class ReadOnlyDoor:
         self.path = path
         self._disk = disk
         self._directory = directory
-        self.options = options
+        self._opened_with = options
         self._clock = clock
         self._refusal: FmqError | None = None
         self._refreshing = threading.Lock()
@@ -101,7 +102,7 @@ class ReadOnlyDoor:
     def _build(self) -> None:
         follower = self._follower
         ledger, files, catalog = follower.ledger, follower.files, follower.catalog
-        reader = Reader(files, follower.seed, self.options.read_ahead_bytes)
+        reader = Reader(files, follower.seed, self._opened_with.read_ahead_bytes)
         self._messages = Messages(self._lock, ledger, catalog, reader, self._clock)
         self._outcomes = Outcomes(
             self._lock, follower, ledger, catalog, reader, self._clock, self.options, lags=True
@@ -118,6 +119,7 @@ class ReadOnlyDoor:
             "passing": partial(passing, messages),
             "places_of": finder.places,
             "queues": messages.queues,
+            "settings": self._settings,
             "replayed": pages.replayed,
             "unacked": messages.unacked,
         }
@@ -133,6 +135,11 @@ class ReadOnlyDoor:
             "undecided": self._undecided,
         }
         self._built_from = ledger
+
+    @property
+    def options(self) -> Options:
+        """Return the options that count for readers."""
+        return with_stored(self._opened_with, self._follower.ledger.options)
 
     def refresh(self) -> None:
         """Apply what has become durable since the last refresh. Every call that reads does this by
@@ -299,6 +306,11 @@ class ReadOnlyDoor:
             f"directory open knows {what}: ask with fmq.connect(path)."
         )
 
+    def _settings(self) -> list[Setting]:
+        stored = self._follower.ledger.options
+        counts = with_stored(self._opened_with, stored)
+        return settings(self._opened_with, counts, stored)
+
     def _check_topic(self, name: str) -> None:
         if not self._messages.queues(name):
             raise UnknownTopic(name)
@@ -309,7 +321,9 @@ class ReadOnlyDoor:
                 raise UnknownGroup(name)
 
     def _delayed(self, topic: str | None, limit: int) -> list[DelayedReceipt]:
-        reader = Reader(self._follower.files, self._follower.seed, self.options.read_ahead_bytes)
+        reader = Reader(
+            self._follower.files, self._follower.seed, self._opened_with.read_ahead_bytes
+        )
         found: list[DelayedReceipt] = []
         with self._follower.with_timers() as ledger:
             for due in ledger.timers.after(b"", ledger.timers.waiting):

@@ -69,7 +69,6 @@ class ThreadDoor(ProducingDoor):
         """`claim` is what recovery found in `directory`, which lies on `disk`."""
         drawn = disk.random(DRAWN_BYTES)
         self.path = path
-        self.options = options
         self.background = background
         self.refusal: FmqError | None = None
         self.serving: Serving | None = None
@@ -84,6 +83,7 @@ class ThreadDoor(ProducingDoor):
         calls = self.check, self.check_readable, self.after
         self.parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
         self._lock, self._queue = parts.lock, parts.commit_queue
+        self.options = options = parts.options
         self._plan_of = parts.manager.message_ids.planner
         self._looks = {name: look(parts) for name, look in LOOKS.items()}
         self._changes: dict[str, Callable[..., Any]] = {
@@ -93,17 +93,18 @@ class ThreadDoor(ProducingDoor):
         }
         what = parts.manager, parts.feedback, parts.questions, options, clock
         self._producing = Producing(self, *what, background=background)
-        parts.group_changes.grow_topics()
-        with suppress(StorageFull):  # it is recorded by a later opening
-            parts.eraser.finish()
-        if background:
-            self._threads = Background(parts, clock, options)
-            try:
+        try:
+            parts.store_options()
+            parts.group_changes.grow_topics()
+            with suppress(StorageFull):  # it is recorded by a later opening
+                parts.eraser.finish()
+            if background:
+                self._threads = Background(parts, clock, options)
                 self._threads.start()
-            except BaseException as error:
-                self.refusal = Closed(f"{path}: the engine was not opened: {error}")
-                parts.close()
-                raise
+        except BaseException as error:
+            self.refusal = Closed(f"{path}: the engine was not opened: {error}")
+            parts.close()
+            raise
         remember(self)
 
     # --- what each call begins and ends with ----------------------------------------------------

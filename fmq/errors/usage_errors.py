@@ -101,7 +101,7 @@ class TooLarge(UsageError):
         if option.startswith("fixed"):
             advice = f"No option raises this limit: {instead}."
         else:
-            advice = f"Send less at once, or open the engine with a larger {option}."
+            advice = f"Send less at once, or allow more by `fmq config DIR {option}=...`."
         super().__init__(
             f"{what} has {size:,} and the limit is {limit:,} ({option}). Nothing was written. "
             f"{advice}"
@@ -121,7 +121,7 @@ class TooMany(UsageError):
             advice = "Decide some (`engine.undecided()` lists them)"
             if option == "transaction_messages_max":
                 advice = "Send less in one transaction"
-            advice += f", or open the engine with a larger {option}."
+            advice += f", or allow more by `fmq config DIR {option}=...`."
         super().__init__(
             f"{what}: {count:,}, and the limit is {limit:,} ({option}). Nothing was written. "
             f"{advice}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.filter_counts import passing
+from fmq.consume.groups.stored_changes import configure
 from fmq.store.journal.call_steps import Steps
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ LOOKS: dict[str, Callable[[Parts], Call]] = {
     "passing": lambda parts: partial(passing, parts.messages),
     "places_of": lambda parts: parts.finder.places,
     "queues": lambda parts: parts.messages.queues,
+    "settings": lambda parts: parts.settings,
     "replayed": lambda parts: parts.burying.replayed,
     "unacked": lambda parts: parts.messages.unacked,
     "undecided": lambda parts: parts.questions.undecided,
@@ -44,6 +46,7 @@ LOOKS: dict[str, Callable[[Parts], Call]] = {
 
 GROUP_CHANGES: dict[str, Call] = {
     "add_queues": GroupChanges.add_queues,
+    "configure": configure,
     "delete_group": GroupChanges.delete,
     "delete_topic": GroupChanges.delete_topic,
     "make_group": GroupChanges.make,
@@ -56,8 +59,8 @@ GROUP_CHANGES: dict[str, Call] = {
     "set_filter": GroupChanges.set_filter,
     "skip": GroupChanges.skip,
 }
-"""Changes of groups and topics. Each checks its arguments, as a client may send any, and is carried
-out once, even if a client has to ask again.
+"""Changes of groups, topics and options. Each checks its arguments, as a client may send any. It is
+carried out once, even if a client has to ask again.
 """
 
 IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {

@@ -8,13 +8,14 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fmq.arguments.names import check_seconds
 from fmq.arguments.options import Options
 from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.arguments.stored_options import all_named, new_by, told
 from fmq.basics.clock import Clock, SystemClock, sleep
 from fmq.bind.databases import check_resolve
 from fmq.errors import FmqError, Locked
@@ -289,7 +290,11 @@ def _door(
         dialer = Dialer(where, options, clock, starts=starts, silence=silence_of(retry_for))
         door = LinkDoor(where, dialer.dial, *what, dialer.explain)
     if options is not None:
-        _log_other_options(where, options, door.options)
+        try:
+            _agree(where, options, door)
+        except BaseException:
+            door.close()
+            raise
     if resolve:
         try:
             door.resolve(resolve)
@@ -299,12 +304,27 @@ def _door(
     return door
 
 
-def _log_other_options(path: str, wanted: Options, found: Options) -> None:
-    names = [each.name for each in fields(Options)]
-    other = {
-        name: getattr(found, name)
-        for name in names
-        if getattr(wanted, name) != getattr(found, name)
+def _agree(path: str, wanted: Options, door: LinkDoor) -> None:
+    """Store the options that this call names and that the directory has no value for. Log those
+    that are other than what is stored, or than what the process that serves was started with.
+    """
+    named = all_named(wanted)
+    if not named:
+        return
+    if own := new_by(wanted, {}):
+        door.change("configure", own, [], True)
+    found = {each.name: each for each in door.look("settings")}
+    others = {
+        name: (value, found[name].value)
+        for name, value in named.items()
+        if (each := found[name]).source == "directory" and not each.waits and each.value != value
     }
-    if other:
-        logger.warning("%s: is served with other options than those of this call: %r", path, other)
+    if others:
+        logger.warning("%s", told(path, others))
+    served = {
+        name: each.value
+        for name, value in named.items()
+        if not (each := found[name]).in_directory and each.value != value
+    }
+    if served:
+        logger.warning("%s: is served with other options than those of this call: %r", path, served)

@@ -67,6 +67,13 @@ def _anything(what: str, value: Any) -> Any:
     return value
 
 
+def _options(what: str, value: Any) -> Any:
+    """Check that `value` has names with values. The engine checks whether they are options."""
+    if type(value) is not dict:
+        raise TypeError(f"{what}={value!r:.80}: is a dict. Nothing was changed.")
+    return {text("an option", name): scalar(str(name), each) for name, each in value.items()}
+
+
 class Signature:
     """The arguments of a call by name: positional ones, and named ones."""
 
@@ -137,6 +144,7 @@ CALLS: dict[str, Signature] = {
     "release": Signature(group=text, member=text, by=written, reason=written),
     "replay_dead": Signature({"or_gone": flag}, group=text, numbers=optional(list_of(number))),
     "replayed": Signature(group=text, topic=text, after=number, limit=positive),
+    "settings": Signature(),
     "roll_back_prepared": Signature(tx_id=text, number=u64, unused=optional(flag)),
     "stats": Signature(),
     "stop": Signature(seconds=seconds),
@@ -148,6 +156,7 @@ CALLS: dict[str, Signature] = {
 
 CHANGES: dict[str, Row] = {
     "add_queues": Row(topic=text, count=scalar),
+    "configure": Row(values=_options, reset=list_of(text), only_new=flag),
     "delete_group": Row(group=text),
     "delete_topic": Row(topic=text),
     "make_group": Row(group=text, topic=text, at=scalar, filter=written),

@@ -17,6 +17,7 @@ from typing import Any
 
 from fmq import errors
 from fmq.arguments.options import Options
+from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
 from fmq.basics.clock import as_datetime, as_us
 from fmq.basics.message import DelayedReceipt, Mark, Receipt
@@ -56,6 +57,7 @@ KINDS: dict[str, Any] = {
             Question,
             QueueInfo,
             Receipt,
+            Setting,
         ),
         *(RecoveryReport, Stats, UndecidedTransaction),
     )

@@ -30,6 +30,7 @@ SAID = {
     "FIRE": "timer 1208 published",
     "PAUSE": "group billing is paused by ann: the database is slow",
     "RESUME": "group billing is resumed by bob",
+    "CONFIGURE": "the directory stores lease_seconds as 7.5, nothing for queues",
     "RECALL": "timer 1312 recalled, due 2026-01-01 01:00:00",
 }
 
@@ -57,6 +58,8 @@ def change_everything(path: Path) -> None:
         group.resume(by="bob")
         group.delete()
         topic.delete()
+        engine.configure(fmq.Options(queues=3))
+        engine.configure(fmq.Options(lease_seconds=7.5), reset=["queues"])
 
 
 @pytest.fixture(scope="module")

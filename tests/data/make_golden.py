@@ -257,6 +257,45 @@ def make_pauses() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_options() -> tuple[Files, Seen]:
+    """A directory with options: a STATE alone has some, and a CHANGE behind it sets and resets."""
+    disk, clock = CrashDisk(), FakeClock()
+    chosen = {"segment_bytes": 4096, "retain_bytes": 3 * 4096, "lease_seconds": 41.0}
+    with opened(disk, clock, chosen) as engine:
+        engine.configure(fmq.Options(on_undecided="park", keep_unread=False))
+        for number in range(24):
+            engine.send("audit", text(f"before {number}", 900))
+        assert engine.stats().first_position > 0
+        engine.configure(
+            fmq.Options(queues=3, retain_seconds=None, producer_share=0.5),
+            reset=["lease_seconds", "retain_bytes"],
+        )
+        engine.send("audit", b"behind")
+        waiting = engine.transaction(tx_id="waiting")
+        waiting.send("orders", b"not yet")
+        waiting.prepare()
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting"],
+        "not acked": [],
+        "unread": {},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+        "options": {},
+    }
+    shown = look(disk, clock, asked)
+    assert set(shown["options"]) == {
+        *("on_undecided", "keep_unread", "queues", "retain_seconds", "producer_share"),
+    }
+    shown["handed out"] = hand_out(disk, clock, {"billing": ["audit"]})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def _torn(before: Files, after: Files) -> Files:
     """`before`, and of what the last append changed only its first bytes."""
     segments = (name for name in after if name.endswith(".seg"))
@@ -328,6 +367,7 @@ GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2": {"closed": make_closed, "killed": make_killed},
     "v2-holes": {"closed": make_holes},
     "v2-pauses": {"closed": make_pauses},
+    "v2-options": {"closed": make_options},
 }
 
 

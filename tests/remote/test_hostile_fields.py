@@ -111,6 +111,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "take_one": (["U"], {}),
         "replayed": (["g", "t", -1, 10], {}),
         "passing": (["g", "t"], {}),
+        "settings": ([], {}),
         "unacked": (["g", "t", 10], {}),
         "undecided": ([], {}),
     }
@@ -118,6 +119,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
 
 CHANGES: dict[str, list[Any]] = {
     "add_queues": ["t", 1],
+    "configure": [{"queues": 2}, [], False],
     "delete_group": ["g"],
     "delete_topic": ["t"],
     "make_group": ["new", "t", "earliest", "tags:a"],

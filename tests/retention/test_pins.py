@@ -159,7 +159,7 @@ def test_a_group_of_dropped_messages_keeps_no_segment() -> None:
         assert [group for group, *_ in acks(engine)] == ["acks"]
         left = disk.after_kill()
     for each in (disk, left):
-        with opened(each, retain_bytes=KEEP) as engine:
+        with opened(each, retain_bytes=KEEP, keep_unread=True) as engine:
             engine.group("looks").delete()
             send(engine, 60)
             kept = engine.stats().kept

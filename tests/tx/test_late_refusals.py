@@ -142,6 +142,11 @@ BAD: dict[Kind, dict[str, Callable[[], Record]]] = {
     Kind.IDS: {"of nonsense": lambda: IdsKept(b"\xff" * 11, 0)},
 }
 
+
+def configured(text: str) -> Record:
+    return Changed(ChangeKind.CONFIGURE, "", "", text=text)
+
+
 SEEK, SKIP = ChangeKind.SEEK, ChangeKind.SKIP
 BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
     ChangeKind.MAKE_GROUP: {
@@ -201,6 +206,12 @@ BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
     },
     ChangeKind.FIRE: {"of no timer": lambda: change(ChangeKind.FIRE, "", "", BEYOND)},
     ChangeKind.RECALL: {"of no timer": lambda: change(ChangeKind.RECALL, "", "", BEYOND, 1)},
+    ChangeKind.CONFIGURE: {
+        "without any text": lambda: change(ChangeKind.CONFIGURE, "", ""),
+        "that is no object": lambda: configured("[]"),
+        "with a value that has parts": lambda: configured('{"set":{"queues":[1]},"reset":[]}'),
+        "with a reset that is no name": lambda: configured('{"set":{},"reset":[7]}'),
+    },
 }
 
 ALL = [

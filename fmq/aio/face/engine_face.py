@@ -30,6 +30,7 @@ from fmq.arguments.names import (
 from fmq.arguments.options import Options
 from fmq.arguments.path import PathLike, check_local
 from fmq.arguments.path import text_of as path_text
+from fmq.arguments.stored_options import Setting, all_named, check_configured
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
@@ -210,8 +211,16 @@ class AsyncAnyEngine:
 
     @property
     def options(self) -> Options:
-        """Return a copy of the options that the engine was opened with."""
+        """Return a copy of the options that count: those that the directory stores, and for all
+        others those that the engine was opened with. `settings` says which are which.
+        """
         return replace(self._door.options)
+
+    async def settings(self) -> list[Setting]:
+        """Return all options, each with its value, its default, and who has set it: the directory,
+        for all who use it, or this opening.
+        """
+        return await self._door.look("settings")
 
     async def stats(self) -> Stats:
         """Return a snapshot of the engine."""
@@ -476,6 +485,17 @@ class AsyncWritingEngine(AsyncAnyEngine):
         """
         await self._door.change("make_topic", name, queues, retain_seconds)
         return AsyncTopic(self._door, name)
+
+    async def configure(self, options: Options | None = None, *, reset: Iterable[str] = ()) -> None:
+        """Store the options that `options` names in the directory: they hold for all who use it,
+        from now on. None is stored any more for the names in `reset`.
+
+        Limits, retention, leases and what is asked of checkers change at once; `settings` says
+        what waits for the next opening. Raises BadOption for an option that is not the
+        directory's. A client that is connected keeps to larger limits once it connects again.
+        """
+        values, gone = check_configured(all_named(options), reset)
+        await self._door.change("configure", values, gone, False)
 
     async def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None

@@ -266,6 +266,11 @@ class GroupRoom:
         self.owners: dict[str, list[Member | None]] = {}
         self.next_death = math.inf  # no member will be out before this time
 
+    def set_timeout(self, timeout: float) -> None:
+        """Let a member be out after `timeout` seconds from now on."""
+        self._timeout = timeout
+        self.next_death = 0.0  # the next look finds out
+
     # --- who is in ------------------------------------------------------------------------------
 
     def check(self, member: Member) -> None:

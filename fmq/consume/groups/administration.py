@@ -52,6 +52,7 @@ class GroupChanges:
     def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
         self._writer = writer
         self._ledger = writer.ledger
+        self.stored = writer.ledger.options
         self._groups = groups
         self._messages = messages
         self._held = HeldPages(groups, writer.ledger, writer.clock)
@@ -135,7 +136,7 @@ class GroupChanges:
             places = [QueuePlace(queue.number, find(queue)) for queue in self._queues(topic)]
             return [Changed(ChangeKind.MAKE_GROUP, group, topic, places, text=wanted)]
 
-        self._run(plan)
+        self.run(plan)
 
     def join(
         self,
@@ -169,7 +170,7 @@ class GroupChanges:
                 return []
             return [QueuePlace(each.number, each.end) for each in self._queues(topic)]
 
-        self._run(plan)
+        self.run(plan)
 
     def set_filter(self, group: str, topic: str, wanted: str) -> None:
         """Give `group` another filter for `topic` from now on."""
@@ -178,7 +179,7 @@ class GroupChanges:
             self._check_known(group, topic)
             return [Changed(ChangeKind.FILTER, group, topic, text=wanted)]
 
-        self._run(plan)
+        self.run(plan)
 
     def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
         """Let `group` go on at the place `at`, in one queue of `topic` or in all of them.
@@ -196,7 +197,7 @@ class GroupChanges:
             places = [QueuePlace(queue.number, find(queue)) for queue in queues]
             return [Changed(ChangeKind.SEEK, group, topic, places)]
 
-        self._run(plan)
+        self.run(plan)
 
     def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
         """Let `group` pass over `count` messages from `offset` on."""
@@ -210,7 +211,7 @@ class GroupChanges:
             _check_end(queue, offset + count)
             return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
 
-        self._run(plan)
+        self.run(plan)
 
     def purge(
         self, group: str, topic: str, number: int | None, at: At, by: str, reason: str
@@ -237,7 +238,7 @@ class GroupChanges:
                     )
             return changes
 
-        self._run(plan)
+        self.run(plan)
 
     def pause(self, group: str, topic: str, by: str, reason: str) -> None:
         """Hand out nothing to `group`, or nothing of `topic` if `group` is "", until it is resumed.
@@ -249,7 +250,7 @@ class GroupChanges:
             self._check_either(group, topic)
             return [Changed(ChangeKind.PAUSE, group, topic, text=said)]
 
-        self._run(plan)
+        self.run(plan)
 
     def resume(self, group: str, topic: str, by: str, reason: str) -> None:
         """End a pause of `group`, or of `topic` if `group` is "". Without one, change nothing."""
@@ -260,7 +261,7 @@ class GroupChanges:
             is_paused = (group, topic) in self._ledger.pauses
             return [Changed(ChangeKind.RESUME, group, topic, text=said)] if is_paused else []
 
-        self._run(plan)
+        self.run(plan)
 
     def _check_either(self, group: str, topic: str) -> None:
         """Raise UnknownGroup or UnknownTopic. Without a group the topic is meant."""
@@ -288,7 +289,7 @@ class GroupChanges:
             own = [Changed(ChangeKind.DELETE_TOPIC, "", topic) for topic in topics]
             return [*own, Changed(ChangeKind.DELETE_GROUP, group, "")]
 
-        self._run(plan)
+        self.run(plan)
 
     # --- topics ---------------------------------------------------------------------------------
 
@@ -307,7 +308,7 @@ class GroupChanges:
             retains = [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)] if retain_ms else []
             return [TopicMade(topic, count, 0), *retains]
 
-        self._run(plan)
+        self.run(plan)
 
     def add_queues(self, topic: str, count: int) -> None:
         """Give `topic` `count` more queues. Raises UnknownTopic."""
@@ -317,7 +318,7 @@ class GroupChanges:
             queues = _check_queues(len(self._topic(topic).queues) + count)
             return [Changed(ChangeKind.ADD_QUEUES, "", topic, value=queues)]
 
-        self._run(plan)
+        self.run(plan)
 
     def retain(self, topic: str, seconds: float | None) -> None:
         """Set how long the messages of `topic` are kept, in seconds. None: as the options say."""
@@ -327,7 +328,7 @@ class GroupChanges:
             self._topic(topic)
             return [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)]
 
-        self._run(plan)
+        self.run(plan)
 
     def delete_topic(self, topic: str) -> None:
         """Delete `topic` with its messages. Its groups stay. If the topic is made again, they begin
@@ -347,7 +348,7 @@ class GroupChanges:
                         self._check_decided(group, topic, queue.number)
             return [Changed(ChangeKind.DELETE_TOPIC, "", topic)]
 
-        self._run(plan)
+        self.run(plan)
 
     def check_topic(self, topic: str) -> None:
         """Raise UnknownTopic if there is no `topic`."""
@@ -399,7 +400,7 @@ class GroupChanges:
             each for each in [*self._ledger.subscriptions.values()] if each.topic == topic.name
         ]
         before = [each.lost for each in groups]
-        self._run(plan)
+        self.run(plan)
         for each, lost in zip(groups, before, strict=True):
             if each.lost > lost:
                 group_logger.warning(
@@ -416,7 +417,7 @@ class GroupChanges:
 
     # --- how a change is planned ----------------------------------------------------------------
 
-    def _run(self, plan: Callable[[], list[Changed | TopicMade]]) -> None:
+    def run(self, plan: Callable[[], list[Changed | TopicMade]]) -> None:
         """Write the changes that `plan` returns. They are durable on return."""
         writer = self._writer
 

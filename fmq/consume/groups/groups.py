@@ -31,6 +31,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 from fmq.allocation.named import NAMES
+from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.basics.results import MemberInfo
 from fmq.consume.claims.backoff import DEFAULT
@@ -381,6 +382,14 @@ class Groups:
         """Redeliver a range whose ack was part of a transaction that was rolled back."""
         self._holds_of(ack.group, ack.topic, ack.queue).give_back_all(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)
+
+    def take_over(self, options: Options) -> None:
+        """Let members be silent for as long as `options` say from now on."""
+        self._member_timeout = options.member_timeout_seconds
+        for room in self.rooms.values():
+            room.set_timeout(self._member_timeout)
+        self.first_death = 0.0  # the next look finds out when a member may be out
+        self.on_sooner()
 
     def changed(self, change: Changed) -> None:
         """Make new holds where a change has moved or deleted a group or a topic."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from fmq.basics.clock import as_datetime
@@ -75,6 +76,16 @@ def _by(what: str) -> Callable[[Changed], str]:
     return say
 
 
+def _configure(change: Changed) -> str:
+    try:
+        said = json.loads(change.text)
+        parts = [f"{name} as {value}" for name, value in said["set"].items()]
+        parts += [f"nothing for {name}" for name in said["reset"]]
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return f"the directory stores {change.text}"
+    return f"the directory stores {', '.join(parts)}"
+
+
 def _timers(change: Changed) -> str:
     if len(change.places) == 1:
         return f"timer {change.places[0].offset}"
@@ -105,5 +116,6 @@ SAYS: dict[int, Callable[[Changed], str]] = {
     ChangeKind.RECALL: _recall,
     ChangeKind.PAUSE: _by("is paused"),
     ChangeKind.RESUME: _by("is resumed"),
+    ChangeKind.CONFIGURE: _configure,
 }
 """What each kind says. A kind that is new gets its words here."""

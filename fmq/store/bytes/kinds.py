@@ -368,6 +368,7 @@ class ChangeKind(IntEnum):
     RECALL = 13  # ends a timer without publishing it
     PAUSE = 14
     RESUME = 15
+    CONFIGURE = 16  # `text` has options of the directory, as JSON
 
 
 class QueuePlace(NamedTuple):
@@ -378,7 +379,9 @@ class QueuePlace(NamedTuple):
 
 
 class Changed:
-    """CHANGE: a change of a group or a topic that a call has made, outside of any transaction."""
+    """CHANGE: a change of a group, a topic or the directory's options that a call has made, outside
+    of any transaction.
+    """
 
     kind = Kind.CHANGE
     __slots__ = (
@@ -398,7 +401,8 @@ class Changed:
     ) -> None:
         self.asked = asked
         self.group = group  # "" if the change is about a topic alone
-        self.topic = topic  # "" if it is about all topics of the group
+        # "" if it is about all topics of the group, or about the directory
+        self.topic = topic
         self.places = tuple(places)
         self.value = value
         self.text = text

@@ -48,10 +48,14 @@ class Limits:
     """The limits that follow from the options and from the size of a segment."""
 
     def __init__(self, options: Options, append_bytes_max: int) -> None:
+        self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
+        self.take_over(options)
+
+    def take_over(self, options: Options) -> None:
+        """Limit the next messages and transactions as `options` say."""
         self._in_all = tuple(getattr(options, name) for name in IN_ALL)
         share = options.producer_share
         self._of_producer = tuple(max(int(limit * share), 1) for limit in self._in_all)
-        self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
 

@@ -57,10 +57,14 @@ class Outcomes:
         self._catalog = catalog
         self._reader = reader
         self._clock = clock
-        self._window_seconds = options.outcome_window_seconds
+        self.take_over(options)
         self._lags = lags
         # Waits until what was planned at this position is durable.
         self.catch_up: Callable[[int], None] = lambda position: None
+
+    def take_over(self, options: Options) -> None:
+        """Know outcomes as far back as `options` say."""
+        self._window_seconds = options.outcome_window_seconds
 
     def window(self) -> str:
         """Return a text that says how far back outcomes are known."""

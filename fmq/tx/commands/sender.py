@@ -51,6 +51,10 @@ class Sender:
     def __init__(self, router: Router, options: Options) -> None:
         self._router = router
         self._compress_bytes_min = options.compress_bytes_min
+        self.take_over(options)
+
+    def take_over(self, options: Options) -> None:
+        """Limit the bodies of the next calls as `options` say."""
         self._message_bytes_max = options.message_bytes_max
 
     def one(

@@ -97,6 +97,7 @@ def check_carried(state: Any) -> dict[str, Any]:
         check_number("the time of a pause", time_us, -NUMBER_MAX)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
+    check_options(state.get("options", {}))  # an older fmq wrote no "options"
     marks = state.get("marks", {})  # an older fmq wrote no "marks"
     if type(marks) is not dict:
         raise ValueError(f"marks are {str(marks)[:40]}")
@@ -107,6 +108,19 @@ def check_carried(state: Any) -> dict[str, Any]:
         if type(data) is not str or bytes.fromhex(data).hex() != data:
             raise ValueError(f"a mark's data is {str(data)[:40]}")
     return state
+
+
+def check_options(options: Any) -> dict[str, Any]:
+    """Return `options` if they are names with values. What a value means is checked where it
+    counts, as a newer fmq may know more of it.
+    """
+    if type(options) is not dict:
+        raise ValueError(f"options are {str(options)[:40]}")
+    for name, value in options.items():
+        check_text("an option", name)
+        if type(value) not in (int, float, str, bool, type(None)):
+            raise ValueError(f"the option {name[:40]} is {str(value)[:40]}")
+    return options
 
 
 def carried_by(state: Carryover) -> dict[str, Any]:

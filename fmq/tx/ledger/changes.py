@@ -1,10 +1,11 @@
-"""The transitions of CHANGE: how this record changes the groups and topics in the ledger.
+"""The transitions of CHANGE: how this record changes groups, topics and options in the ledger.
 
 `tx/transitions` calls `apply_change` for each CHANGE, in a replay and in the running engine.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from fmq.arguments.options import QUEUES_MAX
@@ -12,6 +13,7 @@ from fmq.store.bytes.change_words import said_by
 from fmq.store.bytes.kinds import Changed, ChangeKind
 from fmq.store.bytes.timing import Timing
 from fmq.tx.ledger import dead_changes
+from fmq.tx.ledger.carryover import check_list, check_options, check_text
 from fmq.tx.ledger.ledger import Ledger, PauseMet
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
@@ -178,6 +180,22 @@ def _to_pause(ledger: Ledger, change: Changed) -> tuple[str, str]:
     return group, topic
 
 
+def _configure(ledger: Ledger, change: Changed) -> None:
+    try:
+        said = json.loads(change.text)
+        values, reset = said["set"], said["reset"]
+        check_options(values)
+        for name in check_list("options", reset):
+            check_text("an option", name)
+    except (ValueError, RecursionError, TypeError, KeyError) as error:
+        raise IllegalStep(f"options that cannot be read: {error!r:.80}") from None
+    for name in reset:
+        ledger.options.pop(name, None)
+    ledger.options.update(values)
+    if ledger.listener is not None:
+        ledger.listener.configured()
+
+
 def _check_group(ledger: Ledger, change: Changed) -> None:
     if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
         raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
@@ -216,4 +234,5 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.RECALL: _recall,
     ChangeKind.PAUSE: _pause,
     ChangeKind.RESUME: _resume,
+    ChangeKind.CONFIGURE: _configure,
 }

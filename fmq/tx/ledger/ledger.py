@@ -121,6 +121,9 @@ class Listener(Protocol):
     def changed(self, change: Changed) -> None:
         """Note that a group or a topic was changed."""
 
+    def configured(self) -> None:
+        """Note that options of the directory were changed."""
+
 
 GroupKey = tuple[str, str, int]
 
@@ -157,6 +160,8 @@ class Ledger:
         self.again: dict[tuple[str, str], str] = {}
         # For each name of a deleted topic, the position of the delete. The name may be used again.
         self.deleted: dict[str, int] = {}
+        # The options that hold for all who use the directory, as far as somebody has named them.
+        self.options: dict[str, Any] = {}
         self.marks: dict[str, Mark] = {}
         # Marks that an undecided transaction changes -> the number of that transaction.
         self.held_marks: dict[str, int] = {}
@@ -427,6 +432,7 @@ class Ledger:
             "paused": [[*key, *pause] for key, pause in sorted(self.pauses.items())],
             "requests": self.requests.carried(),
             "erased": self.erasures.carried(self.floor, self._firsts(firsts)),
+            "options": dict(self.options),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
 
@@ -510,6 +516,9 @@ class Ledger:
                 (group, name): PauseMet(*pause) for group, name, *pause in state["paused"]
             }
         self.requests.carry(state.get("requests", []))
+        if "options" in state:  # an older fmq wrote none
+            self.options.clear()
+            self.options.update(state["options"])
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))
         # Do it for all groups, not only those in `state`: an older fmq left ranges below the first

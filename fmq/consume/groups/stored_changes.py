@@ -1,0 +1,36 @@
+"""Storing options in the directory: one append, as the changes of groups and topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fmq.arguments.stored_options import check_configured
+from fmq.consume.groups.administration import GroupChanges
+from fmq.store.bytes.kinds import Changed, ChangeKind, TopicMade
+
+
+def configure(
+    changes: GroupChanges,
+    values: Mapping[str, Any],
+    reset: Iterable[str] = (),
+    only_new: bool = False,
+) -> None:
+    """Store options for all who use the directory, and forget those of `reset`. With `only_new`,
+    only those that are not stored yet. Raises BadOption.
+    """
+    values, reset = check_configured(values, reset)
+    stored = changes.stored
+
+    def plan() -> list[Changed | TopicMade]:
+        new = {
+            name: value
+            for name, value in values.items()
+            if name not in stored or (not only_new and stored[name] != value)
+        }
+        gone = [name for name in reset if name in stored]
+        text = json.dumps({"set": new, "reset": gone}, separators=(",", ":"))
+        return [Changed(ChangeKind.CONFIGURE, "", "", text=text)] if new or gone else []
+
+    changes.run(plan)
