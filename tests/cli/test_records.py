@@ -90,7 +90,7 @@ def test_a_record_is_listed_with_all_but_its_bodies(shop: Path) -> None:
         (["--kind", "rollback"], ["ROLLBACK"]),
         (["--tx", "order-1", "--kind", "TX_MESSAGE"], ["TX_MESSAGE"] * 2),
         (["--tx", "order-2"], ["PREPARE", "PRE_MESSAGE", "PRE_MESSAGE", "ROLLBACK"]),
-        (["--topic", "audit"], ["TOPIC", "MESSAGE", "CHANGE", "TRIED", "ACK"]),
+        (["--topic", "audit"], ["TOPIC", "MESSAGE", "CHANGE", "ACK", "TRIED"]),
         (["--limit", "2"], ["TOPIC", "MESSAGE"]),
         (["--limit", "0"], []),
         (["--tx", "order-9"], []),
