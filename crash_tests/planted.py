@@ -5,6 +5,7 @@ from __future__ import annotations
 from crash_tests.calls.planted import OF_CALLS
 from crash_tests.dead.planted import OF_DEAD_LETTERS
 from crash_tests.delayed.planted import OF_TIMERS
+from crash_tests.erased.planted import OF_ERASING
 from crash_tests.groups.planted import OF_GROUPS
 from crash_tests.ids.planted import OF_IDS
 from crash_tests.mutant import Mutant
@@ -450,6 +451,7 @@ MUTANTS = (
     *OF_DEAD_LETTERS,
     *OF_TRIES,
     *OF_IDS,
+    *OF_ERASING,
     *OF_TIMERS,
     *FOUND_BY_TESTS,
     *FOUND_LATELY,

@@ -141,4 +141,16 @@ IN_COPIES = (
         "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
         tests="tests/copies/test_engine_backups.py",
     ),
+    Mutant(
+        "a bit that has turned is not written back",
+        "    turn_back(directory, replay.segments, replay.turned)\n",
+        "",
+        tests="tests/recovery/test_past_damage.py -k turned",
+    ),
+    Mutant(
+        "a bit of what was torn is turned back",
+        "        if not self._is_durable(position):\n            return None\n        at = self",
+        "        at = self",
+        tests="tests/recovery/test_past_damage.py -k torn",
+    ),
 )

@@ -13,6 +13,7 @@ from crash_tests.calls.tier import Calls
 from crash_tests.corpus import Corpus
 from crash_tests.dead.story import Story as DeadLetters
 from crash_tests.delayed.story import Story as Delayed
+from crash_tests.erased.story import Story as Erasing
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
@@ -51,6 +52,7 @@ TIERS: dict[Tier, float] = {
     Groups("dead", DeadLetters): 0.1,
     Groups("ids", MessageIds): 0.1,
     Groups("tries", Tries): 0.1,
+    Groups("erased", Erasing, torn=4): 0.05,
     Groups("delayed", Delayed, torn=4): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }

@@ -11,7 +11,8 @@ removes it. Then the directory is opened, and salvaged to a new one.
 What counts as wrong: a message that was not there, or that has another body or place; a message
 that is missing without an error; a transaction that was decided otherwise; a salvage that leaves
 out a message whose records are all sound, or that says that all is sound and lacks one; an error
-that is none of fmq's; and what takes longer than --seconds.
+that is none of fmq's; and what takes longer than --seconds, which a watchdog ends. The run may take
+--mebibytes of memory, so that damage cannot ask for more than there is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import json
 import logging
 import resource
+import signal
 import sys
 import time
 import zlib
@@ -28,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -267,17 +270,31 @@ class Judge:
         return seen
 
 
-def run(damages: int, seed: int, *, only_open: bool, directories: int) -> Judge:
+class Hangs(Exception):
+    """Raised by the watchdog in what takes too long."""
+
+
+def _bark(number: int, frame: FrameType | None) -> None:
+    raise Hangs
+
+
+def run(
+    damages: int, seed: int, *, only_open: bool, directories: int, seconds: float = 0.0
+) -> Judge:
+    """Try `damages`. One that takes longer than `seconds` is ended; 0: none is."""
     random, judge = Random(seed), Judge()
     names = [name for name, each in WORKLOADS.items() if not each.threads][:directories]
     wholes = [make(number, name) for number, name in enumerate(names)]
     for number in range(damages):
         whole = wholes[number % len(wholes)]
         disk, done = damage(whole, random)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             judge.try_all(whole, disk, done, only_open=only_open)
         except Exception as error:  # whatever it is, it is no error of fmq's
             judge.wrong.append(f"{names[number % len(wholes)]} {done}: {error!r}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
     return judge
 
 
@@ -300,12 +317,17 @@ def main() -> int:
     parser.add_argument("--damages", type=int, default=5000)
     parser.add_argument("--directories", type=int, default=DIRECTORIES)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--mebibytes", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--only-open", action="store_true")
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)
     print(f"seed {args.seed}")
-    judge = run(args.damages, args.seed, only_open=args.only_open, directories=args.directories)
+    signal.signal(signal.SIGALRM, _bark)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (args.mebibytes << 20, most))
+    what = {"only_open": args.only_open, "directories": args.directories, "seconds": args.seconds}
+    judge = run(args.damages, args.seed, **what)
     print(json.dumps(report(judge), indent=2))
     for wrong in judge.wrong[:20]:
         print(wrong)

@@ -194,6 +194,7 @@ class _Salvage:
         self._findings = Findings()
         self._gaps: dict[int, list[Breach]] = {}
         self._ends: dict[int, int] = {}
+        self._turned: dict[int, int] = {}
         self._sound_bytes = self._cut = 0
         checkpoint = self._skeleton.checkpoint
         # The checkpoint fills in what gaps below it have said.
@@ -248,6 +249,11 @@ class _Salvage:
                     self._sound_bytes += end_of(piece) - piece[0].position
                     yield piece
                 self._ends[bone.base] = sift.end
+            self._turned.update(sift.turned)
+            for position in sift.turned:
+                what = "one bit of a head had turned, and was turned back"
+                name = segment_name(bone.base)
+                self._findings.problems.append(UnsoundPlace(name, position, what))
             self._cut += sift.cut
         self._count(bone.capacity)
 
@@ -328,6 +334,9 @@ class _Salvage:
                     last = max([end, *(gap.end for gap in self._gaps[base])])
                     size = min(source.size(), last - base)
                     copy(source, target, HEADER_BYTES, size, lambda size: None)
+            for position, byte in self._turned.items():
+                if base <= position < base + bone.capacity:
+                    target.write(position - base, (bytes((byte,)),), sync=False)
             for gap in self._gaps[base]:
                 end = max(end, self._fill(gap, target, base))
             target.sync()

@@ -58,6 +58,7 @@ class Sift:
         if proven is not None:
             self._proven = max(proven, durable_beyond(file, base, limit, start, seed))
         self.damaged: dict[int, str] = {}
+        self.turned: dict[int, int] = {}  # see Scan
         self.end = start
         self.cut = 0
 
@@ -68,6 +69,7 @@ class Sift:
             )
             for append in scan:
                 self.damaged.update(scan.damaged)
+                self.turned.update(scan.turned)
                 self.end = end_of(append)
                 yield append
             ending = scan.ending

@@ -248,6 +248,9 @@ def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Proble
         if run.position in scan.damaged:
             yield Problem(segment.name, run.position, scan.damaged[run.position])
             continue
+        if any(run.position <= position < run.position + run.size for position in scan.turned):
+            yield Problem(segment.name, run.position, "one bit of its head has turned")
+            continue
         # A single body without key, tag or headers is not cut out of anything.
         if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
             columns = columns_of(file.read(run.position - segment.base, run.size), 0, run)

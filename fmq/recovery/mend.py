@@ -12,6 +12,7 @@ Each step leaves a directory that recovery reads the same way, so it can be inte
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 
 from fmq.errors import StorageFull
 from fmq.machine.disk import Directory, File, free, is_full
@@ -138,6 +139,19 @@ def _same(folder: Directory, name: str, source: File, start: int, end: int) -> b
         )
     finally:
         file.close()
+
+
+def turn_back(directory: Directory, segments: Sequence[Segment], turned: Mapping[int, int]) -> None:
+    """Write each byte of `turned`, by position, as it was before a bit of it turned. A write of one
+    byte is never torn.
+    """
+    for position, byte in turned.items():
+        segment = next(each for each in reversed(segments) if each.base <= position)
+        file = directory.open(segment.name, write=True)
+        try:
+            file.write(position - segment.base, (bytes((byte,)),), sync=True)
+        finally:
+            file.close()
 
 
 def tail_bytes(directory: Directory, segment: Segment) -> int:

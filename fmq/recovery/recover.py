@@ -29,7 +29,7 @@ from fmq.recovery.layout import (
     read_header,
     with_known,
 )
-from fmq.recovery.mend import copy_tail, tail_is_zeros
+from fmq.recovery.mend import copy_tail, tail_is_zeros, turn_back
 from fmq.recovery.replay import Replay
 from fmq.recovery.timer_files import number_files, remove_unnamed
 from fmq.store.index.catalog import SUFFIX as INDEX_SUFFIX
@@ -147,6 +147,7 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     failed = FAILED in layout.names
     header = replay.new_header
     copied = failed or header is not None or not proven or not tail_is_zeros(directory, last)
+    turn_back(directory, replay.segments, replay.turned)
     _remove_unproven(directory, layout)  # on a full disk the copy needs this room
     if copied:
         cut = _copy_giving_up_spares(directory, last, header)
@@ -192,6 +193,8 @@ def _passed_over(replay: Replay, lost: list[Segment]) -> Iterator[str]:
     """Say what this recovery has passed over. `lost` are the segments that are missing."""
     yield from replay.ledger.damaged.values()
     yield from (f"{each.name}: the segment is missing" for each in lost)
+    for position in replay.turned:
+        yield f"position {position}: one bit of a head had turned, and was turned back"
     if replay.new_header is not None:
         yield f"{replay.segments[-1].name}: its header was damaged, and was written anew"
     if replay.short:

@@ -75,6 +75,8 @@ class Replay:
         self.was_closed = False
         self.short: str | None = None  # the last segment, if its file is shorter than it was
         self.part_size = 0
+        # Where a bit of a head has turned: the position of its byte, and what the byte was.
+        self.turned: dict[int, int] = {}
         # An exception that stopped the replay in the middle of an append.
         self.interrupted_by: BaseException | None = None
         self.attempts = NotedAttempts()  # those that only the page ATTEMPTS has
@@ -271,6 +273,7 @@ class Replay:
         for append in scan:
             if scan.damaged:
                 self._note_damaged(scan.damaged, segment)
+            self.turned.update(scan.turned)
             if hold and append[0].position >= self.applied_from:
                 waiting.append(append)
             else:

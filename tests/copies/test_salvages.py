@@ -29,11 +29,31 @@ def new_engine(disk: CrashDisk, **options: Any) -> fmq.Engine:
 
 
 def flip_in(disk: CrashDisk, body: bytes, back: int = 0) -> None:
-    """Turn a bit in the one place that has `body`, or `back` bytes before."""
+    """Turn two bits in the one place that has `body`, or `back` bytes before. One bit of a head
+    would be turned back.
+    """
     ((name, at),) = [
         (name, data.find(body)) for name, data in content(disk).items() if body in data
     ]
     flip(disk, name, at - back)
+    flip(disk, name, at - back + 1)
+
+
+def test_one_bit_of_a_head_that_has_turned_is_turned_back_in_the_copy() -> None:
+    disk = CrashDisk()
+    with opened(disk, queues=1) as engine:
+        engine.send("t", b"one", key="of two bytes")
+        engine.send("t", b"two")
+    (name,) = segments(disk)
+    flip(disk, name, content(disk)[name].find(b"of two bytes"))
+    made = salvaged(disk)
+    assert not made.ok
+    assert [each.reason for each in made.problems] == [
+        "one bit of a head had turned, and was turned back"
+    ]
+    with fmq.open("new", disk=disk, background=False) as engine:
+        assert [each.key for each in engine.read("t")] == ["of two bytes", None]
+        assert not engine.stats().recovery.damaged
 
 
 @pytest.mark.parametrize("make", [finished, interrupted])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import fmq
+from fmq.basics.message import Decision
 from fmq.testing import CrashDisk, FakeClock
 from tests.data.story_v2 import (
     DAY,
@@ -42,6 +43,7 @@ CLOSED: dict[str, Any] = {
 RETAINING: dict[str, Any] = CLOSED | {"retain_bytes": 6 * 4096, "keep_unread": False}
 KILLED: dict[str, Any] = {"segment_bytes": 4096, "checkpoint_bytes": 2500}
 TORN_BYTES = 100
+WHO = ("max", "erika")  # the second is erased in v2-erased
 LINE = 400
 
 Files = dict[str, bytes]
@@ -296,6 +298,48 @@ def make_options() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_erased() -> tuple[Files, Seen]:
+    """A directory in which one person was erased: sent, prepared, delayed, and in a batch."""
+    disk, clock = CrashDisk(), FakeClock()
+    chosen: dict[str, Any] = {"segment_bytes": 4096, "compress_bytes_min": 200}
+    with opened(disk, clock, chosen) as engine:
+        engine.create_group("billing", "audit")
+        for number in range(3):
+            engine.send("audit", text(f"before {number}", 900), key=WHO[number % 2])
+        batch = [fmq.Message(text(f"row {number}", 90), WHO[number % 2]) for number in range(6)]
+        engine.send_many("audit", batch)
+        decision: Decision
+        for tx_id, decision in (("near", "commit"), ("gone", "rollback")):
+            tx = engine.transaction(tx_id=tx_id)
+            tx.send("audit", text(f"prepared {tx_id}", 60), key=WHO[1], headers={"to": WHO[1]})
+            tx.prepare()
+            engine.decide(tx_id, decision)
+        engine.send("audit", text("delayed", 30), key=WHO[1], tag=WHO[1], delay=1)
+        clock.advance(2)
+        waiting = engine.transaction(tx_id="waiting")
+        waiting.send("orders", b"not yet")
+        waiting.prepare()
+        engine.send("audit", text("behind", 900), key=WHO[0])
+        assert engine.erase("audit", key=WHO[1]).messages == 6
+        assert not any(WHO[1].encode() in data for data in files_of(disk).values())
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting", "near", "gone"],
+        "not acked": [],
+        "unread": {"billing": None},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": ["audit max", "audit erika"],
+    }
+    shown = look(disk, clock, asked)
+    shown["handed out"] = hand_out(disk, clock, {"billing": ["audit"]})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def _torn(before: Files, after: Files) -> Files:
     """`before`, and of what the last append changed only its first bytes."""
     segments = (name for name in after if name.endswith(".seg"))
@@ -366,6 +410,7 @@ def disk_of(files: Files) -> CrashDisk:
 GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2": {"closed": make_closed, "killed": make_killed},
     "v2-holes": {"closed": make_holes},
+    "v2-erased": {"closed": make_erased},
     "v2-pauses": {"closed": make_pauses},
     "v2-options": {"closed": make_options},
 }

@@ -9,7 +9,7 @@ import pytest
 import fmq
 from fmq.errors import Damaged, Impaired
 from fmq.testing import CrashDisk, FakeClock
-from tests.small import bodies, content, fill, flip, opened, remove, segments
+from tests.small import bodies, content, fill, flip, opened, overwrite, remove, segments
 
 LOST = b"lost " * 40
 SLOTS = ("checkpoint.0", "checkpoint.1")
@@ -60,6 +60,53 @@ def test_an_engine_opens_past_a_damaged_message_after_an_undecided_transaction()
         engine.send("t", b"third")
         engine.decide("T", "commit")
         assert bodies(engine, "t", 0, 2) == [b"third", b"whole " * 40]
+
+
+@pytest.mark.parametrize("bit", [0, 3, 11, 40, 70, 100, 130, 300])
+@pytest.mark.parametrize("with_slots", [True, False])
+def test_a_bit_of_a_head_that_has_turned_is_turned_back(bit: int, with_slots: bool) -> None:
+    """The head of PREPARE, which every opening reads: its checksum says which bit it was."""
+    disk = undecided() if with_slots else without_checkpoint(undecided())
+    before = content(disk)
+    (name,) = [name for name in before if name.endswith(".seg") and b"pT" in before[name]]
+    start = before[name].rfind(b"fmq\2", 0, before[name].find(b"pT"))
+    changed = before[name][start + bit // 8] ^ (1 << bit % 8)
+    overwrite(disk, name, start + bit // 8, bytes([changed]))
+    assert not fmq.check("data", disk=disk).ok
+    with opened(disk) as engine:
+        (what,) = engine.stats().recovery.damaged
+        assert "one bit of a head had turned" in what
+        engine.decide("T", "commit")
+        assert bodies(engine, "t") == [b"first", b"second", b"whole " * 40]
+    assert fmq.check("data", disk=disk).ok
+    with opened(disk) as engine:
+        assert not engine.stats().recovery.damaged
+
+
+def test_two_bits_of_a_head_are_not_guessed() -> None:
+    disk = undecided()
+    before = content(disk)
+    (name,) = [name for name in before if name.endswith(".seg") and b"pT" in before[name]]
+    start = before[name].rfind(b"fmq\2", 0, before[name].find(b"pT"))
+    flip(disk, name, start + 9)
+    flip(disk, name, start + 50)
+    with pytest.raises(Damaged):
+        opened(disk)
+
+
+def test_what_may_be_torn_is_cut_and_not_guessed() -> None:
+    """Nothing proves the last append durable, so its wrong bit may be what a power cut left."""
+    disk = CrashDisk()
+    engine = opened(disk, queues=1)
+    engine.send("t", b"first")
+    engine.send("t", b"last")
+    left = without_checkpoint(disk.after_kill())
+    engine.close()
+    (name,) = segments(left)
+    flip(left, name, content(left)[name].rfind(b"fmq\2") + 17)
+    with opened(left, queues=1) as engine:
+        assert bodies(engine, "t") == [b"first"]
+        assert engine.stats().recovery.cut_bytes
 
 
 def test_an_opening_says_what_it_has_passed_over(caplog: pytest.LogCaptureFixture) -> None:

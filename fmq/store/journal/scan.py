@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from struct import Struct
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from fmq.store.bytes.record import (
 )
 
 BLOCK_BYTES = 1 << 20
+TURNED_BYTES_MAX = 512  # heads up to this size are searched for a bit that has turned
 # How many bytes a search may hash for each byte that it covers.
 HASHED_TIMES = 4
 
@@ -100,6 +102,8 @@ class Scan:
         self._rest_was_zeros = rest_was_zeros
         self._proven = proven
         self.damaged: dict[int, str] = {}
+        # Where a bit of a head has turned: the position of its byte, and what the byte was.
+        self.turned: dict[int, int] = {}
         self.chain: int | None = None
         self.durable_to = 0
         self.ending: ScanEnd | None = None
@@ -146,16 +150,58 @@ class Scan:
                     self.damaged[position] = str(error)
                     return self._record(position, bodies=False)
             except BadRecord as error:
-                self._stop_unless_changed(position, str(error))
+                try:
+                    self._stop_unless_changed(position, str(error))
+                except _Stop as stop:
+                    found = self._turned_back(position) if stop.finding is Finding.BAD else None
+                    if found is None:
+                        raise
+                    return found
 
     def _had_been_durable(self, position: int) -> bool:
         """Return whether the messages at `position` may be passed over: they had been durable."""
-        if self._proven is None or type(self._record(position, bodies=False)) is not Run:
+        if type(self._record(position, bodies=False)) is not Run:
+            return False
+        return self._is_durable(position)
+
+    def _is_durable(self, position: int) -> bool:
+        """Return whether what lies at `position` had been durable."""
+        if self._proven is None:
             return False
         if self._proven <= position:
             beyond = durable_beyond(self._file, self._base, self._limit, position, self._seed)
             self._proven = max(self._proven, beyond)
         return self._proven > position
+
+    def _turned_back(self, position: int) -> Record | None:
+        """Return the record at `position` as it was before one bit of its head turned, and note
+        that in `turned`. Return None if that is not what has happened, or not to durable bytes.
+        """
+        if not self._is_durable(position):
+            return None
+        at = self._need(position, HEAD_BYTES_MIN)
+        found = turned_bit(self._data[at:], position, self._seed)
+        if found is None:
+            return None
+        head = bytearray(self._data[at : at + HEAD_BYTES_MIN])
+        if found.place < HEAD_BYTES_MIN:
+            head[found.place] = found.byte
+        (size,) = SIZE.unpack_from(head, PREFIX_BYTES)
+        at = self._need(position, min(size, self._limit - position))
+        data = bytearray(self._data)
+        data[at + found.place] = found.byte
+        self._data = bytes(data)
+        try:
+            record = self._record(position)
+        except BodiesDamaged as error:
+            record = self._record(position, bodies=False)
+            if type(record) is not Run:
+                return None
+            self.damaged[position] = str(error)
+        except BadRecord:
+            return None
+        self.turned[position + found.place] = found.byte
+        return record
 
     def _record(self, position: int, *, bodies: bool = True) -> Record:
         """Return the record at `position`. Raises BadRecord, or another reason to stop. The
@@ -206,6 +252,40 @@ class Scan:
         self._data, self._data_start = self._file.read(offset, max(len(known), 1)), position
         if self._data == known:
             raise _Stop(Finding.BAD, reason)
+
+
+class TurnedBit(NamedTuple):
+    """A byte of a head of which one bit has turned."""
+
+    place: int
+    byte: int
+    """What it was."""
+
+
+def turned_bit(data: bytes, position: int, seed: int) -> TurnedBit | None:
+    """Return which bit of the head at the start of `data` has turned; None if that is not what is
+    wrong with it.
+
+    Each bit is turned back in its turn. A head of this size has four bits that differ from each
+    other sound head, so at most one can be right. That several bits look like one happens
+    for one damaged head in a million.
+    """
+    head = bytearray(data[:TURNED_BYTES_MAX])
+    found: TurnedBit | None = None
+    for place in range(len(head)):
+        for bit in range(8):
+            head[place] ^= 1 << bit
+            size = int.from_bytes(head[12:16], "little")
+            if HEAD_BYTES_MIN <= size <= len(head) and place < size:
+                crc = zlib.crc32(memoryview(head)[PREFIX_BYTES:size], seed)
+                if crc.to_bytes(4, "little") == head[4:8]:
+                    with suppress(BadRecord, Misplaced, Newer):
+                        decode(bytes(head), 0, position, seed, bodies=False)
+                        if found is not None:
+                            return None
+                        found = TurnedBit(place, head[place])
+            head[place] ^= 1 << bit
+    return found
 
 
 class _Stop(Exception):

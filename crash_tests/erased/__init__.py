@@ -1,0 +1,1 @@
+"""Messages are erased on a disk that crashes."""
