@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import fmq
-from fmq.cli.arguments import text, words
-from fmq.cli.codes import FINE
+from fmq.cli.arguments import seconds, text, words
+from fmq.cli.codes import ERROR, FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
-from fmq.cli.place import reading, visit, writing
+from fmq.cli.place import reading, served, visit, writing
 from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
 from fmq.cli.text import counted, duration, exact, plain, size
@@ -23,11 +25,12 @@ from fmq.engines.read_only_engine import undecided_on_the_disk
 from fmq.store.bytes.kinds import Prepare
 
 MESSAGES_SHOWN = 20
+LOOK_SECONDS = 0.05  # between two looks for an answer
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
-        "tx", help="list, show and decide prepared transactions", description=__doc__
+        "tx", help="list, show, ask about and decide prepared transactions", description=__doc__
     )
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = actions.add_parser("list", parents=[common], help="those that are undecided")
@@ -37,6 +40,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     showing.add_argument("dir", metavar="DIR")
     showing.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
     showing.set_defaults(run=run_show)
+    asking = actions.add_parser("ask", parents=[common], help="have its checker asked now")
+    asking.add_argument("dir", metavar="DIR")
+    asking.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
+    asking.add_argument(
+        "--wait", type=seconds, default=5.0, metavar="SECONDS", help="for an answer; 5 by default"
+    )
+    asking.set_defaults(run=run_ask)
     deciding = actions.add_parser("decide", parents=[common], help="commit it or roll it back")
     deciding.add_argument("dir", metavar="DIR")
     deciding.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
@@ -89,6 +99,44 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
             if tx is not None:
                 _show_messages(args.dir, tx, output)
     return FINE
+
+
+def run_ask(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        engine = served(args.dir)
+    if engine is None:
+        note(
+            f"no process serves {args.dir}, so there is no checker to ask. Open it in the program "
+            "that has the checker, or decide by `fmq tx decide`. Nothing was changed."
+        )
+        return ERROR
+    with engine:
+        before = _undecided_of(engine, args.tx_id)
+        if before is not None:
+            with suppress(fmq.UnknownTransaction):  # it was decided just now
+                engine.feedback.resume(args.tx_id)
+        deadline = time.monotonic() + args.wait
+        while (now := _undecided_of(engine, args.tx_id)) is not None and before is not None:
+            has_answered = now.answers > before.answers
+            if has_answered or time.monotonic() > deadline:
+                producer = plain(now.producer or "a producer without a name")
+                said = (
+                    "its checker does not know: it answered unknown"
+                    if has_answered
+                    else f"no checker of {producer} answered in {args.wait:g} s: no process that "
+                    "is connected has one, or it fails or is slow"
+                )
+                row = {"tx_id": now.tx_id, "answer": "unknown" if has_answered else None}
+                title = f"{now.tx_id}: still undecided"
+                output.facts("asked", row | {"text": said}, ASKED, title=title)
+                return PROBLEM
+            time.sleep(LOOK_SECONDS)
+        show_outcome(output, engine.outcome(args.tx_id))
+    return FINE
+
+
+def _undecided_of(engine: fmq.RemoteEngine, tx_id: str) -> fmq.UndecidedTransaction | None:
+    return next((tx for tx in engine.undecided() if tx.tx_id == tx_id), None)
 
 
 def run_decide(args: argparse.Namespace, output: Output) -> int:
@@ -181,6 +229,7 @@ UNDECIDED = (
     Column("", "", of_row=lambda row: "" if row["proven"] else "not proven durable"),
     Column("position", "position", right=True, show=exact, optional=True),
 )
+ASKED = (Column("text", "answer", folds=True),)
 OUTCOME = (
     Column("state", "state", style="bold"),
     Column("producer", "producer"),

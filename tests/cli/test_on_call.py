@@ -115,6 +115,35 @@ def test_which_are_undecided_and_what_their_checker_says() -> None:
     assert "no checker has answered yet" in line["text"]
 
 
+def test_a_checker_is_asked_now_and_its_answer_is_said(system: Path) -> None:
+    """Without a checker that is said after a while; unknown is an answer, too."""
+    done = fmq_json("tx", "ask", system, "order-0", "--wait", "0.1")
+    assert done.code == 1 and "no checker of checkout answered" in done.lines[0]["text"]
+    with fmq.connect(system) as client:
+        answers = {"order-1": "unknown", "order-2": "commit"}
+        client.checker("checkout")(lambda question: answers.get(question.tx_id, "unknown"))
+        done = fmq_json("tx", "ask", system, "order-1")
+        assert (done.code, done.lines[0]["answer"]) == (1, "unknown")
+        done = fmq_json("tx", "ask", system, "order-2")
+        assert (done.code, done.of("outcome")[0]["state"]) == (0, "committed")
+    said = fmq_json("explain", system, "order-1").of("step")
+    assert any("has answered" in row["text"] for row in said)
+
+
+def test_nobody_is_asked_where_no_process_serves(shop: Path) -> None:
+    done = fmq_json("tx", "ask", shop, "order-3")
+    assert (done.code, done.lines) == (3, []) and "no process serves" in done.error
+
+
+@pytest.mark.usefixtures("system")
+def test_how_fast_the_disk_and_retention() -> None:
+    done = fmq_json("top", "--interval", "0.01")
+    (top,) = done.of("top")
+    assert top["free_bytes"] > 0 and top["retain_acked_bytes"] == fmq.Options().retain_acked_bytes
+    lags = {row["group"]: (row["lag"], row["in_hand"]) for row in done.of("group")}
+    assert lags == {"archive": (5, 0), "mail": (0, 0), "packing": (5, 1), "report": (4, 0)}
+
+
 @pytest.mark.parametrize("of", ["group", "topic"])
 def test_a_pause_says_who_why_and_since_when(system: Path, of: str) -> None:
     """It comes first, whatever else there is to say, and the command that ends it works."""
