@@ -46,7 +46,7 @@ def completed(line: str, path: Path) -> list[str]:
     ("line", "offered"),
     [
         ("fmq ta", ["tail"]),
-        ("fmq tx ", ["list", "show", "decide"]),
+        ("fmq delayed ", ["list", "recall"]),
         ("fmq dlq re", ["replay"]),
         ("fmq tail shop orders --f", ["--format", "--from", "--filter"]),
         ("fmq tail shop orders --format ", ["auto", "table", "json"]),
@@ -73,7 +73,7 @@ def test_fish_completes_them(tmp_path: Path) -> None:
         return [row.partition("\t")[0] for row in done.stdout.splitlines()]
 
     assert offered("fmq ta") == ["tail"]
-    assert sorted(offered("fmq tx ")) == ["decide", "list", "show"]
+    assert sorted(offered("fmq delayed ")) == ["list", "recall"]
     assert "--from" in offered("fmq tail shop orders --f")
     assert sorted(offered("fmq tail shop orders --format ")) == ["auto", "json", "table"]
 
