@@ -116,13 +116,13 @@ OF_GROUPS = (
         "a topic that is made again is still paused",
         '    ledger.pauses.pop(("", change.topic), None)\n',
         "",
-        "--tier groups --rounds 120",
+        tests="tests/consume/test_pauses.py -k ends_with",
     ),
     Mutant(
         "a second pause keeps the first reason",
         "    ledger.pauses[key] = PauseMet(*said_by(change), change.time_us)\n",
         "    ledger.pauses.setdefault(key, PauseMet(*said_by(change), change.time_us))\n",
-        "--tier groups --rounds 60",
+        tests="tests/consume/test_pauses.py -k second",
     ),
     Mutant(
         "a resume wakes no poll",
