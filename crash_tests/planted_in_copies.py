@@ -153,4 +153,28 @@ IN_COPIES = (
         "        at = self",
         tests="tests/recovery/test_past_damage.py -k torn",
     ),
+    Mutant(
+        "a piece gets its name before it is durable",
+        "                at += len(block)\n            file.sync()\n",
+        "                at += len(block)\n",
+        tests="tests/copies/test_ships.py -k power_cut",
+    ),
+    Mutant(
+        "retention does not wait for what is shipped",
+        "            if behind <= holder.keep_bytes:\n                return holder\n",
+        "",
+        tests="tests/copies/test_ships.py",
+    ),
+    Mutant(
+        "retention waits for what is shipped without a limit",
+        "            if behind <= holder.keep_bytes:\n",
+        "            if True:\n",
+        tests="tests/copies/test_ships.py",
+    ),
+    Mutant(
+        "another continuation of the journal is shipped over the first",
+        "        if here.damage or there.damage or here.chain != there.chain:\n",
+        "        if False:\n",
+        tests="tests/copies/test_ships.py -k overwrites",
+    ),
 )

@@ -32,7 +32,7 @@ from fmq.consume.calls.any_consumer import AnyConsumer
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
-from fmq.copies import Backup, Restored, Salvaged, backup, restore, salvage
+from fmq.copies import Backup, Restored, Salvaged, Shipped, backup, restore, salvage, ship
 from fmq.engines.current import current_transaction
 from fmq.engines.engine import Engine
 from fmq.engines.read_only_engine import ReadOnlyEngine
@@ -49,6 +49,7 @@ from fmq.errors import (
     Closed,
     Damaged,
     EngineFailed,
+    EraseRefused,
     FilterDiffers,
     FmqError,
     Forked,
@@ -104,7 +105,7 @@ from fmq.recovery.recover import RecoveryReport
 from fmq.remote.dial import connect
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.remote.stopping import Stopped, stop
+from fmq.remote.server_stop import Stopped, stop
 from fmq.server.server_handle import Serving
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.transaction import Transaction
@@ -136,6 +137,7 @@ __all__ = [
     "DeliveryBatch",
     "Engine",
     "EngineFailed",
+    "EraseRefused",
     "Feedback",
     "FilterDiffers",
     "FmqError",
@@ -174,16 +176,17 @@ __all__ = [
     "QueueInfo",
     "ReadOnly",
     "ReadOnlyEngine",
+    "Restored",
+    "Salvaged",
+    "Shipped",
     "Receipt",
     "RecoveryReport",
     "RemoteConsumer",
     "RemoteEngine",
     "RemoteFileSystem",
     "Report",
-    "Restored",
     "Retry",
     "RollBack",
-    "Salvaged",
     "Serving",
     "Setting",
     "Settled",
@@ -214,12 +217,13 @@ __all__ = [
     "WrongState",
     "backup",
     "check",
+    "restore",
+    "salvage",
+    "ship",
+    "stop",
     "connect",
     "current_transaction",
     "errors",
     "filters",
     "open",
-    "restore",
-    "salvage",
-    "stop",
 ]

@@ -17,6 +17,7 @@ from fmq.arguments.options import Options
 from fmq.basics.clock import as_datetime, as_text
 from fmq.chores.carried_ids import IdCarrier
 from fmq.consume.groups.burial import Burying
+from fmq.copies.holders import ShippingHolder, holders
 from fmq.machine.disk import Directory, File
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.internal import is_internal
@@ -76,6 +77,7 @@ class Retention:
         # What the last look found unread: the base of the segment, the group, and the queue with
         # its messages. The next look begins with it, as most find it again.
         self._unread: tuple[int, str, QueueKey, LaneSummary] | None = None
+        self._passed_over: set[str] = set()  # destinations for which it does not wait
         self.looked = False  # True once `choose` was called by this engine
         self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
@@ -212,6 +214,8 @@ class Retention:
             self.waits_for_checkpoint = segment.base not in self._catalog.bases()
             if self.waits_for_checkpoint:
                 return "its index, which is not written yet"
+        if (ship := self._shipping_of(segment)) is not None:
+            return f"the shipping to {ship.destination}, which has come to {ship.position}"
         self.waits_for_checkpoint = scan_from < segment.limit
         if self.waits_for_checkpoint:
             return "the checkpoint, which replays from it"
@@ -244,6 +248,24 @@ class Retention:
                 return f"the topic {name!r}, which keeps messages for a time of its own"
             if name not in read:
                 return f"the topic {name!r}, which no group reads"
+        return None
+
+    def _shipping_of(self, segment: Segment) -> ShippingHolder | None:
+        """Return what still ships `segment`, and is not too far behind."""
+        for holder in holders(self._directory):
+            if holder.position >= segment.limit:
+                continue
+            behind = self._journal.position - holder.position
+            if behind <= holder.keep_bytes:
+                return holder
+            if holder.destination not in self._passed_over:
+                self._passed_over.add(holder.destination)
+                logger.warning(
+                    "%s: retention goes on without the shipping to %s, which is %s bytes behind, "
+                    "and may be %s. Its next run ships all anew",
+                    *(self._directory.path, holder.destination, f"{behind:,}"),
+                    f"{holder.keep_bytes:,}",
+                )
         return None
 
     def _unread_in(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:

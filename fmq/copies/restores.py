@@ -16,7 +16,8 @@ from fmq.basics.clock import as_us
 from fmq.copies import contents
 from fmq.copies.backups import Progress
 from fmq.copies.contents import Contents, SegmentCopy
-from fmq.copies.segments import NEW, copy, name_segments, prove
+from fmq.copies.segments import NEW, Segments, copy, name_segments, prove
+from fmq.copies.shipped import shipped
 from fmq.errors import BackupRefused, BadOption, Damaged
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk
@@ -48,7 +49,8 @@ def restore(
     progress: Progress | None = None,
     disk: Disk | None = None,
 ) -> Restored:
-    """Make the new directory `path` of the backup in the directory `backup`.
+    """Make the new directory `path` of the backup in the directory `backup`, or of what was shipped
+    there.
 
     It is the journal as of the backup, or up to the position or the time `to`: of each append, all
     or nothing. Raises BackupRefused or Damaged, and then `path` holds no journal.
@@ -56,7 +58,8 @@ def restore(
     source_path, where = check_local(text_of(backup)), check_local(text_of(path))
     disk = disk or RealDisk()
     with unreadable_within(source_path), closing(disk.directory(source_path, make=False)) as source:
-        held = contents.read(source)
+        found = shipped(source)
+        files, held = found or (source, contents.read(source))
         if held is None:
             raise BackupRefused(
                 f"{source_path}: holds no {contents.NAME}, so it is no backup, or one that was "
@@ -69,7 +72,7 @@ def restore(
                     f"{where}: holds {min(names)!r}, and a backup is restored to a new or empty "
                     "directory. Nothing was changed. Name another one."
                 )
-            return _RestoreRun(source, held, directory, limit, progress).go()
+            return _RestoreRun(files, held, directory, limit, progress).go()
 
 
 class _Limit:
@@ -106,7 +109,7 @@ class _RestoreRun:
 
     def __init__(
         self,
-        source: Directory,
+        source: Segments,
         held: Contents,
         target: Directory,
         limit: _Limit,

@@ -7,9 +7,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from fmq.machine.disk import Directory, File
+from fmq.machine.disk import Buffer, Directory, File
 from fmq.store.bytes.kinds import Record
 from fmq.store.journal.scan import Finding, Scan, end_of
 from fmq.store.journal.segment import HEADER_BYTES, segment_name
@@ -17,6 +17,17 @@ from fmq.store.journal.segment import HEADER_BYTES, segment_name
 BLOCK_BYTES = 1 << 20
 NEW = ".new"
 """The suffix of a segment that has not got its name yet."""
+
+
+class Segments(Protocol):
+    """Where the files of segments lie: a directory, or pieces that are put together."""
+
+    @property
+    def path(self) -> str: ...
+
+    def open(self, name: str) -> File:
+        """Return the file of a segment."""
+        ...
 
 
 class Proof(NamedTuple):
@@ -28,6 +39,31 @@ class Proof(NamedTuple):
     """The position after the last sound append."""
     damage: str
     """What is wrong behind it; "" if it is sound as far as was asked."""
+
+
+class OnlyRead:
+    """The calls of a File that a copy never makes of what it reads."""
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        raise NotImplementedError("what is copied is not changed")
+
+    def allocate(self, size: int) -> None:
+        raise NotImplementedError
+
+    def write_zeros(self, size: int) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        raise NotImplementedError
+
+    def identity(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def pin(self, *, exclusive: bool) -> bool:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Hold nothing open."""
 
 
 def copy(source: File, target: File, start: int, end: int, done: Callable[[int], None]) -> None:
@@ -44,7 +80,7 @@ def copy(source: File, target: File, start: int, end: int, done: Callable[[int],
 
 
 def prove(
-    directory: Directory,
+    directory: Segments,
     name: str,
     store: bytes,
     base: int,

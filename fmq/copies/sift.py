@@ -7,12 +7,13 @@ and whose head is sound belong to their append; `damaged` has their positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from fmq.copies.segments import OnlyRead
 from fmq.errors import NewerFormat
-from fmq.machine.disk import PAGE_BYTES, Buffer, File
+from fmq.machine.disk import PAGE_BYTES, File
 from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.kinds import Record
 from fmq.store.bytes.record import FIRST, BadRecord
@@ -120,7 +121,7 @@ class Sift:
         )
 
 
-class TornFile:
+class TornFile(OnlyRead):
     """A file of which what cannot be read is zeros, so that the rest of it can be."""
 
     def __init__(self, file: File) -> None:
@@ -147,18 +148,6 @@ class TornFile:
 
     def identity(self) -> tuple[int, int]:
         return self._file.identity()
-
-    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        raise NotImplementedError("a salvage changes nothing of what it reads")
-
-    def allocate(self, size: int) -> None:
-        raise NotImplementedError
-
-    def write_zeros(self, size: int) -> None:
-        raise NotImplementedError
-
-    def sync(self) -> None:
-        raise NotImplementedError
 
     def pin(self, *, exclusive: bool) -> bool:
         return self._file.pin(exclusive=exclusive)

@@ -31,6 +31,7 @@ QUARANTINE = "quarantine"
 SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # the socket on which the engine process listens
 STARTING = "STARTING"  # locked while a client starts the engine process
 SERVER_LOG = "SERVER.log"  # the log of the engine process
+SHIPPING = "SHIPPING."  # begins the names of what keeps retention from dropping what is not shipped
 HANDED_OUT = "HANDED_OUT"  # the messages that clients of the engine process hold
 HANDED_OUT_NEW = HANDED_OUT + ".new"  # the name of HANDED_OUT while it is written
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
@@ -103,6 +104,7 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
 def _ours(name: str) -> bool:
     if (
         is_spare(name)
+        or name.startswith(SHIPPING)
         or is_unproven(name)
         or name in (LOCK, *PAGES, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
     ):
