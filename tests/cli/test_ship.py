@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 import fmq
 from tests.cli.command import fmq_json, fmq_process
@@ -37,7 +38,7 @@ def test_sigterm_ends_it_with_all_that_was_durable(shop: Path, tmp_path: Path) -
         ends = time.monotonic() + 30
         while not [*place.glob("*.ready")]:
             assert time.monotonic() < ends
-            time.sleep(0.01)
+            Event().wait(0.01)
         engine.send("orders", b"the last one")
         tool.send_signal(signal.SIGTERM)
         tool.communicate()

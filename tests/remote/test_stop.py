@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -25,7 +25,7 @@ def eventually(is_true: Callable[[], bool]) -> None:
     ends = time.monotonic() + 20
     while not is_true():
         assert time.monotonic() < ends
-        time.sleep(0.002)
+        Event().wait(0.002)
 
 
 def test_a_served_directory_is_closed_with_a_checkpoint_and_exit_code_0(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_killed_while_it_stops_it_loses_nothing_acknowledged(tmp_path: Path, see
                 stdout=subprocess.PIPE,
             )
             eventually(lambda: is_refused(path))
-            time.sleep(random.uniform(0, 0.02))
+            Event().wait(random.uniform(0, 0.02))
             served.process.send_signal(signal.SIGKILL)
         code = tool.wait(20)
         (served_code,) = {served.process.wait(10)}
