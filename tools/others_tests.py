@@ -84,8 +84,9 @@ class Suite:
 
 # Both use the same options, so that only their brokers differ. The timeout is for one test.
 CELERY = ("-c", "pyproject.toml", "-p", "celery.contrib.pytest", "--timeout", "300")
-# It uses the broker in memory, and 20 workers one after another.
-NO_BROKER = ("test_backend_leak_in_fixture_teardown.py",)
+# The first stores results with Azure. The second uses the broker in memory, and 20 workers one after
+# another.
+NO_BROKER = ("test_backend.py", "test_backend_leak_in_fixture_teardown.py")
 
 SUITES = {
     "python": Suite((Run((f"{OTHERS}/python_queue.py",)),)),
@@ -218,6 +219,9 @@ def _run(
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         environ = {**os.environ, **environment, "PYTHONPATH": f"{where}{os.pathsep}{ROOT}"}
+        # Some tests start a program of the project, which is installed beside this Python.
+        beside = str(Path(sys.executable).parent)
+        environ["PATH"] = f"{beside}{os.pathsep}{os.environ.get('PATH', '')}"
         command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(where)]
         command += ["-p", "no:cacheprovider", "-p", "no:warnings", "-p", "no:xdist"]
         command += [f"--junit-xml={report}", *arguments]
