@@ -84,8 +84,7 @@ class Suite:
 
 # Both use the same options, so that only their brokers differ. The timeout is for one test.
 CELERY = ("-c", "pyproject.toml", "-p", "celery.contrib.pytest", "--timeout", "300")
-# The first stores results with Azure. The second uses the broker in memory, and 20 workers one after
-# another.
+# The first stores results with Azure. The second uses the broker in memory, and 20 workers in turn.
 NO_BROKER = ("test_backend.py", "test_backend_leak_in_fixture_teardown.py")
 
 SUITES = {
