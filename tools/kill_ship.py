@@ -62,7 +62,7 @@ def run(folder: Path, kills: int, seconds: float, random: Random) -> int:
             code = tool.wait()
             if code == 0:
                 kept = known
-            elif code != -signal.SIGTERM:  # else it had not begun yet
+            elif code not in (-signal.SIGTERM, 130):  # before its first round had begun, or ended
                 print(f"fmq ship has ended with {code}")
                 return 1
         else:
