@@ -247,6 +247,10 @@ class LoopDoor:
         """Let other processes use the directory."""
         return self._later("serve", reach)
 
+    def stop(self, seconds: float) -> Awaited[None]:
+        """Have the engine process end."""
+        return self._later("stop", seconds)
+
     async def backup(self, destination: str, progress: Progress | None) -> Backup:
         """Copy to `destination` what the backup there lacks. A thread does, and `progress` is
         called on the loop. If the call is cancelled, the copying ends.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.aio.face.engine_face import AsyncWritingEngine
 from fmq.aio.loop_door import LoopDoor
+from fmq.arguments.names import check_seconds
 from fmq.server.doors import Reach
 from fmq.server.server_handle import Serving
 
@@ -45,6 +46,14 @@ class AsyncEngine(AsyncWritingEngine):
         """
         reach = Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets), on_stop)
         return await self._door.serve(reach)
+
+    async def stop(self, *, timeout: float = 10.0) -> None:
+        """Have the engine process end, as `fmq.stop` does, and close this client. It does not wait
+        for the end. Raises Locked if that is a program that cannot be stopped from outside, such
+        as this one.
+        """
+        await self._door.stop(check_seconds("timeout", timeout))
+        await self.close()
 
     def __repr__(self) -> str:
         return repr(self._door)

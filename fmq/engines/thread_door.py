@@ -32,7 +32,7 @@ from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
 from fmq.copies import Backup, Progress, back_up
-from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageFull
+from fmq.errors import BadOption, Closed, FmqError, Forked, Locked, Nested, StorageFull
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
@@ -310,6 +310,10 @@ class ThreadDoor(ProducingDoor):
         return self.joining(asked)
 
     # --- the engine itself ----------------------------------------------------------------------
+
+    def stop(self, seconds: float) -> None:
+        """Refuse: a client ends the process that serves it, and nobody that of a program."""
+        raise Locked(self.path, "this process", ends_itself=True)
 
     def serve(self, reach: Reach) -> Serving:
         """Let other processes use the directory."""

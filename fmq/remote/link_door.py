@@ -219,10 +219,9 @@ class LinkDoor(ProducingDoor):
         return back_up(where, destination, progress, RealDisk(), self.clock, store)
 
     def stop(self, seconds: float) -> None:
-        """Have the engine process end, and close the connection."""
+        """Have the engine process end. The caller closes the connection then."""
         if not self.link.call("stop", seconds):
             raise Locked(self._where, "the process that serves it", ends_itself=True)
-        self.close()
 
     def close(self) -> None:
         """Close the connection. Messages that its consumers hold are redelivered."""

@@ -23,6 +23,7 @@ class RemoteEngine(WritingEngine):
         for the end. Raises Locked if that is a program that cannot be stopped from outside.
         """
         self._door.stop(check_seconds("timeout", timeout))
+        self.close()
 
     def __repr__(self) -> str:
         return repr(self._door)

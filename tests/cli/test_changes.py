@@ -27,11 +27,11 @@ SAID = {
     "DELETE_TOPIC": "the topic is deleted",
     "BEGIN_DEAD": "group billing has dead letters",
     "END_DEAD": "1 dead letter of group billing purged",
-    "FIRE": "timer 1208 published",
+    "FIRE": "timer 1104 published",
     "PAUSE": "group billing is paused by ann: the database is slow",
     "RESUME": "group billing is resumed by bob",
     "CONFIGURE": "the directory stores lease_seconds as 7.5, nothing for queues",
-    "RECALL": "timer 1312 recalled, due 2026-01-01 01:00:00",
+    "RECALL": "timer 1208 recalled, due 2026-01-01 01:00:00",
 }
 
 

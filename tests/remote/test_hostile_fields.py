@@ -107,6 +107,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "replay_dead": (["g", [0]], {}),
         "roll_back_prepared": (["U", 0, None], {}),
         "stats": ([], {}),
+        "stop": ([5.0], {}),
         "sync": ([], {}),
         "take_one": (["U"], {}),
         "replayed": (["g", "t", -1, 10], {}),
