@@ -36,6 +36,7 @@ from fmq.copies import Backup, Restored, Salvaged, Shipped, backup, restore, sal
 from fmq.engines.current import current_transaction
 from fmq.engines.engine import Engine
 from fmq.engines.read_only_engine import ReadOnlyEngine
+from fmq.engines.reconciliation import Reconciliation, reconcile
 from fmq.engines.startup import open
 from fmq.engines.verification import Problem, Report, check
 from fmq.errors import (
@@ -176,6 +177,7 @@ __all__ = [
     "QueueInfo",
     "ReadOnly",
     "ReadOnlyEngine",
+    "Reconciliation",
     "Restored",
     "Salvaged",
     "Shipped",
@@ -217,6 +219,7 @@ __all__ = [
     "WrongState",
     "backup",
     "check",
+    "reconcile",
     "restore",
     "salvage",
     "ship",

@@ -74,6 +74,15 @@ def unknown_producer(database: str, producer: str) -> BindError:
     )
 
 
+def never_bound(database: object, path: str) -> BindError:
+    """Return the error for a database to which no producer of the journal was bound."""
+    return BindError(
+        f"{database}: its fmq_tx has no row of the journal {path}, so nothing can be compared: it "
+        "is the database of another journal, or was put back to before the first transaction was "
+        "bound to it. Nothing was changed."
+    )
+
+
 def wrong_with_statement(block: str, kind: str) -> BindError:
     """Return the error for `with` instead of `async with`, or the reverse."""
     return BindError(

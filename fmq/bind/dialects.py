@@ -30,6 +30,7 @@ class Statements:
         *,
         table: str = TABLE,
         time: str = "{}",
+        epoch: str = "{}",
         seconds: str = "{}",
         text: str = "{}",
         source: str = "",
@@ -38,9 +39,9 @@ class Statements:
     ) -> None:
         """Write the statements with these pieces of SQL.
 
-        `time` converts seconds since 1970, `seconds` a number of seconds, `text` a column of text.
-        `source` selects from no table. `returning` makes the insertion return when its transaction
-        began and in which schema the marker lies.
+        `time` converts seconds since 1970, `epoch` converts back, `seconds` a number of seconds,
+        `text` a column of text. `source` selects from no table. `returning` makes the insertion
+        return when its transaction began and in which schema the marker lies.
         """
         begin = f"INSERT INTO {table} (store_id, tx_id, state, deadline"
         self.insert = (
@@ -48,6 +49,10 @@ class Statements:
             f"{source} WHERE {now} < {time.format(':deadline')}{returning}"
         )
         self.look = f"SELECT state FROM {table} WHERE {KEY}"
+        self.rows = (
+            f"SELECT {text.format('tx_id')}, state, {epoch.format('created_at')}, "
+            f"{epoch.format(now)} FROM {table} WHERE store_id = :store"
+        )
         self.seen = f"UPDATE {table} SET checked_at = {now} WHERE {KEY}"
         self.tombstone = (
             f"{begin}, checked_at) "
@@ -115,6 +120,38 @@ def purge(
     return len(gone) + tombstones
 
 
+class MarkerRow(NamedTuple):
+    """One row of the marker table."""
+
+    tx_id: str
+    state: str
+    created: float  # seconds since 1970 by the database's clock
+
+
+class MarkerRows(NamedTuple):
+    """The marker table of one store, at one instant."""
+
+    producers: frozenset[str]  # those that have bound the database
+    rows: list[MarkerRow]
+    now: float  # the database's clock
+    spread_seconds: int  # how long before the prepare of its transaction a marker may be dated
+
+
+def markers(cursor: Cursor, say: Statements, store: str, spread_seconds: int) -> MarkerRows:
+    """Return the rows of `store` in the marker table. Changes nothing."""
+    producers: list[str] = []
+    rows: list[MarkerRow] = []
+    now = 0.0
+    for tx_id, state, created, clock in cursor.execute(say.rows, {"store": store}).fetchall():
+        name = str(tx_id, "utf-8") if isinstance(tx_id, bytes) else tx_id
+        if name.startswith(REGISTERED):
+            producers.append(name.removeprefix(REGISTERED))
+        else:
+            rows.append(MarkerRow(name, state, float(created)))
+        now = float(clock)
+    return MarkerRows(frozenset(producers), rows, now, spread_seconds)
+
+
 class Beginning(NamedTuple):
     """What a bound transaction reads when it begins."""
 
@@ -134,6 +171,8 @@ class Dialect:
     setup: tuple[str, ...]
     # The second argument is the name of the database, for errors.
     begin: Callable[[Execute, str], Beginning]
+    # How long before the prepare of its transaction a marker may have been dated.
+    spread_seconds: int = DEADLINE_SECONDS
 
 
 # --- SQLite ------------------------------------------------------------------------------------
@@ -194,6 +233,7 @@ SQLITE = Dialect(
     Statements(SQLITE_NOW, table=f"main.{TABLE}", text="CAST({} AS BLOB)"),
     (f"PRAGMA busy_timeout = {BUSY_MS}", "PRAGMA synchronous = EXTRA"),
     _begin_sqlite,
+    spread_seconds=0,  # a marker is dated and prepared under one lock for writing
 )
 
 
@@ -232,6 +272,7 @@ POSTGRES = Dialect(
     Statements(
         "clock_timestamp()",
         time="to_timestamp({})",
+        epoch="extract(epoch FROM {})",
         seconds="{} * interval '1 s'",
         returning=f" RETURNING {POSTGRES_BEGAN}, ({POSTGRES_SCHEMA}{TABLE}.tableoid)",
     ),

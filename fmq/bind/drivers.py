@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fmq.bind.driver_classes import known, module_of_driver, names_of, packages_of
-from fmq.bind.interface import Binding, Database
+from fmq.bind.interface import AddressedDatabase, Binding
 from fmq.errors import BadOption
 
 # Classes that have a transaction to bind, each with its package. Other classes of the packages,
@@ -75,7 +75,7 @@ def module_with_engines(connection: Any) -> Any:
     return module_of(connection)
 
 
-def database_at(address: object) -> Database:
+def database_at(address: object) -> AddressedDatabase:
     """Return the database at `address`. Raises BadOption if the address is none of a database, or
     its driver is not installed.
     """
@@ -99,7 +99,7 @@ def _install(scheme: str) -> str:
     return "pip install 'fmq-engine[sqlalchemy]', and the driver that the address names"
 
 
-def _database_at(address: object) -> Database:
+def _database_at(address: object) -> AddressedDatabase:
     if "sqlalchemy" in packages_of(address) or "+" in str(address).partition("://")[0]:
         from fmq.bind.sqlalchemy import database
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from fmq.basics.results import UndecidedTransaction
+from fmq.bind.dialects import MarkerRows
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
@@ -28,6 +29,13 @@ class Database(Protocol):
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove markers that no checker can ask about any more, and return how many."""
+
+
+class AddressedDatabase(Database, Protocol):
+    """A database that an address names. Its marker table can be read as a whole."""
+
+    def markers(self, store: str) -> MarkerRows:
+        """Return the rows of a store. Raises Unreachable if that is not possible now."""
 
 
 class Binding(Database, Protocol):

@@ -27,7 +27,14 @@ from fmq.bind.bind_errors import (
     unknown_producer,
     unusable_connection,
 )
-from fmq.bind.dialects import POSTGRES, POSTGRES_SCHEMA, Beginning, key_of, rolled_back_by_server
+from fmq.bind.dialects import (
+    POSTGRES,
+    POSTGRES_SCHEMA,
+    Beginning,
+    MarkerRows,
+    key_of,
+    rolled_back_by_server,
+)
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
@@ -201,6 +208,15 @@ class PostgresDatabase:
             connection.execute(POSTGRES.setup[0])
             return purge(connection, store, undecided, older_seconds)
 
+    def markers(self, store: str) -> MarkerRows:
+        """Return the rows of a store in the marker table, read in a transaction that only reads."""
+        try:
+            with self._checking_table(), self._connect(autocommit=False) as connection:
+                connection.read_only = True
+                return markers(connection, store)
+        except psycopg.OperationalError as error:
+            raise Unreachable(str(error)) from error
+
     def _connect(self, *, autocommit: bool) -> Connection:
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         seconds = known.get("connect_timeout") or CONNECT_SECONDS
@@ -248,6 +264,11 @@ def purge(
     return dialects.purge(
         _tuple_cursor(connection), commit, STATEMENTS, store, undecided, older_seconds
     )
+
+
+def markers(connection: Connection, store: str) -> MarkerRows:
+    """Return the rows of a store in the marker table."""
+    return dialects.markers(_tuple_cursor(connection), STATEMENTS, store, POSTGRES.spread_seconds)
 
 
 def _tuple_cursor(connection: Connection) -> psycopg.Cursor[Any]:

@@ -22,7 +22,7 @@ from fmq.bind.bind_errors import (
     unknown_producer,
     unusable_connection,
 )
-from fmq.bind.dialects import BLOCK_SAVEPOINT, SQLITE, is_gone, key_of, sqlite_path
+from fmq.bind.dialects import BLOCK_SAVEPOINT, SQLITE, MarkerRows, is_gone, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
@@ -184,6 +184,15 @@ class SqliteDatabase:
                 self._refuse_without_table(error)
                 raise
 
+    def markers(self, store: str) -> MarkerRows:
+        """Return the rows of a store in the marker table. The file is opened for reading only."""
+        try:
+            with contextlib.closing(_connect(self._path, None, mode="ro")) as connection:
+                return markers(connection, store)
+        except sqlite3.OperationalError as error:
+            self._refuse_without_table(error)
+            raise Unreachable(f"{self._path}: {error}") from error
+
     def _refuse_without_table(self, error: sqlite3.OperationalError) -> None:
         if "no such table" in str(error):
             raise NoMarkerTable(self._path, DDL["sqlite"]) from None
@@ -194,12 +203,14 @@ def is_locked(error: BaseException | None) -> bool:
     return "locked" in str(error)
 
 
-def _connect(path: str, level: Literal["DEFERRED"] | None) -> sqlite3.Connection:
+def _connect(
+    path: str, level: Literal["DEFERRED"] | None, *, mode: Literal["ro", "rw"] = "rw"
+) -> sqlite3.Connection:
     """Return a new connection that waits only a short time for a lock.
 
     Its transactions begin by `level`. It does not make the file if that is not there.
     """
-    uri = f"file:{quote(path)}?mode=rw"
+    uri = f"file:{quote(path)}?mode={mode}"
     try:
         connection = sqlite3.connect(uri, isolation_level=level, uri=True)
     except sqlite3.OperationalError as error:
@@ -248,6 +259,11 @@ def purge(
     return dialects.purge(
         _tuple_cursor(connection), commit, STATEMENTS, store, undecided, older_seconds
     )
+
+
+def markers(connection: sqlite3.Connection, store: str) -> MarkerRows:
+    """Return the rows of a store in the marker table."""
+    return dialects.markers(_tuple_cursor(connection), STATEMENTS, store, SQLITE.spread_seconds)
 
 
 def path_of(connection: sqlite3.Connection) -> str:

@@ -22,8 +22,8 @@ from fmq.cli.place import reading, visit
 from fmq.cli.records import place
 from fmq.cli.text import counted, duration, exact, plain, size
 from fmq.cli.tx import note_what_is_not_shown
-from fmq.cli.walk import Append, Walk
 from fmq.machine.disk import Directory
+from fmq.recovery.walk import Append, Walk
 from fmq.store.bytes.forms import ACK
 from fmq.store.bytes.kinds import Acks, Decided, Kind, Prepare, Record, Run
 from fmq.store.journal.scan import end_of

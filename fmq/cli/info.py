@@ -13,11 +13,11 @@ from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import asked, sizes_of, visit, writer_of
 from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.tx import UNDECIDED, undecided_row
-from fmq.cli.walk import ATTEMPTS, Walk
 from fmq.machine.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import Layout, known_segments, look, read_header
+from fmq.recovery.walk import ATTEMPTS, Walk
 from fmq.store.journal.scan import end_of
 from fmq.store.journal.segment import Segment, segment_name
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from fmq.cli.output import Row
-from fmq.cli.walk import Walk
 from fmq.machine.disk import Directory
 from fmq.recovery.layout import look, read_header
+from fmq.recovery.walk import Walk
 from fmq.store.bytes.decoding import columns_of
 from fmq.store.bytes.kinds import Kind, Run
 from fmq.store.journal.files import Files

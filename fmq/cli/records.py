@@ -21,7 +21,7 @@ from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit
 from fmq.cli.text import exact, plain, printable
-from fmq.cli.walk import Append, Walk
+from fmq.recovery.walk import Append, Walk
 from fmq.store.bytes.change_words import change_said
 from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.bytes.forms import ACK, FORMS

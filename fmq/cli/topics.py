@@ -16,8 +16,8 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row
 from fmq.cli.place import asked, sizes_of, visit
 from fmq.cli.text import duration, size
-from fmq.cli.walk import Walk
 from fmq.engines.read_only_engine import retained_seconds
+from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Kind, Run
 from fmq.store.journal.scan import end_of
 

@@ -20,8 +20,8 @@ from fmq.cli.place import reading, served, visit, writing
 from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
 from fmq.cli.text import counted, duration, exact, plain, size
-from fmq.cli.walk import Walk
 from fmq.engines.read_only_engine import undecided_on_the_disk
+from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Prepare
 
 MESSAGES_SHOWN = 20

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.cli.walk import Walk
 from fmq.posix import RealDisk
+from fmq.recovery.walk import Walk
 from tests.cli.conftest import SMALL
 from tests.recovery.interrupted import InterruptedDisk
 

@@ -13,9 +13,9 @@ import pytest
 
 import fmq
 from fmq import Engine, Options
-from fmq.cli.walk import Walk
 from fmq.errors import Damaged, NewerFormat
 from fmq.recovery.tail import TAIL, Verdict, judge
+from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Kind, Prepare
 from fmq.store.journal.scan import Finding, ScanEnd
 from fmq.testing import CrashDisk

@@ -10,8 +10,8 @@ import pytest
 
 import fmq
 from fmq import Engine, GroupInfo
-from fmq.cli.walk import Walk
 from fmq.recovery.checkpoint import decode, encode
+from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Carryover
 from fmq.testing.inside import inside
 from tests.retention.sending import KEEP, UNREAD_GOES, acks, first_of, send

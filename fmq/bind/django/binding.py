@@ -15,6 +15,7 @@ from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from fmq.bind.bind_errors import BindError, Unreachable, unusable_connection
+from fmq.bind.dialects import MarkerRows
 from fmq.bind.driver_classes import binding_of_driver, module_of_driver
 from fmq.bind.interface import Binding
 from fmq.errors import BadOption
@@ -171,12 +172,23 @@ class DjangoDatabase:
         with self._binding() as binding:
             return binding.purge(store, undecided, older_seconds)
 
+    def markers(self, store: str) -> MarkerRows:
+        """Return the rows of a store in the marker table."""
+        with self._driver() as driver:
+            rows: MarkerRows = module_of_driver(driver).markers(driver, store)
+            return rows
+
     @contextmanager
     def _binding(self) -> Iterator[Binding]:
+        with self._driver() as driver:
+            yield binding_of_driver(driver)
+
+    @contextmanager
+    def _driver(self) -> Iterator[Any]:
         # This thread's own connection may be inside of a transaction.
         connection = connections[self._alias].copy()
         try:
-            yield binding_of_driver(driver_of(connection))
+            yield driver_of(connection)
         except OperationalError as error:
             raise Unreachable(str(error)) from error
         finally:

@@ -29,7 +29,16 @@ from fmq.bind.bind_errors import (
     WrongDatabase,
     unknown_producer,
 )
-from fmq.bind.dialects import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Dialect, key_of, sqlite_path
+from fmq.bind.dialects import (
+    MYSQL,
+    POSTGRES,
+    POSTGRES_SCHEMA,
+    SQLITE,
+    Dialect,
+    MarkerRows,
+    key_of,
+    sqlite_path,
+)
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer
@@ -195,6 +204,17 @@ class SqlAlchemyDatabase:
 
         with self._checking_table():
             return self.on_new_connection(work)
+
+    def markers(self, store: str) -> MarkerRows:
+        """Return the rows of a store in the marker table."""
+        say, spread = self.dialect.statements, self.dialect.spread_seconds
+        try:
+            with self._checking_table():
+                return self.on_new_connection(
+                    lambda own: dialects.markers(_Cursor(own), say, store, spread)
+                )
+        except DBAPIError as error:
+            raise Unreachable(str(error.orig)) from error
 
 
 BUSY_ERRORS = ("55P03", "40P01", "40001", "57014", 1205, 1213)
