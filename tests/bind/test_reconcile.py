@@ -359,6 +359,23 @@ def test_a_tombstone_proves_nothing(engine: fmq.Engine, tmp_path: Path) -> None:
     assert (found.ok, found.unknown_transactions) == (True, 1)
 
 
+def test_a_marker_proves_nothing_about_the_time_before_its_decision(tmp_path: Path) -> None:
+    """A purge keeps the marker of an undecided transaction, and removes a younger one."""
+    database, clock = Sqlite(tmp_path), FakeClock(int(time.time()) * 1_000_000)
+    make_tables(database)
+    with fmq.open(tmp_path / "shop", QUIET, clock=clock, background=False) as engine:
+        order(engine, database, "first")
+        leave_prepared(engine, "late")
+        told(database, "UPDATE fmq_tx SET tx_id = 'late' WHERE tx_id = 'first'")
+        clock.advance(60)
+        order(engine, database, "purged")
+        lose(database, "purged")
+        clock.advance(60)
+        engine.decide("late", "commit", reason="its marker is there")
+        found = fmq.reconcile(engine.path, database.address)
+    assert (found.gone, found.agreed, found.unknown_transactions) == ((), 1, 2)
+
+
 def test_what_commits_during_the_call_is_no_difference(
     engine: fmq.Engine, database: Database
 ) -> None:
