@@ -65,7 +65,7 @@ def _replace(package: Path, name: str, old: str, new: str) -> None:
 
 def _link(name: str, folder: str) -> None:
     """Put links to all files of a package into `folder`, to what is compiled already, too."""
-    ignored = shutil.ignore_patterns("cli", "serve", "spark")
+    ignored = shutil.ignore_patterns("spark")
     shutil.copytree(ROOT / name, Path(folder, name), copy_function=os.symlink, ignore=ignored)
 
 
