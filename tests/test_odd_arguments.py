@@ -55,6 +55,7 @@ THINGS: list[Any] = [None, 5, "\ud800", object(), [None], math.nan]
 KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("topic", "key", "tag", "producer", "message_id", "tx_id", "group"), TEXTS),
     **dict.fromkeys(("name", "member", "reason", "decided_by", "seal", "prefix", "to"), TEXTS),
+    **dict.fromkeys(("by", "reset"), TEXTS),
     **dict.fromkeys(("strategy", "expired", "decision", "names", "topics"), TEXTS),
     **dict.fromkeys(("queue", "limit", "offset", "count", "number", "queues", "priority"), NUMBERS),
     **dict.fromkeys(("value", "expect", "lease_seconds", "timeout", "delay", "wait"), NUMBERS),
@@ -65,7 +66,7 @@ KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("sync", "ordered", "strict", "broadcast", "all"), FLAGS),
     **dict.fromkeys(("body", "bodies", "headers", "filter", "wanted", "retry"), THINGS),
     **dict.fromkeys(("on_change", "receipt", "delivery", "question", "messages"), THINGS),
-    **dict.fromkeys(("local", "handler", "data", "error", "damaged"), THINGS),
+    **dict.fromkeys(("local", "handler", "data", "error", "damaged", "options"), THINGS),
 }
 """What is given for an argument of a name."""
 
@@ -89,6 +90,8 @@ CALLED = {  # how an error may call an argument that it names
     "value": "value|u64",
     "topics": "topic",
     "question": "Question",
+    "reset": "option|reset",
+    "by": "by|who",
     "count": "count|beyond|queues",
     "message_id": "message id|message_id",
     "messages": "message",
@@ -147,6 +150,11 @@ class World:
     def batch(self) -> Any:
         return self.consumer().poll_batch()
 
+    def member(self) -> str:
+        """Return the name of a member of the group g."""
+        self.served.consumer("t", group="g").poll()
+        return self.served.group("g").members()[-1].name
+
     def drained(self) -> Any:
         consumer = self.consumer()
         consumer.drain()
@@ -179,6 +187,7 @@ GOOD: dict[str, Any] = {
     "group": "g", "topics": "t", "name": "n", "queue": 0, "offset": 0, "count": 1, "number": 0,
     "value": 1, "seconds": 1.0, "handler": lambda delivery: None, "wanted": None,
     "time": datetime(2026, 1, 1, tzinfo=UTC), "error": ValueError(),
+    "member": "m", "reason": "slow", "by": "ann", "options": fmq.Options(queues=2),
 }  # fmt: skip
 """What is given for an argument that has to be given, while another one is odd."""
 NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
@@ -188,7 +197,11 @@ NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
     ("engine", "dead_letters"): lambda w: {"group": "dead"},
     ("engine", "unread"): lambda w: {"group": "g", "topic": "t"},
     ("transaction", "ack"): lambda w: {"delivery": w.delivery()},
+    ("engine", "erase"): lambda w: {"topic": "t", "key": "nobody"},
     ("group", "seek"): lambda w: {"topic": "t"},
+    ("group", "put_out"): lambda w: {"member": w.member(), "reason": "hangs"},
+    ("group", "release"): lambda w: {"member": w.member(), "reason": "hangs"},
+    ("group", "purge"): lambda w: {"topic": "t", "reason": "old", "to": "latest"},
     ("feedback", "answer"): lambda w: {
         "question": w.served.feedback.ask_about("T")[0],
         "decision": "unknown",
@@ -196,6 +209,7 @@ NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
 }
 LEFT_OUT = {
     ("engine", "serve"),  # files, addresses and sockets of this machine
+    ("engine", "backup"),
     ("engine", "settle", "timeout"),
     ("engine", "transaction", "bind"),  # tests/bind has it
 }

@@ -110,6 +110,8 @@ def check_configured(
     """Return both checked. Raises BadOption for an option that does not belong to the directory, or
     a value that it cannot have.
     """
+    if isinstance(reset, str) or not isinstance(reset, Iterable):
+        raise TypeError(f"reset= takes a list of names of options, not {type(reset).__name__}")
     reset = [*reset]
     for name in (*values, *reset):
         if name not in DEFAULTS:
