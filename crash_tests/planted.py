@@ -359,8 +359,8 @@ MUTANTS = (
     ),
     Mutant(
         "retention ignores exports",
-        "            if not file.pin(exclusive=True):",
-        "            if False:",
+        "                if not file.pin(exclusive=True):\n                    locks.pop()",
+        "                if False:\n                    locks.pop()",
         "--workload export",
     ),
     Mutant(

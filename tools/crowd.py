@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 30.0
 
 def asks(number: int) -> bytes:
     """Return a HELLO of a client, and a request."""
-    hello = encode_values([VERSION, number.to_bytes(16), None])
+    hello = encode_values([VERSION, number.to_bytes(16), None, "host", 1])
     return frame(Op.HELLO, 1, hello) + frame(Op.CALL, 2, encode_values(["sync", [], {}]))
 
 

@@ -84,7 +84,7 @@ class Pollers:
         for number in range(count):
             made = connect_to(path)
             made.sendall(
-                frame(Op.HELLO, 1, encode_values([VERSION, number.to_bytes(16), None]))
+                frame(Op.HELLO, 1, encode_values([VERSION, number.to_bytes(16), None, "host", 1]))
                 + frame(Op.JOIN, 2, encode_values(_joining(f"idle-{number}")), handle=1)
                 + self._poll()
             )

@@ -40,7 +40,8 @@ def clock() -> FakeClock:
 @pytest.fixture
 def engine(clock: FakeClock) -> Iterator[Engine]:
     disk = CrashDisk()
-    with opened(disk, clock, queues=4) as engine:
+    # All messages are in one segment, because a poll ends where a segment does.
+    with opened(disk, clock, queues=4, segment_bytes=16384) as engine:
         for number in range(40):
             engine.send("t", b"%d" % number, queue=number % 4)
         yield engine

@@ -68,7 +68,9 @@ def test_a_request_is_carried_out_once_if_its_client_returns_before_the_turn_end
         client.session.received(frame(*request, handle=HANDLE))
         assert len(bodies(engine, "t")) == before, "it waits"
         returned = Hostile(server)
-        hello = frame(*(Op.HELLO, 1, encode_values([VERSION, bytes(CLIENT_BYTES), None])))
+        hello = frame(
+            *(Op.HELLO, 1, encode_values([VERSION, bytes(CLIENT_BYTES), None, "host", 1]))
+        )
         returned.session.received(hello + frame(*request, flags=AGAIN, handle=HANDLE))
         server.loop.run()
         assert not returned.answers[-1].flags & FAILED
