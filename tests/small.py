@@ -76,9 +76,15 @@ def overwrite(disk: Disk, name: str, offset: int, data: bytes) -> None:
 
 
 def flip(disk: Disk, name: str, offset: int) -> None:
-    """Turn one bit of a file over."""
+    """Turn one bit of a file over. In a head of durable bytes it is turned back."""
     (byte,) = content(disk)[name][offset : offset + 1]
     overwrite(disk, name, offset, bytes([byte ^ 0x10]))
+
+
+def flip_two(disk: Disk, name: str, offset: int) -> None:
+    """Turn one bit over in each of two bytes of a file, which nothing turns back."""
+    flip(disk, name, offset)
+    flip(disk, name, offset + 1)
 
 
 def remove(disk: Disk, *names: str) -> None:
@@ -117,6 +123,7 @@ __all__ = [
     "content",
     "fill",
     "flip",
+    "flip_two",
     "opened",
     "overwrite",
     "remove",

@@ -47,7 +47,7 @@ def test_the_remedy_for_too_many_fits_the_limit() -> None:
             engine.transaction().send_many("t", [b"", b""])
         assert "Decide" not in str(e.value)
         undecided(engine, "T")
-        with pytest.raises(TooMany, match=r"Decide some .*, or .* larger transactions_max"):
+        with pytest.raises(TooMany, match=r"Decide some .*, or allow more .*transactions_max="):
             undecided(engine, "U")
 
 

@@ -28,7 +28,7 @@ from fmq.errors import (
 from fmq.machine.disk import Directory
 from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from tests.small import bodies, content, fill, flip, opened, remove, segments
+from tests.small import bodies, content, fill, flip, flip_two, opened, remove, segments
 
 
 def in_trouble(engine: Engine, word: str) -> None:
@@ -86,7 +86,7 @@ def test_retention_stops_at_a_damaged_segment_and_reports_trouble() -> None:
         for _ in range(3):
             fill(engine, "t")
     first, *_ = segments(disk)
-    flip(disk, first, 2000)
+    flip_two(disk, first, 2000)
     remove(disk, *[name for name in content(disk) if name.endswith(".idx")])
     with opened(disk, clock, retain_seconds=1) as engine:
         clock.advance(100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from fmq.store.reading.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
 from fmq.tx.commands.outcomes import Outcomes
-from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
+from tests.small import CrashDisk, check, fill, flip, flip_two, opened, remove, segments
 
 
 @pytest.mark.parametrize(("decision", "messages"), [("commit", 2), ("rollback", 0)])
@@ -246,7 +247,7 @@ def test_a_rolled_back_handle_gets_no_outcome_of_another_one() -> None:
             first.outcome()
 
 
-def damaged_at_the_second() -> tuple[CrashDisk, str]:
+def damaged_at_the_second(wound: Any = flip_two) -> tuple[CrashDisk, str]:
     """A transaction in each of four segments; the second one has lost its index, and is damaged."""
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -256,7 +257,7 @@ def damaged_at_the_second() -> tuple[CrashDisk, str]:
             fill(engine)
     second = segments(disk)[1]
     remove(disk, second.replace(".seg", ".idx"))
-    flip(disk, second, 70)  # a head: behind a damaged body alone the decisions are known
+    wound(disk, second, 70)  # a head: behind a damaged body alone the decisions are known
     return disk, second
 
 
@@ -272,6 +273,15 @@ def test_damage_hides_no_decision_of_a_newer_segment() -> None:
         for tx_id in ("T0", "T1", "never"):
             with pytest.raises(Damaged, match=second):
                 engine.outcome(tx_id)
+
+
+def test_one_flipped_bit_hides_no_decision() -> None:
+    disk, _ = damaged_at_the_second(flip)
+    with opened(disk) as engine:
+        for number in range(4):
+            assert engine.outcome(f"T{number}").state == "committed"
+        with pytest.raises(UnknownTransaction):
+            engine.outcome("never")
 
 
 def test_an_id_that_damage_may_hide_is_refused() -> None:
