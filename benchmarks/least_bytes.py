@@ -25,7 +25,6 @@ from fmq.store.bytes.record import (
     PREFIX,
     PREPARE_COUNTS,
     PREPARE_FRONT,
-    TRIED_RANGE,
     TX_HEAD,
     aligned,
 )
@@ -173,15 +172,6 @@ def ack(position: int, lag: int, seed: int, names: bytes, first: int, end: int, 
     size = PREFIX.size + ACKS_FRONT.size + len(names) + ACK_RANGE.size
     head = ACKS_FRONT.pack(size, size, position, lag, 0, ACK, FIRST | LAST, 0, 0, now, 1)
     return framed(head + names + ACK_RANGE.pack(first, end), b"", seed)
-
-
-def tried(position: int, lag: int, seed: int, names: bytes, first: int, now: int) -> bytes:
-    """Return the bytes that a poll writes for the first attempt of one message. `names` is as for
-    an ack.
-    """
-    size = PREFIX.size + ACKS_FRONT.size + len(names) + TRIED_RANGE.size
-    head = ACKS_FRONT.pack(size, size, position, lag, 0, TRIED, FIRST | LAST, 0, 0, now, 1)
-    return framed(head + names + TRIED_RANGE.pack(first, first + 1, 1, 0), b"", seed)
 
 
 def now_us() -> int:

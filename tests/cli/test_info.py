@@ -98,12 +98,13 @@ def test_info_shows_acks_written_after_the_checkpoint(shop: Path) -> None:
 
 
 def test_info_reports_damage_and_shows_the_rest(segments: Path) -> None:
-    """Flip a bit of a head, and remove the checkpoints, which would pass over it."""
+    """Flip two bits of a head, and remove the checkpoints, which would pass over it."""
     for slot in segments.glob("checkpoint.*"):
         slot.unlink()
     first = min(segments.glob("*.seg"))
     data = bytearray(first.read_bytes())
     data[80] ^= 1
+    data[81] ^= 1
     first.write_bytes(data)
     code, lines, error = fmq_json("info", segments)
     assert (code, bool(lines)) == (1, True)

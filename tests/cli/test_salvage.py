@@ -16,6 +16,7 @@ def test_lost_messages_are_listed_and_the_exit_code_is_1(segments: Path, tmp_pat
     second = sorted(segments.glob("*.seg"))[1]
     data = bytearray(second.read_bytes())
     data[80] ^= 1
+    data[81] ^= 1
     second.write_bytes(data)
     before = {each.name: each.read_bytes() for each in segments.iterdir() if each.is_file()}
     said = fmq_json("salvage", segments, tmp_path / "new")

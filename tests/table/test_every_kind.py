@@ -12,7 +12,7 @@ import fmq.table
 from fmq.store.bytes.kinds import AckRange, Kind, MarkChange, QueuePlace, Record, TriedRange
 from fmq.table.records import row_of
 from fmq.testing import CrashDisk, FakeClock
-from tests.small import fill, flip, opened, segments
+from tests.small import fill, flip_two, opened, segments
 
 LONG = "g" * 255  # of such a group the topic of its dead letters has only a digest
 
@@ -90,7 +90,7 @@ def with_a_hole() -> list[dict[str, Any]]:
         engine.send("t", b"kept")
         engine.send("t", b"erased")
         engine.erase("t", 0, 2)
-    flip(disk, segments(disk)[0], 70)
+    flip_two(disk, segments(disk)[0], 70)
     fmq.salvage("data", "new", disk=disk)
     found: list[dict[str, Any]] = fmq.table.read("new", "records", disk=disk).read_all().to_pylist()
     return found

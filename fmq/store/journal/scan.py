@@ -160,7 +160,7 @@ class Scan:
 
     def _had_been_durable(self, position: int) -> bool:
         """Return whether the messages at `position` may be passed over: they had been durable."""
-        if type(self._record(position, bodies=False)) is not Run:
+        if self._proven is None or type(self._record(position, bodies=False)) is not Run:
             return False
         return self._is_durable(position)
 
@@ -198,7 +198,7 @@ class Scan:
             if type(record) is not Run:
                 return None
             self.damaged[position] = str(error)
-        except BadRecord:
+        except (BadRecord, _Stop):
             return None
         self.turned[position + found.place] = found.byte
         return record
