@@ -33,7 +33,7 @@ from fmq.tx.ledger.seal import SEAL_BYTES, SEALED
 PREPARE_WHOLE = Struct(PREPARE_FRONT.format + PREPARE_COUNTS)
 DECISION_WHOLE = Struct(DECISION_FRONT.format + DECISION_COUNTS)
 ACKS_FRONT = Struct(COMMON.format + "QqI")
-PREPARE, ACK, TRIED = Kind.PREPARE, Kind.ACK, Kind.TRIED
+PREPARE, ACK = Kind.PREPARE, Kind.ACK
 
 # Where a record stands: its topic, first offset, count and position.
 Place = tuple[str, int, int, int]
