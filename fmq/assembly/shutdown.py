@@ -127,7 +127,7 @@ def drain(parts: Parts, refusal: Closed) -> bool:
     """
     queue, journal = parts.commit_queue, parts.journal
     with suppress(FmqError):  # on a full disk the page keeps them
-        queue.run(_write_attempts, parts.writer, wait=True)
+        queue.run(Writer.write_attempts, parts.writer, wait=True)
     while True:
         with parts.lock:
             if queue.broken():
@@ -138,10 +138,6 @@ def drain(parts: Parts, refusal: Closed) -> bool:
                 return True
         with suppress(FmqError):
             queue.flush(force=True)
-
-
-def _write_attempts(writer: Writer) -> None:
-    writer.write_attempts()
 
 
 def free_locks(parts: Parts) -> None:

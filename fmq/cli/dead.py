@@ -11,7 +11,7 @@ from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
 from fmq.cli.messages import body_laid_out, body_row, place_of
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.place import visit, writing
+from fmq.cli.place import writing
 from fmq.cli.text import exact, size
 
 
@@ -64,8 +64,6 @@ def _numbers(parser: Any) -> None:
 
 
 def run_list(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         if args.group is None:
             infos = {info.group: info.dead_letters for info in engine.groups()}
@@ -84,8 +82,6 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_show(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         letter = engine.dead_letters(args.group).get(args.number)
     row = _row(letter) | {**body_row(letter.body), "headers": letter.headers}
@@ -94,8 +90,6 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_replay(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         done = engine.dead_letters(args.group).replay(None if args.all else args.numbers)
     output.facts("replayed", {"group": args.group, "dead_letters": done}, DONE, title="replayed")
@@ -103,8 +97,6 @@ def run_replay(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_purge(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         dead = engine.dead_letters(args.group)
         if args.all or args.before is not None:

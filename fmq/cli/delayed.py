@@ -9,7 +9,7 @@ from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.messages import receipt_row
 from fmq.cli.output import Column, Output, note
-from fmq.cli.place import reading, visit, writing
+from fmq.cli.place import reading, writing
 from fmq.cli.text import exact, plain
 
 
@@ -39,8 +39,6 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_recall(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         found = [each for each in engine.delayed(limit=MANY) if each.position == args.position]
         recalled = [receipt for receipt in found if engine.recall(receipt)]

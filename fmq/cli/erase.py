@@ -14,7 +14,7 @@ from typing import Any
 from fmq.cli.arguments import text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
-from fmq.cli.place import visit, writing
+from fmq.cli.place import writing
 from fmq.cli.text import exact
 
 
@@ -35,8 +35,6 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         done = engine.erase(args.topic, args.queue, args.offset, key=args.key)
     output.facts("erased", done._asdict(), ERASED, title="erased")

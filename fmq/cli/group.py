@@ -11,7 +11,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.pause import PAUSED, add_why
 from fmq.cli.person import person
-from fmq.cli.place import reading, visit, writing
+from fmq.cli.place import reading, writing
 from fmq.cli.text import exact, plain
 
 
@@ -79,8 +79,6 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_show(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         rows, members = [asdict(info) for info in group.infos()], group.members()
@@ -91,8 +89,6 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_seek(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         group.seek(args.topic, queue=args.queue, offset=args.offset, time=args.time, to=args.to)
@@ -102,8 +98,6 @@ def run_seek(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_skip(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         group.skip(args.topic, args.queue, args.offset, count=args.count)
@@ -113,8 +107,6 @@ def run_skip(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_release(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         count = group.release(args.member, reason=args.reason, by=args.by or person())
@@ -123,8 +115,6 @@ def run_release(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_put_out(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         count = group.put_out(args.member, reason=args.reason, by=args.by or person())
@@ -133,8 +123,6 @@ def run_put_out(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_purge(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         where = {"queue": args.queue, "offset": args.offset, "time": args.time, "to": args.to}
@@ -145,8 +133,6 @@ def run_purge(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_delete(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         engine.group(args.name).delete()
     return FINE

@@ -9,7 +9,7 @@ from fmq.cli.arguments import text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.person import person
-from fmq.cli.place import visit, writing
+from fmq.cli.place import writing
 from fmq.cli.text import moment, plain
 
 
@@ -36,8 +36,6 @@ def add_why(parser: argparse.ArgumentParser, *, needs_reason: bool = True) -> No
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         found = engine.topic(args.topic) if args.group is None else engine.group(args.group)
         change = found.pause if args.verb == "pause" else found.resume

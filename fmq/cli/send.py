@@ -21,7 +21,7 @@ from fmq.cli.arguments import count, header, moment, seconds, text
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.messages import RECEIPTS, Sent, receipt_row, sent_from
 from fmq.cli.output import Output, Row, note
-from fmq.cli.place import visit, writing
+from fmq.cli.place import writing
 from fmq.cli.text import counted
 
 PIECE = 1 << 20  # how many bytes of the input are read at once, at most
@@ -64,10 +64,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         args.usage_error("BODY is missing, and there is no input to read lines from")
     if args.body is None and args.message_id is not None:
         args.usage_error("--id is of one message, so it needs a BODY; a line of JSON has its own")
-    if not args.create:
-        with visit(args.dir):
-            pass
-    with writing(args.dir) as engine:
+    with writing(args.dir, create=args.create) as engine:
         lines = Lines(args, engine.options.message_bytes_max)
         try:
             if args.transaction or args.tx_id is not None:

@@ -10,7 +10,7 @@ from fmq.cli.arguments import count, seconds, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.pause import PAUSED
-from fmq.cli.place import reading, visit, writing
+from fmq.cli.place import reading, writing
 from fmq.cli.text import exact, plain
 
 
@@ -35,8 +35,6 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run_delete(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         engine.topic(args.name).delete()
     return FINE
@@ -55,8 +53,6 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_create(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         topic = engine.create_topic(args.name, queues=args.queues, retain_seconds=args.retain)
         output.rows("queue", QUEUE, [asdict(info) for info in topic.queues()])
@@ -64,8 +60,6 @@ def run_create(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_add_queues(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass
     with writing(args.dir) as engine:
         topic = engine.topic(args.name)
         topic.add_queues(args.count)

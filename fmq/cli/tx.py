@@ -140,8 +140,6 @@ def _undecided_of(engine: fmq.RemoteEngine, tx_id: str) -> fmq.UndecidedTransact
 
 
 def run_decide(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):
-        pass  # fmq.open would create the directory of a mistyped name
     by = args.by or person()
     with writing(args.dir) as engine:
         outcome = engine.decide(

@@ -18,13 +18,13 @@ from fmq.basics.clock import Clock, SystemClock
 from fmq.copies import contents
 from fmq.copies.contents import Contents, SegmentCopy
 from fmq.copies.segments import copy, prove
-from fmq.errors import BackupRefused, NotAStore
+from fmq.errors import BackupRefused
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk, File
 from fmq.posix import RealDisk
 from fmq.recovery.checkpoint import SLOTS
 from fmq.recovery.follow import Follower
-from fmq.recovery.layout import LOCK, look
+from fmq.recovery.layout import LOCK, look_for_journal
 from fmq.recovery.segment_pin import pin
 from fmq.store.journal.segment import OTHER_RECORDS, Segment, is_segment, segment_name
 
@@ -79,11 +79,7 @@ def back_up(
     """Do what `backup` does. With `store`, a UUID as hexadecimal digits, only of that journal."""
     target = check_local(text_of(destination))
     with unreadable_within(where), closing(disk.directory(where, make=False)) as source:
-        if look(source).fresh:
-            raise NotAStore(
-                f"{where}: no journal was ever begun here, so there is nothing to back up. Nothing "
-                "was changed. Name the directory that a program gives to fmq.open()."
-            )
+        look_for_journal(source, where, "back up")
         with ExitStack() as stack, unreadable_within(target):
             journal = _see(source, stack)
             if store not in (None, journal.store.hex()):

@@ -23,13 +23,13 @@ from fmq.copies.holders import ShippingHolder, hold, release
 from fmq.copies.segments import BLOCK_BYTES, prove
 from fmq.copies.ship_pieces import ShippedPiece, ShippingPlace, listing, ready_name, whole_run
 from fmq.copies.shipped import ShippedSegments, header_of
-from fmq.errors import BackupRefused, Damaged, NotAStore
+from fmq.errors import BackupRefused, Damaged
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk, File
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.follow import Follower
-from fmq.recovery.layout import known_segments, look, read_header, store_of
+from fmq.recovery.layout import known_segments, look, look_for_journal, read_header, store_of
 from fmq.recovery.segment_pin import pin
 from fmq.store.journal.durable_page import PageReader
 from fmq.store.journal.segment import Segment
@@ -74,11 +74,7 @@ def ship(
     keep_bytes = check_count("keep_bytes", keep_bytes)
     disk, stop = disk or RealDisk(), stop or threading.Event()
     with unreadable_within(where), closing(disk.directory(where, make=False)) as source:
-        if look(source).fresh:
-            raise NotAStore(
-                f"{where}: no journal was ever begun here, so there is nothing to ship. Nothing "
-                "was changed. Name the directory that a program gives to fmq.open()."
-            )
+        look_for_journal(source, where, "ship")
         with (
             unreadable_within(target),
             closing(disk.directory(target, make=True)) as directory,

@@ -25,11 +25,10 @@ from fmq.basics.results import Outcome
 from fmq.bind.bind_errors import never_bound
 from fmq.bind.dialects import MarkerRow, MarkerRows
 from fmq.bind.drivers import database_at
-from fmq.errors import NotAStore
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk
 from fmq.posix import RealDisk
-from fmq.recovery.layout import look, store_of
+from fmq.recovery.layout import look, look_for_journal, store_of
 from fmq.recovery.walk import Append, Walk
 from fmq.store.bytes.kinds import Decided, Kind, Prepare, Run
 from fmq.tx.commands.outcomes import outcome_of
@@ -122,12 +121,7 @@ def reconcile(
     source = database_at(database)
     disk = disk or RealDisk()
     with unreadable_within(where), closing(disk.directory(where, make=False)) as directory:
-        layout = look(directory)
-        if layout.fresh:
-            raise NotAStore(
-                f"{where}: no journal was ever begun here, so there is nothing to compare. Nothing "
-                "was changed. Name the directory that a program gives to fmq.open()."
-            )
+        layout = look_for_journal(directory, where, "compare")
         history = History(directory)
         history.read()
         end = history.position

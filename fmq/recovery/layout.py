@@ -79,6 +79,19 @@ def look(directory: Directory) -> Layout:
     return layout
 
 
+def look_for_journal(directory: Directory, where: str, purpose: str) -> Layout:
+    """Return the layout of `directory`, which a caller called `where`. Raises NotAStore if there is
+    no journal to `purpose`.
+    """
+    layout = look(directory)
+    if layout.fresh:
+        raise NotAStore(
+            f"{where}: no journal was ever begun here, so there is nothing to {purpose}. Nothing "
+            "was changed. Name the directory that a program gives to fmq.open()."
+        )
+    return layout
+
+
 def _look(directory: Directory) -> Layout:
     names = frozenset(directory.names())
     bases = tuple(sorted(base_of(name) for name in names if is_segment(name)))
