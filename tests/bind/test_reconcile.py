@@ -372,6 +372,7 @@ def test_a_marker_proves_nothing_about_the_time_before_its_decision(tmp_path: Pa
         lose(database, "purged")
         clock.advance(60)
         engine.decide("late", "commit", reason="its marker is there")
+        engine.sync()
         found = fmq.reconcile(engine.path, database.address)
     assert (found.gone, found.agreed, found.unknown_transactions) == ((), 1, 2)
 
@@ -381,6 +382,7 @@ def test_what_commits_during_the_call_is_no_difference(
 ) -> None:
     """One order is placed between the first look at the journal and the markers, one after them."""
     order(engine, database, "one")
+    engine.sync()
     scheme, _, rest = database.address.partition("://")
     driver = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}[scheme]
     address = sqlalchemy.create_engine(f"{driver}://{rest}")
