@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 import fmq
 import fmq.aio
 from fmq.engines.engine import Engine
+from fmq.machine.disk import Disk
 from fmq.server.client_call import ClientCall
+from fmq.store.journal.attempt_page import ATTEMPTS
 from fmq.store.journal.call_steps import Arrival, Durable, Notify, Steps, drive
-from fmq.testing import CrashDisk, FakeClock
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
 from fmq.testing.transport import MemoryServer
 from fmq.wire.frames import FAILED, Frame, Op
@@ -153,8 +156,8 @@ def test_a_request_that_is_woken_while_its_look_is_written_looks_once_more() -> 
         server.close()
 
 
-def test_a_poll_on_a_loop_goes_on_once_another_thread_has_written_its_attempt() -> None:
-    """That thread writes, and syncs for a long time, while the poll looks."""
+def poll_beside_a_sync(disk: Disk, seen: Callable[[Engine, asyncio.Future[Any]], bool]) -> None:
+    """Poll on a loop while another thread syncs. That sync ends once `seen` is true."""
     arrived = Event()
     gate = Gate(arrived.set, only_syncs=True)
 
@@ -165,15 +168,29 @@ def test_a_poll_on_a_loop_goes_on_once_another_thread_has_written_its_attempt() 
             gate.shut()
             sender.start()
             assert arrived.wait(20)
-            poll = asyncio.ensure_future(consumer.poll())
-            while not inside(engine).journal.pending.waiters:
-                await asyncio.sleep(0)
-            gate.open()
+            try:
+                async with asyncio.timeout(20):
+                    poll = asyncio.ensure_future(consumer.poll())
+                    while not seen(engine, poll):
+                        await asyncio.sleep(0)
+            finally:
+                gate.open()
             (delivery,) = await asyncio.wait_for(poll, 20)
             await delivery.ack()
 
-    with fmq.open("data", disk=GatedDisk(CrashDisk(), gate), clock=FakeClock()) as engine:
+    with fmq.open("data", disk=GatedDisk(disk, gate), clock=FakeClock()) as engine:
         engine.send("t", b"1")
         sender = Thread(target=engine.send, args=("other", b"2"))
         asyncio.run(story(engine, sender))
         sender.join()
+
+
+def test_a_poll_on_a_loop_waits_for_no_sync_of_another_thread() -> None:
+    poll_beside_a_sync(CrashDisk(), lambda engine, poll: poll.done())
+
+
+def test_a_poll_on_a_loop_goes_on_once_another_thread_has_written_its_attempt() -> None:
+    """The attempt is a record, as there is no page for it."""
+    disk: Any = FaultDisk(CrashDisk())
+    disk.fail("create", names=f"*/{ATTEMPTS}", error=errno.ENOSPC, persistently=True)
+    poll_beside_a_sync(disk, lambda engine, poll: bool(inside(engine).journal.pending.waiters))
