@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import resource
 import signal
 import sys
@@ -157,7 +158,8 @@ def make(number: int, name: str) -> Whole:
 def damage(whole: Whole, random: Random) -> tuple[CrashDisk, Damage]:
     """Return a copy of the directory in which one file is damaged."""
     files = dict(whole.files)
-    names = [name for name in files if name not in ("LOCK", "DURABLE")]
+    # An empty file has no byte to damage, and FAILED is one that counts by its name.
+    names = [name for name, data in files.items() if data and name not in ("LOCK", "DURABLE")]
     segments = [name for name in names if name.endswith(".seg")]
     name = random.choice(segments if random.random() < 0.8 else names)
     data, how = bytearray(files[name]), random.choice(WAYS)
@@ -184,6 +186,13 @@ def damage(whole: Whole, random: Random) -> tuple[CrashDisk, Damage]:
     return on_disk(files), done
 
 
+def why(error: FmqError) -> str:
+    """Return the reason of a refusal, without the numbers and names that only one directory has."""
+    if not isinstance(error, Damaged):
+        return type(error).__name__
+    return re.sub(r"\w*\d[\w.]*", "#", error.reason)[:90]
+
+
 class Judge:
     """Counts what was left, and what was shown wrong."""
 
@@ -204,7 +213,8 @@ class Judge:
                 excused = bool(report.cut_bytes) or not whole.closed
                 self.look(whole, engine, "open", done, excused=excused)
         except FmqError as error:
-            self.count[f"refused: {type(error).__name__}"] += 1
+            self.count["refused"] += 1
+            self.count[f"refused: {why(error)}"] += 1
             if isinstance(error, Damaged) and not only_open:
                 with suppress(FmqError):
                     reader = fmq.open(PATH, disk=disk.after_kill(), read_only=True)

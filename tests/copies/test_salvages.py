@@ -11,6 +11,7 @@ import pytest
 import fmq
 from fmq.errors import BackupRefused, Damaged, Locked, NotAStore
 from fmq.testing import CrashDisk, FakeClock
+from tests.recovery.planting import checkpoint, left_by, send
 from tests.recovery.sights import OPTIONS, finished, interrupted, seen
 from tests.small import bodies, content, fill, flip, opened, overwrite, remove, segments
 from tools.damage_many import report, run
@@ -213,6 +214,24 @@ def test_records_that_nothing_proves_durable_are_left_out_as_in_a_recovery() -> 
     assert made.tail_bytes
     with new_engine(killed) as engine:
         assert bodies(engine, "t") == [b"first"]
+
+
+@pytest.mark.parametrize("offset", [0, 5])
+def test_a_sound_record_that_contradicts_is_left_out_and_named(offset: int) -> None:
+    """Nothing else is: the messages before it are there, and the topic goes on."""
+    tail = left_by(send(b"0"), lambda engine: engine.send("u", b"other"), checkpoint)
+    tail.plant(tail.end, tail.message(offset))
+    before = content(tail.disk)
+    with pytest.raises(Damaged, match="a sound record in a wrong place"):
+        opened(tail.disk)
+    (problem,) = salvaged(tail.disk).problems
+    assert f"continues at offset {offset}, not 1" in problem.reason
+    assert f"t/0 offsets {offset} to {offset}" in problem.reason
+    assert content(tail.disk) == before
+    with new_engine(tail.disk) as engine:
+        assert engine.send("t", b"next").offset == 1
+        assert bodies(engine, "t") == [b"0", b"next"]
+        assert bodies(engine, "u") == [b"other"]
 
 
 def test_a_salvage_of_a_salvage_is_the_same() -> None:
