@@ -26,7 +26,7 @@ class Budget:
     seed: int
     seconds: float | None = None
     rounds: int | None = None  # workloads, faults, crashes: whatever the tier counts
-    first: int = 0  # where to go on, of what is numbered
+    first: int = 0  # number of the first workload, fault or crash to run
     workload: str | None = None  # only this one
     crash_at: int | None = None  # only this operation
     preemptions: int | None = None  # every schedule of threads with at most so many

@@ -1,4 +1,4 @@
-"""What becomes of a call: it returned, it was refused, or nobody knows.
+"""The result of a call: it returned, it was refused, or its outcome is unknown.
 
 On a disk that has faults a run carries on as an application would. What was refused is refused
 whole; after an unknown outcome the engine is opened again, as a new process finds the disk.

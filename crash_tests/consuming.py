@@ -1,4 +1,4 @@
-"""The steps about reading: as nobody, and as a group that acks."""
+"""The steps that read messages: without a group, and as a group that acks."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FRAMES_APART_SECONDS = 0.1
 
 
 class Display(Protocol):
-    """Is told how far each tier is; leaving it leaves its last words."""
+    """Shows how far each tier is. On exit it prints a last line."""
 
     def begin(self, tier: str) -> None: ...
 

@@ -78,7 +78,7 @@ def abandon(engine: Engine | None) -> None:
 
 
 def let_go(engine: Engine, disk: CrashDisk) -> None:
-    """The same for one that nobody asks anything any more: it ends as a killed process does.
+    """Stop the disk of an engine that is not used any more, so that it ends like a killed process.
 
     Closing it would cost a tenth of what opening it did, without a disk to close it on.
     """

@@ -180,7 +180,7 @@ class Explorer:
         return self._memory.is_new("moment", moment.disk, moment.oracle)
 
     def failed(self, crash_at: int, path: list[Event], error: BaseException) -> None:
-        """A promise was broken at that moment; -1: without any crash."""
+        """Note that a promise was broken by the crash before operation `crash_at`; -1: no crash."""
         failure = Failure(self.workload, crash_at, path, violation_of(error))
         failure.violation.__cause__ = error
         self.tally.failures.append(failure)
@@ -248,7 +248,7 @@ class Explorer:
             check_still_shown(state.after_kill(), self._options, at.shown)
 
     def _draw(self, state: CrashDisk) -> float:
-        """From 0 to 1; it depends on nothing but the disk, whoever comes to it first."""
+        """Return a number from 0 to 1 that depends only on the seed and what the disk holds."""
         return zlib.crc32(f"{self._seed} {state.fingerprint()}".encode()) / (1 << 32)
 
     def _try(self, crash_at: int, event: Event, state: CrashDisk, moment: Moment) -> bool:

@@ -22,7 +22,7 @@ class Follower:
     def __init__(
         self, disk: CrashDisk, options: Options, every: int = 1, *, pages: bool = True
     ) -> None:
-        """It looks once in so many times that it is asked to. Without `pages` it sees none, as on
+        """Look only at each `every`-th call of `look`. Without `pages` the reader sees none, as on
         a remote file system.
         """
         self._door = Door(disk)
@@ -36,7 +36,7 @@ class Follower:
         self._read_to: dict[Lane, int] = {}
 
     def look(self, oracle: Oracle) -> None:
-        """Violation if it sees damage, shows what nobody sent, or keeps what was deleted."""
+        """Raise Violation if the reader sees damage, or a message never sent or deleted."""
         self._asked += 1
         if self._asked % self._every:
             return

@@ -132,7 +132,7 @@ _of_this_process: list[Explorers] = []
 
 
 def _begin(how: How) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     warnings.simplefilter("ignore", ResourceWarning)
     _of_this_process.append(Explorers(how))
     spare_the_collector()

@@ -61,7 +61,7 @@ class Memory:
     def __init__(self) -> None:
         self.recoveries = 0  # how often a directory was opened
         self.states = 0  # how many distinct ones kept what was promised
-        self.fresh: set[State] = set()  # those of them that nobody has taken account of yet
+        self.fresh: set[State] = set()  # states that are not in any tally yet
         self.sound: dict[bytes, bool] = {}  # of each checkpoint that was met
         self._forget()
 

@@ -32,7 +32,7 @@ class Opening:
         self._memory = memory
 
     def check(self, disk: CrashDisk, before: Oracle) -> None:
-        """Open `disk`, which nobody needs any more, unless it is known what it shows."""
+        """Open `disk` and check what it shows, unless this is known. The disk is used up."""
         state = disk.fingerprint(), before.promises()
         if self._memory.knows(state):
             return

@@ -202,7 +202,7 @@ class Oracle:
         self.units[unit.name] = replace(unit, tried_at=self._tick)
 
     def returned(self, name: str, *, durable: bool = True) -> None:
-        """The call about the unit returned; one that is durable vouches for all before it."""
+        """Note that the call returned. If it is durable, so is every unit before it."""
         self.units[name] = replace(self.units[name], returned=True)
         if durable:
             self.synced()
@@ -277,7 +277,9 @@ class Oracle:
                 self.read_from[reader, lane] = max(offset, floors.get(lane, 0))
 
     def content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:
-        """The lane from offset 0 on; `live`: as a process that has not crashed sees it."""
+        """Yield the bodies of the lane from offset 0 on. With `live`, as a process sees it that has
+        not crashed.
+        """
         for name in self.published:
             unit = self.units[name]
             if unit.fates == {Fate.VISIBLE} or (live and Fate.VISIBLE in unit.fates):

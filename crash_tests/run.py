@@ -95,8 +95,8 @@ class Run:
         self.followers = []
 
     def _watch_disk(self) -> None:
-        """The disk must not keep this run: whoever leaves a killed engine's consumers to the
-        collector would keep both for ever.
+        """Count the operations of the disk, which refers to this run weakly. Else a disk that is
+        kept by consumers of a killed engine would keep the run for ever, too.
         """
         before = WeakMethod(self._before_operation)
 

@@ -66,7 +66,7 @@ class Sweep:
             yield explorers.done(explorer)
 
     def _add(self, explored: Explored) -> None:
-        """Count what nobody has come upon before, and tell of it."""
+        """Add to the tally what was explored for the first time, and report it."""
         workload, tally = explored.workload, explored.tally
         if explored.failed and not tally.failures:
             tally.failures += Explorers(self._how).explore(workload).tally.failures

@@ -73,7 +73,9 @@ def bodies(engine: fmq.Engine, topic: str) -> list[bytes]:
 
 
 def check(engine: fmq.Engine, world: World) -> None:
-    """What was told holds; nothing is there twice; a transaction is whole or not there."""
+    """Check that every acknowledged call has its effect, that no message is there twice, and that
+    each transaction is there as a whole or not at all.
+    """
     told: dict[str, list[tuple[Any, ...]]] = {}
     for each in world.told:
         assert isinstance(each, tuple)

@@ -19,7 +19,7 @@ def test_nothing_that_was_found_fails_again() -> None:
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.stem)
 def test_a_file_shows_its_bug_where_that_is_planted(file) -> None:
-    """A file that shows nothing any more is in nobody's way, and helps nobody."""
+    """A file that does not show its bug any more does no harm, but is of no use."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == load(file).planted]
     assert shows(mutant, file)
 

@@ -135,7 +135,7 @@ def test_a_prepare_vouches_for_no_more_than_had_returned_when_it_began() -> None
 
 @pytest.mark.parametrize("vouching", ["a prepare", "a sync"])
 def test_a_call_that_began_after_a_prepare_does_not_prove_its_decision(vouching: str) -> None:
-    """The decision may have been planned behind what the other one's sync has made durable."""
+    """The decision may have been planned after the position up to which the other call synced."""
     oracle = ThreadsOracle(Rules())
     oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))
     oracle.returned("t1", durable=True)

@@ -1,4 +1,4 @@
-"""The verdict condemns nobody who is innocent."""
+"""The verdict reports no violation where every promise was kept."""
 
 from crash_tests.explore import Depth, Explorer
 from crash_tests.faults import FaultTour
@@ -22,7 +22,7 @@ def test_messages_that_an_undecided_transaction_holds_again_do_not_count_as_acke
 
 
 def test_a_call_that_was_never_durable_may_be_gone_after_a_close() -> None:
-    """Its write failed behind the call, which had promised nothing; then the engine was closed."""
+    """The write failed after the call, which had promised nothing. Then the engine was closed."""
     workload = Workload("lazy", [["lazy", "b", 1, 20], ["reopen"], ["many", "b", 1, 2, 40]])
     tour = FaultTour(workload)
     for order in tour.all_orders(("write",)):

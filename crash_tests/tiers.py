@@ -37,7 +37,7 @@ class Tier(Protocol):
         """Try what the budget allows; a tier that cannot run here says so in the tally."""
 
 
-# How large a part each has of a time that was given; what it leaves goes to those behind it.
+# The part of the given time that each tier gets. What it does not use goes to the later ones.
 TIERS: dict[Tier, float] = {
     Corpus(): 0.05,
     ByHand(): 0.2,

@@ -132,7 +132,7 @@ def _is_dropped(unit: Unit, seen: Seen) -> bool:
 
 
 def _fate_of_ack(oracle: Oracle, unit: Unit, seen: Seen) -> Fate:
-    """Applied if nothing of it comes again, and that for no other reason."""
+    """Return VISIBLE if none of its messages is open, ABSENT if all are, else raise Violation."""
     # A roll back may be lost, as sync="never" allows: then its transaction holds them again.
     undecided = (each for each in oracle.units.values() if tx_id_of(each.name) in seen.undecided)
     held = {ack for each in undecided for ack in each.acks}
@@ -194,7 +194,7 @@ def _check_undecided(oracle: Oracle, seen: Seen) -> None:
 
 def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
     if "#" in name and oracle.fate(name) is Fate.ABSENT:
-        name = tx_id_of(name)  # what is told is the outcome of the earlier one
+        name = tx_id_of(name)  # the outcome is that of the earlier transaction
     fate = oracle.fate(name) if name in oracle.units else Fate.ABSENT
     may_go = oracle.rules.retain_bytes is not None or oracle.is_past_the_window(name)
     gone = outcome == "unknown" and may_go

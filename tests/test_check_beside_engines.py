@@ -156,7 +156,7 @@ def test_a_check_raises_locked_if_an_engine_begins_a_journal() -> None:
         fmq.check("data", disk=disk)
 
 
-def test_locked_names_the_engine_and_the_remedy(tmp_path: Path) -> None:
+def test_the_error_locked_names_the_engine_and_the_remedy(tmp_path: Path) -> None:
     place = Place("real", tmp_path)
     with pytest.raises(Locked, match="had it open for writing while it was read") as caught:
         fmq.check(place.path, disk=StepDisk(place.disk, once(place.use, 5)))

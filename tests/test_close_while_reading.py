@@ -1,4 +1,4 @@
-"""Who reads while the engine is closed below it is told that it is closed."""
+"""A read during which the engine is closed raises the error that it is closed."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def is_new_error(value: object, name: str, store: Store) -> bool:
 
 
 def agree(found: Look, truth: Look) -> bool:
-    """Whether everything that can be seen is so in `truth`; nothing is just not there."""
+    """Return whether each value in `found` is an error or that of `truth`, and none is missing."""
     return found.keys() == truth.keys() and all(
         isinstance(value, FmqError) or value == truth[name] for name, value in found.items()
     )

@@ -169,7 +169,7 @@ def test_the_set_up_prints_what_it_downloads_and_how_long_it_takes(
     ]
 
 
-def test_the_longest_files_come_first_and_those_of_spark_together() -> None:
+def test_the_slowest_test_files_run_first_and_spark_files_run_together() -> None:
     durations = {"tests/a.py": 3.0, "tests/b.py": 30.0, "tests/spark/x.py": 8.0}
     durations["tests/spark/y.py"] = 9.0
     files = [*durations, "tests/new.py"]

@@ -126,7 +126,7 @@ def test_a_call_gets_the_answer_of_its_plan_and_its_refusal(
 
 
 def test_a_request_that_is_woken_while_its_look_is_written_looks_once_more() -> None:
-    """Nobody would wake it again: what it listened with has done so."""
+    """No later wake-up would come: the listener that it had was used up by this one."""
     heard: list[Notify] = []
     clock = FakeClock()
 

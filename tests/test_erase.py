@@ -77,7 +77,7 @@ def story(disk: CrashDisk, clock: FakeClock) -> fmq.Engine:
     return engine
 
 
-def test_what_a_key_has_is_in_no_file_any_more() -> None:
+def test_erased_messages_of_a_key_are_in_no_file_any_more() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with story(disk, clock) as engine:
         assert len(where(disk, SECRET)) > 1
@@ -163,7 +163,7 @@ def test_no_group_gets_what_is_erased_and_it_is_counted(reopened: bool) -> None:
             consumer.close()
 
 
-def test_what_will_be_copied_yet_is_refused_until_it_is_decided() -> None:
+def test_erasing_is_refused_while_such_a_message_may_still_be_copied() -> None:
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
         tx = engine.transaction(tx_id="T", producer="p")

@@ -41,7 +41,7 @@ def undecided(engine: Engine, tx_id: str) -> None:
     tx.prepare()
 
 
-def test_the_remedy_for_too_many_fits_the_limit() -> None:
+def test_the_error_for_an_exceeded_limit_names_its_option() -> None:
     with opened(CrashDisk(), transaction_messages_max=1, transactions_max=1) as engine:
         with pytest.raises(TooMany, match=r"Send less in one transaction, or .*_max") as e:
             engine.transaction().send_many("t", [b"", b""])

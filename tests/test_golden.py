@@ -352,7 +352,7 @@ def nameless(queues: Any) -> Any:
 
 
 @pytest.mark.parametrize("derived", [True, False])
-def test_requests_of_a_client_are_known_as_carried_out(derived: bool, tmp_path: Path) -> None:
+def test_old_directories_know_requests_that_were_carried_out(derived: bool, tmp_path: Path) -> None:
     """The client may ask again for all since its last answer, and gets what it would have got."""
     place, wanted = copied("v2", "closed", tmp_path), expected("v2", "closed")
     if not derived:

@@ -346,7 +346,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 2, 100]))
     def poll(self, limit: int) -> None:
-        """A delivery is a visible message that is neither acked nor anybody's; none is left out."""
+        """A poll returns visible messages that are neither acked nor held, and leaves none out."""
         self.expire()
         busy = {offset for one in self.opened for offset in one.parcel.acks} | self.model.held
         busy |= self.model.acked | self.holds.keys()

@@ -119,7 +119,7 @@ with fmq.open(sys.argv[1]):
 
 
 @pytest.mark.parametrize("looked_at", ["", "/LOCK"])
-def test_a_check_for_an_engine_does_not_keep_one_from_opening(
+def test_an_engine_can_open_while_another_process_checks_for_one(
     tmp_path: Path, looked_at: str
 ) -> None:
     """`fmq.check` shares a lock to know whether an engine has it.

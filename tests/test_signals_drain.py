@@ -66,7 +66,7 @@ def run(consumer: Any) -> None:
 def test_a_drain_in_a_signal_handler_ends_a_waiting_consumer(
     engine: Any, on_signal: Any, handle: Callable[[Any], None]
 ) -> None:
-    """Signals come until the consumer has ended: within a poll, an ack, or a drain before."""
+    """Signals arrive until the consumer has ended: in a poll, in an ack, or in an earlier drain."""
     engine.send_many("t", [b"%d" % number for number in range(20)])
     ended, errors = threading.Event(), list[BaseException]()
     main = threading.get_ident()
@@ -104,7 +104,7 @@ def test_a_drain_in_the_body_of_a_loop_does_not_wait_for_its_own_message(engine:
         assert consumer.poll() == []
 
 
-def test_a_handler_of_run_that_drains_is_the_last_one(engine: Any) -> None:
+def test_run_calls_no_handler_after_one_that_has_drained(engine: Any) -> None:
     engine.send_many("t", [b"1", b"2"])
     handled = []
     with engine.consumer("t", group="g") as consumer:

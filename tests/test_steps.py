@@ -41,7 +41,7 @@ def steps(call: Callable[[], object], counts: Callable[[], bool] = lambda: True)
 
 
 def steps_under_lock(engine: fmq.Engine, call: Callable[[], object]) -> int:
-    """How many of them while the engine's lock is held; nobody else uses the engine."""
+    """Return how many steps `call` takes under the engine's lock. No other thread may use it."""
     return steps(call, lambda: has_lock(engine))
 
 

@@ -35,7 +35,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
         yield lambda: [each.getMessage() for each in caplog.records]
 
 
-def test_who_makes_the_directory_decides_for_those_who_name_nothing(warned: Any) -> None:
+def test_options_of_the_first_opening_hold_for_later_ones_that_name_none(warned: Any) -> None:
     disk = CrashDisk()
     with opened(disk, lease_seconds=7.0, keep_unread=False) as engine:
         assert stored(engine) == {"lease_seconds": 7.0, "keep_unread": False}
@@ -49,7 +49,7 @@ def test_who_makes_the_directory_decides_for_those_who_name_nothing(warned: Any)
     check(disk)
 
 
-def test_who_names_another_value_is_told_and_the_stored_one_counts(warned: Any) -> None:
+def test_an_opening_with_another_value_warns_and_uses_the_stored_one(warned: Any) -> None:
     disk = CrashDisk()
     with opened(disk, lease_seconds=7.0):
         pass
@@ -89,7 +89,7 @@ def test_segments_are_stored_by_a_call_only() -> None:
         engine.send("t", bytes(6000))
 
 
-def test_a_reset_option_is_as_the_opening_says() -> None:
+def test_a_reset_option_has_the_value_of_the_opening() -> None:
     disk = CrashDisk()
     with opened(disk, lease_seconds=7.0) as engine:
         engine.configure(Options(lease_seconds=9.0, retain_seconds=None))
@@ -182,7 +182,7 @@ def test_leases_and_the_patience_with_members_count_at_once() -> None:
         two.close()
 
 
-def test_what_a_newer_version_has_stored_is_kept_and_does_not_count() -> None:
+def test_unknown_stored_options_of_a_newer_version_are_kept_and_ignored() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         parts = inside(engine)

@@ -51,7 +51,7 @@ def test_each_file_on_a_walk_exists_and_defines_the_name_beside_it(page: str) ->
         assert name is None or name in defined_in(ROOT / file), f"{page} names {name} of {file}"
 
 
-def test_the_print_outs_of_the_poll_are_what_is_sent_and_written() -> None:
+def test_the_bytes_printed_in_poll_md_are_those_that_a_poll_sends_and_writes() -> None:
     """Bytes on the wire and records in the journal, by tools/poll_example.py."""
     blocks = re.findall(r"```text\n(.*?)```", (DOCS / "poll.md").read_text(), re.DOTALL)
     assert blocks == [example.frames(), example.records()]

@@ -66,7 +66,7 @@ class Story:
         orders.
         """
         if step in OF_A_CHECKER:
-            # Somebody must have left something to be asked about.
+            # A checker is asked only if an earlier producer left something undecided.
             self._live(Blow.PRODUCER, self._random.choice(LEAVES_UNDECIDED))
         self._live(blow, step)
         if self._random.random() < 0.7:  # else what is left is for the next one
@@ -212,7 +212,7 @@ class Ear:
         self._say("end")
 
     def _say(self, what: str) -> None:
-        with suppress(BrokenPipeError):  # why nobody listens any more is heard next
+        with suppress(BrokenPipeError):  # the child is dead; the next `listen` finds out why
             self._pipe.send(what)
 
     def listen(self, seconds: float) -> None:

@@ -104,7 +104,7 @@ class Producer:
         return answer
 
     def _happen(self) -> None:
-        """It happens now: here, or by whoever hears of it and says when to go on."""
+        """Strike the blow now: in this process, or let the parent do it and wait for its word."""
         life, connection = self.life, self._tills[0].connection if self._tills else None
         match life.blow:
             case Blow.CONNECTION:

@@ -23,9 +23,9 @@ class Step(StrEnum):
     FENCED = "behind the fence, before the answer"
 
 
-# At these a call is under way that nobody can look into, or that keeps others waiting.
+# At these steps a call is running that cannot be observed, or that makes other calls wait.
 INSIDE = (Step.PREPARING, Step.COMMITTING, Step.CONFIRMING)
-# Somebody who comes later asks about what a dead producer left.
+# Steps of a checker that runs later, about a transaction that a dead producer left.
 OF_A_CHECKER = (Step.ASKED, Step.FENCED)
 
 

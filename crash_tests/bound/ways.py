@@ -20,7 +20,7 @@ TOPICS = ("orders", "emails")
 
 
 class Refused(Exception):
-    """The order was not placed, somebody believes."""
+    """The caller believes that the order was not placed. It may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class LoopOfThread(Awaited):
         loop = asyncio.new_event_loop()
         face = AsyncEngine(engine)
         super().__init__(loop.run_until_complete, face)
-        self._loop = loop  # of nobody else, so nobody else closes it
+        self._loop = loop  # no other object uses it, so this one closes it
         self._call(lambda: face._door.side)
 
     def transaction(self, **named: Any) -> Any:

@@ -18,7 +18,7 @@ from crash_tests.tally import Tally
 from crash_tests.workload import Workload
 
 SHARE = 60  # stories of a run that is given no budget
-LAST = 6  # of the calls before a failure, so many are told
+LAST = 6  # how many of the calls before a failure are printed
 
 
 class Calls:

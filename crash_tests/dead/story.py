@@ -74,7 +74,7 @@ class Hand(NamedTuple):
 
 
 class Story:
-    """An engine that is told what to do, and what must be there after each crash."""
+    """Drives an engine through random steps, and states what must be there after each crash."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -30,8 +30,8 @@ class Sent(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """How many messages somebody has passed over, or retention has taken. Those of which a filter
-    may have passed over before are counted or not.
+    """How many messages were skipped by a call, or dropped by retention. Those that a filter may
+    have passed over before count in `most` only.
     """
 
     least: int

@@ -48,7 +48,7 @@ class Hand(NamedTuple):
 
 
 class Story:
-    """An engine that is told what to do, and what must be there after each crash."""
+    """Drives an engine through random steps, and states what must be there after each crash."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -222,7 +222,7 @@ class Story:
                 each
                 for each in self.hand
                 if (each.group, each.delivery.topic) != (group, topic) or not each.delivery.queue
-            ]  # those of other queues stay good, and are let go here
+            ]  # deliveries of other queues stay valid, but this story forgets them
             self.moves[group, topic] += 1
 
     def _skip(self) -> None:

@@ -96,7 +96,7 @@ def cut(files: FileSystem, *, flush_log: bool) -> float:
 
 
 def cut_after_a_roll(store: Store, files: FileSystem) -> None:
-    """Where both lies tell: what was just written is lost, or the name of its file."""
+    """Cut the power right after a roll. Both lies show here: a lost write, or a lost file name."""
     store.live("cut", lambda: cut(files, flush_log=False), moment=Moment(0, rolled=True))
     files.unmount()
     files.mount()

@@ -184,7 +184,7 @@ def a_kill_on_a_full_disk_takes_no_room_from_decisions(room: Room) -> None:
 
 
 def a_power_cut_of_a_full_disk_loses_nothing(room: Room) -> None:
-    """It can be read as it is. Writing may have to wait for room, and is told so."""
+    """The directory can be read as it is. Writes may raise StorageFull until there is room."""
     with room.dying() as engine:
         room.prepare(engine)
         room.fill()
@@ -192,7 +192,7 @@ def a_power_cut_of_a_full_disk_loses_nothing(room: Room) -> None:
         room.files.cut(flush_log=False)
     # If the power failed while a checkpoint was written, a reader refuses until the next opening.
     with suppress(CheckpointLost), room.look() as looking:
-        # The last group is shown once something behind it vouches for it.
+        # The last group of appends is shown only if a later record proves it durable.
         shown = bodies(looking, "t")
         expect(shown in (room.sent, room.sent[:-1]), "I1", "a reader is shown something else")
     with suppress(StorageFull), room.open() as engine:
@@ -219,7 +219,7 @@ def a_read_only_file_system_can_be_read_after_a_power_cut(room: Room) -> None:
         raise Violation("typed errors", "it could be opened for writing")
     with room.look() as looking:
         room.shows_all(looking)
-        # What nothing behind it vouches for may be shown only once it has been recovered.
+        # A transaction that no later record proves durable may be hidden until a recovery.
         seen = [tx.tx_id for tx in looking.undecided()]
         expect(seen in (room.undecided, room.undecided[:-1]), "I4", f"undecided are {seen}")
     room.files.unmount()
@@ -233,7 +233,7 @@ def a_read_only_file_system_can_be_read_after_a_power_cut(room: Room) -> None:
 
 
 def a_file_system_that_goes_read_only_ends_the_engine_and_loses_nothing(room: Room) -> None:
-    """What ext4 does to itself when it meets damage; what was visible can still be read."""
+    """ext4 goes read-only when it meets damage. What was visible can still be read."""
     with room.dying() as engine:
         room.send(engine, FEW)
         room.files.remount("abort")

@@ -63,7 +63,7 @@ STATFS_OUT = Struct("<QQQQQIIII24x")
 
 
 def mount(point: Path) -> int:
-    """Mount an empty-handed file system at `point`; whoever has the descriptor answers for it."""
+    """Mount a file system at `point`, and return the descriptor on which its requests arrive."""
     fd = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()

@@ -42,10 +42,10 @@ class Life:
     number: int
     threads: int
     units_max: int  # of each thread; then the store is closed
-    asked: list[str]  # the transactions whose outcomes are told
+    asked: list[str]  # the transactions whose outcomes this process reports
     forks: bool
     background: bool
-    lie: str  # for a control: what this life pretends; "" in earnest
+    lie: str  # in a control, the name of the fault that is simulated; else ""
 
 
 def main(life: Life, pipe: Connection) -> None:

@@ -46,7 +46,7 @@ class Promises:
         self.acked: set[Place] = set()
         self.reach = 0
         self.done = 0  # how many promises were made
-        self.in_doubt = False  # whether what is told now returned after a cut had begun
+        self.in_doubt = False  # True: the call that is noted now returned after a cut had begun
         self._threads: dict[int, Iterator[Unit]] = {}
         self._later: dict[int, list[tuple[Standing, list[Told]]]] = {}
 
@@ -101,7 +101,7 @@ class Promises:
             self._next(int(thread))
 
     def _promise_later(self, thread: int) -> None:
-        """A call that waited for its sync vouches for what its thread had sent before."""
+        """Promise what this thread had sent before: a later call of it has waited for its sync."""
         for standing, told in self._later[thread]:
             self._promise(standing, told)
         self._later[thread].clear()
@@ -134,7 +134,7 @@ class Promises:
         self._promise(self.standings[name], told)
 
     def shown(self, place: Place, body: bytes) -> None:
-        """Somebody was shown a message: it is durable, and so is the unit that it belongs to."""
+        """Note that a reader was shown a message: the message and its unit are durable."""
         standing = self._standing(body, place[:2])
         if standing.goal is Fate.VISIBLE:
             # The call that shows it may still have to return.
@@ -157,7 +157,7 @@ class Promises:
         return [n for n, each in self.standings.items() if each.fate is Fate.UNDECIDED]
 
     def transactions(self, count: int) -> list[str]:
-        """Those that nothing has ended yet, and the last so many beside them."""
+        """Return the names of all transactions without an end, and of the last `count` others."""
         known = [name for name, each in self.standings.items() if each.unit.is_tx]
         running = [name for name in known if self.standings[name].maybe]
         return list(dict.fromkeys(running + self.undecided() + known[-count:]))

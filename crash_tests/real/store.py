@@ -1,4 +1,4 @@
-"""One store through many lives: drawn from a seed, ended by whoever tries it, judged each time."""
+"""One store through many lives. A seed chooses each life, the tier ends it, a check follows."""
 
 from __future__ import annotations
 

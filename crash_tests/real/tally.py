@@ -30,7 +30,7 @@ class Tally:
     began: float = field(default_factory=time.monotonic)
 
     def rounds_of(self, budget: Budget, share: int, most: int) -> Iterator[None]:
-        """As many rounds as the budget allows, at most so many; each that ends is counted."""
+        """Yield once for each round that the budget allows, at most `most` times, and count it."""
         for _ in range(most):
             if not budget.allows(self.rounds, share):
                 return
@@ -45,7 +45,7 @@ class Tally:
 
     @contextmanager
     def found_out(self, lie: str) -> Iterator[None]:
-        """A control: whoever tells this `lie` must be caught in here."""
+        """Expect a Violation in this block, in which the fault `lie` is simulated (a control)."""
         try:
             yield
         except Violation:
@@ -57,7 +57,7 @@ class Tally:
         self.seconds = time.monotonic() - self.began
 
     def summed(self, name: str) -> Sum:
-        """As the other tiers count: stores are workloads, and crashes are points.
+        """Return the sum in the words of the other tiers: stores are workloads, crashes are points.
 
         A failure needs no file: it has a folder.
         """

@@ -24,7 +24,7 @@ class Watcher:
         self._read_to: dict[Lane, int] = {}
 
     def look(self) -> Iterator[tuple[Place, bytes]]:
-        """What it had not been shown yet, of each queue; Violation if that cannot be read."""
+        """Yield the messages that are new since the last look. Raises Violation for damage."""
         # Killed before anything was begun, or before the first checkpoint.
         with suppress(NotAStore, CheckpointLost):
             self._reader = self._reader or fmq.open(self._path, read_only=True)
@@ -40,7 +40,7 @@ class Watcher:
                 continue
             self._read_to[lane] = each.next
             try:
-                # So many and no more: it would look for news, and let go of the file it has open.
+                # A larger limit would refresh the reader, which would close the file.
                 limit = each.next - start
                 found = self._reader.read(each.topic, queue=each.queue, offset=start, limit=limit)
             except OffsetGone:

@@ -14,7 +14,7 @@ class Follow:
     def __init__(self, schedule: Schedule) -> None:
         self._wanted = {each.seam: each.goes_on for each in schedule.choices}
         self._last = schedule.choices[-1].seam if schedule.choices else None
-        self.open: list[Choice] = []  # what could have been chosen behind the last choice
+        self.open: list[Choice] = []  # choices that were possible after the last one
 
     def choose(self, task: Task, others: list[Task], default: Task) -> Task:
         if self._last is None:

@@ -18,7 +18,7 @@ from crash_tests.workload import Step, Workload
 from fmq.testing import PowerLoss
 
 NAMES = "ABCDEFGH"
-ENGINES_THREADS = 2  # the committer, and the one that keeps house
+ENGINES_THREADS = 2  # the committer, and the thread that runs chores
 STEPS_APART = 100  # between the numbers of the steps of one thread and those of the next
 
 
@@ -93,7 +93,7 @@ class Play:
             do(run, at, step)
 
     def _end(self) -> None:
-        """When all threads are done the engine shows what they were told, and no more."""
+        """Check, after all threads, that the engine shows what their calls returned, no more."""
         oracle, engine = self.oracle, self._main.live
         oracle.begin_step()
         if not self._is_closed():

@@ -34,7 +34,7 @@ PROGRAMS = {
             ],
         ),
         Workload(
-            "no-waiting",  # what nobody waits for is served with what somebody does
+            "no-waiting",  # one write serves calls that wait and calls that do not
             [],
             {"sync": "interval"},
             threads=[
@@ -45,7 +45,7 @@ PROGRAMS = {
             background=True,
         ),
         Workload(
-            "roll-together",  # who rolls, who writes behind it, and the spare that somebody makes
+            "roll-together",  # which thread rolls, which writes after it, which makes the spare
             [["send", "a", 0, 2600]],
             threads=[
                 [["send", "a", 0, 700], ["send", "a", 0, 900]],

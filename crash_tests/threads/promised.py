@@ -65,7 +65,7 @@ class ThreadsOracle(Oracle):
 
     def trying_decision(self, name: str, decision: str) -> None:
         super().trying_decision(name, decision)
-        # Who began behind the prepare did not begin behind this, and does not vouch for it.
+        # A call begun after the prepare may have begun before this decision: it proves nothing.
         self._before = {other: names - {name} for other, names in self._before.items()}
         self._behind = {each: names - {name} for each, names in self._behind.items()}
         self._since = {thread: names - {name} for thread, names in self._since.items()}
@@ -87,7 +87,7 @@ class ThreadsOracle(Oracle):
         goal, unit = self._tries[name][get_ident()], self.units[name]
         vouched = self._behind[name, get_ident()]
         if goal is Fate.UNDECIDED and unit.goal is not goal:
-            # Prepared, and somebody is already deciding, or has decided.
+            # It is prepared, and another thread is deciding it, or has decided it.
             self.units[name] = replace(unit, fates=unit.fates - {Fate.ABSENT})
         elif goal not in unit.fates:
             raise Violation("I4", f"{name} was told to be {goal}, and is {self.fate(name)}")

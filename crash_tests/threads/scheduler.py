@@ -24,7 +24,7 @@ from fmq.basics.clock import Waitable
 from fmq.testing import FakeClock
 from fmq.testing.fake_clock import TICK_SECONDS
 
-SEAMS_MAX = 200_000  # of one schedule; whoever needs more goes round in circles
+SEAMS_MAX = 200_000  # of one schedule; one with more is in an endless loop
 PATIENCE_SECONDS = 5.0  # for a thread that is told to end, or to begin
 
 
@@ -187,7 +187,7 @@ class Scheduler:
             if task in others:
                 return
         if others:
-            # By default the one behind it in turn, so that each gets one.
+            # By default the next task in order goes on, so that each gets its turn.
             at = self._at(task)
             default = task if goes_on else next((t for t in others if self._at(t) > at), others[0])
             following = self._decide(task, others, default)

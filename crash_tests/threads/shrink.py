@@ -31,7 +31,9 @@ def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
 
 
 def _smaller(workload: Workload) -> Iterator[Workload]:
-    """Without a thread, some steps, or what they send. Whoever has none keeps the name."""
+    """Yield smaller workloads: one thread less, fewer steps, or smaller bodies. A thread without
+    steps stays in the list, so that the others keep their names.
+    """
     threads = workload.threads
     for i, steps in enumerate(threads):
         if steps and sum(map(bool, threads)) > 1:

@@ -271,7 +271,7 @@ class Story:
             self._advance(consumer)
             return
         while len(taken) < 2 and (found := self._poll(consumer, 2 - len(taken))):
-            taken += found  # what comes again may come in pieces
+            taken += found  # redelivered messages may come in several batches
         if not taken:
             return
         if kind == "hold":

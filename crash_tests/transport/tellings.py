@@ -1,4 +1,4 @@
-"""A story that is told with one blow after the other must end as it does without."""
+"""A story is run once for each blow. Each time it must end as it does without one."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class State:
 
 
 class Story:
-    """An engine that is told what to do, and what must be there after each crash."""
+    """Drives an engine through random steps, and states what must be there after each crash."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

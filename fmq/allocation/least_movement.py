@@ -33,7 +33,7 @@ class Sticky:
         members: Sequence[str],
         before: Mapping[str, Iterable[Q]] | None = None,
     ) -> dict[str, list[Q]]:
-        """Share evenly, and leave as many queues as possible with the member that had them.
+        """Share the queues evenly, and leave as many as possible with the members that had them.
 
         The counts of two members differ by at most one, and no even result moves fewer queues.
         `before` is the former result. Its members may have left and its queues may be gone. If it

@@ -222,7 +222,7 @@ class Options(_Given):
 
     @property
     def capacity(self) -> int:
-        """How many bytes the first segment of a new journal holds."""
+        """Return how many bytes the first segment of a new journal holds."""
         return min(self.first_segment_bytes, self.segment_bytes)
 
     def queues_of(self, topic: str) -> int:

@@ -76,8 +76,8 @@ def named_by(options: Options) -> dict[str, Any]:
 
 
 def new_by(options: Options, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an opening with `options` stores: what it names, other than the defaults, and
-    nobody has stored.
+    """Return what an opening with `options` stores: each value that differs from its default and
+    whose option is not stored yet.
     """
     return {
         name: value

@@ -13,8 +13,8 @@ from fmq.store.journal.committer import Committer
 
 
 class Background:
-    """The threads and objects that work for an engine beside its calls, from its opening to its
-    end.
+    """The threads and objects that work for an engine between and during its calls. They live
+    from its opening to its end.
     """
 
     def __init__(self, parts: Parts, clock: Clock, options: Options) -> None:

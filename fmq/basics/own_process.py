@@ -1,4 +1,4 @@
-"""This process, as others are told of it."""
+"""What other processes see of this one: the name of its machine, and its process id."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class BoundTransaction(Transaction):
 
     def ask(self) -> Outcome | None:
         """Ask the database on a new connection, and decide. Return None if it does not answer."""
-        with suppress(Exception):  # the checkers go on asking, and report the error
+        with suppress(Exception):  # the feedback service asks again, and reports the error
             for question in self._feedback.ask_about(self.tx_id):
                 return self._feedback.answer(
                     question, for_bound_only(self._binding.check)(question)

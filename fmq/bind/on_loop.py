@@ -161,7 +161,7 @@ class Bridge:
     @property
     def in_transaction(self) -> bool:
         """Return whether aiosqlite is in a transaction after the statements in its queue."""
-        self.cursor()  # make a cursor, which comes after the queued statements
+        self.cursor()  # waits for the queued statements, as a cursor is made after them
         return bool(self._of.in_transaction)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

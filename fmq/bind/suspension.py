@@ -67,7 +67,7 @@ class Suspending:
                 go_on, arguments = runner.throw, (error,)
 
     def wait(self, awaited: Awaitable[T]) -> T:
-        """Await `awaited` and return its result. The step calls this."""
+        """Await `awaited` on the loop and return its result. Only the suspended step calls this."""
         if self._is_over:
             raise CancelledError("the loop has ended")
         result: T = self._runner.parent.switch(awaited)

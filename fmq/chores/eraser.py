@@ -117,8 +117,8 @@ class Eraser:
         return self._erase(choose)
 
     def _of_topic(self, run: Run, topic: str) -> Numbers:
-        """Return which messages of a run were sent to `topic`. Dead letters say where they
-        failed.
+        """Return the numbers of the messages in `run` that were sent to `topic`. A dead letter
+        counts as sent to the topic in which it failed.
         """
         if run.topic == topic:
             return set(range(run.count))

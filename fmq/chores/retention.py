@@ -1,5 +1,5 @@
-"""Drops the oldest segments, after what is still needed of them is written at the end of the
-journal.
+"""Drops the oldest segments. What is still needed of them is first written again at the end of
+the journal.
 
 The order keeps it safe: choose · lock out exports · STATE, durable · checkpoint, durable, if
 there is room for it · forget in memory · remove the files, oldest first. If it is interrupted
@@ -66,7 +66,7 @@ class Retention:
         self._options: Options = writer.options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
-        # The limits are looked at once the journal ends at this position, or behind it.
+        # The limits are checked from this end of the journal on.
         self.looks_from = 0
         self.plan_looks()
         # An oldest segment that is over the limits (by its base), and the reason why it cannot be

@@ -47,7 +47,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dir", metavar="NEW", nargs="?", help="a new directory; by default ./fmq-demo"
     )
-    parser.set_defaults(run=run, auto="table")  # a story, also in a pipe
+    parser.set_defaults(run=run, auto="table")  # text for people, even if it goes into a pipe
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

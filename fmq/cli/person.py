@@ -1,4 +1,4 @@
-"""Who runs the command, for the journal."""
+"""The name of the user who runs the command. The journal notes it as the author of a change."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Seen:
 
     @property
     def oldest(self) -> datetime | None:
-        """When the oldest unread message was sent."""
+        """Return when the oldest unread message was sent; None if there is none."""
         behind = max((info.behind_seconds for info in self.infos if info.unread), default=0.0)
         return self.now - timedelta(seconds=behind) if behind else None
 

@@ -138,7 +138,7 @@ class ReadOnlyDoor:
 
     @property
     def options(self) -> Options:
-        """Return the options that count for readers."""
+        """Return the options that hold for readers: of the opening, and stored ones."""
         return with_stored(self._opened_with, self._follower.ledger.options)
 
     def refresh(self) -> None:

@@ -125,7 +125,7 @@ def open(
 
 
 def check_door(what: str, door: object, *methods: str) -> None:
-    """Raise TypeError if `door`, through which the machine is reached, lacks one of `methods`."""
+    """Raise TypeError if `door`, such as a disk or a clock, lacks one of `methods`."""
     if not all(callable(getattr(door, method, None)) for method in methods):
         raise TypeError(
             f"{what}={door!r}: must have {', '.join(f'{method}()' for method in methods)}, and "

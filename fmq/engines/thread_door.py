@@ -312,7 +312,7 @@ class ThreadDoor(ProducingDoor):
     # --- the engine itself ----------------------------------------------------------------------
 
     def stop(self, seconds: float) -> None:
-        """Refuse: a client ends the process that serves it, and nobody that of a program."""
+        """Refuse: a client may stop a process that only serves, but not one that runs a program."""
         raise Locked(self.path, "this process", ends_itself=True)
 
     def serve(self, reach: Reach) -> Serving:
@@ -357,7 +357,7 @@ class ThreadDoor(ProducingDoor):
 
     def backup(self, destination: str, progress: Progress | None) -> Backup:
         """Copy to `destination` what the backup there lacks."""
-        self.change("checkpoint")  # it proves everything that is visible by now
+        self.change("checkpoint")  # proves durable what is visible now
         return back_up(self.path, destination, progress, self._disk, self._clock)
 
     def close(self) -> None:

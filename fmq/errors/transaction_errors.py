@@ -1,4 +1,4 @@
-"""Errors of transactions: steps in the wrong order, and decisions that were made otherwise."""
+"""Errors of transactions: a step in the wrong order, or a decision against an earlier one."""
 
 from __future__ import annotations
 

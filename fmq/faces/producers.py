@@ -97,7 +97,7 @@ class Producing:
         self._door.change("sync")
 
     def _with_databases(self) -> Databases:
-        """Return the databases that producers are bound to. The first call makes the object."""
+        """Return the object that knows the producers' databases. The first call makes it."""
         with self.checkers.lock:
             if self.databases is None:
                 self.databases = Databases(self, self._clock, background=self._background)

@@ -52,7 +52,7 @@ class TurnOrders(Protocol):
 
 
 class Pace:
-    """Decides whether the loop writes by itself, from the time that its last writes took."""
+    """Decides whether the loop or the committer writes, by how long the loop's last writes took."""
 
     def __init__(self) -> None:
         self.turns_left = 0  # turns that the committer still has to write

@@ -88,8 +88,8 @@ class GroupWaits:
                 break
 
     def _stir(self, member: Member) -> None:
-        """Wake all polls of `member`, which drains, even if another poll is just looking and no
-        poll listens. The caller holds the engine's lock.
+        """Wake all polls of `member`, which drains. This works also while one poll looks, and so
+        none listens. The caller holds the engine's lock.
         """
         self._stirred.add(member)
         self._fired()

@@ -83,7 +83,7 @@ def has_locks(fd: int) -> bool:
 
 
 def is_only_shared(fd: int) -> bool:
-    """Take the exclusive or else the shared lock of the file `fd`. Return whether only the shared
-    one could be had: then other programs share it, and no engine has it.
+    """Take the exclusive lock of the file `fd`, or else the shared one. Return True if only the
+    shared one was free: then other programs share the lock, and no engine has the file.
     """
     return not lock(fd) and share(fd)

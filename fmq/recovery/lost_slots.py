@@ -30,5 +30,5 @@ def _has_writer(directory: Directory) -> bool:
     try:
         return directory.locked_by(LOCK) is not None
     except OSError:
-        # A reader cannot find that out here. An error is better than missing messages.
+        # This file system does not tell. Say no: an error is better than missing messages.
         return False

@@ -380,7 +380,7 @@ class Link:
             except PermissionError as error:
                 raise self._give_up(error, not_allowed(self._where, error)) from error
             except OSError as error:
-                # Another attempt could be as long without an answer as this one was.
+                # After a timeout, the next attempt may wait for an answer as long as this one did.
                 least = silence_of(self._retry_for) if isinstance(error, BlockingIOError) else pause
                 if self._clock.monotonic() + least > deadline:
                     raise self._give_up(error) from error

@@ -1,4 +1,4 @@
-"""The messages that a client has in hand, and how a new engine process is told of them."""
+"""The messages that a client has in hand, and the request that names them to a new server."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ NAMES_AT: dict[int, int] = {Op.POLL: 3, Op.READ: 5}
 
 
 class Caller(Protocol):
-    """The session of the client."""
+    """What a call needs of the session of the client that made it."""
 
     host: Host
     load: Load

@@ -1,4 +1,6 @@
-"""The limits of what one client may have asked for. Beyond them its bytes are not read."""
+"""Limits on the unanswered requests of one client. Above them, the server stops reading its
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from fmq.errors import TooMany
 REQUESTS_MAX = 1024
 REQUEST_BYTES_MAX = 8 << 20  # limit for the bytes of all requests of a client without an answer
 ANSWER_BYTES_MAX = 8 << 20  # limit for the bytes of all answers of a client that were not sent
-# For each client: its consumers, the ids of its open transactions, and its waiting requests.
+# How many consumers a client may have; also how many open transactions, and waiting requests.
 HELD_MAX = 1024
 
 

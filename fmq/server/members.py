@@ -221,7 +221,7 @@ class ServedMember:
 def served_poll(
     member: GroupMember, limit: int, timeout: float = 0.0, *, in_one_piece: bool = True
 ) -> Poll:
-    """Return a poll for a client, which is told news instead of messages."""
+    """Return a poll for a client. It returns batches, or news of the queues that the client has."""
     how = {"as_batch": True, "in_one_piece": in_one_piece, "listens": False}
     return Poll(member.clock, limit, timeout, **how)
 

@@ -310,8 +310,8 @@ class Session:
             # does not.
             before.ended()
             before.close()
-        # A repeated request is looked up among those that were planned. What its first connection
-        # has ordered is planned now.
+        # A repeat is looked for among the planned requests only. So plan now what the older
+        # connection has ordered.
         self.host.commit()
         self._begin(client, machine, pid)
         self.host.sessions[client] = self

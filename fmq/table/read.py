@@ -97,8 +97,8 @@ def read_split(
 def told_rows(
     journal: Snapshot, view: str, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[Row, ...]:
-    """Return the rows of `view` that are found in the journal as a whole, not split by split: the
-    undecided transactions and the damaged parts.
+    """Return the rows of `view` that belong to no split: undecided transactions for
+    "transactions", damaged parts for "damage", and none for any other view.
     """
     if view == "transactions":
         return undecided_rows(undecided_of(journal, permissive=permissive, disk=disk))

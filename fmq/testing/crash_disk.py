@@ -159,7 +159,7 @@ class CrashDisk:
         return self.after(random_loss(self.pending(), Random(seed)), crash_at=crash_at)
 
     def after(self, loss: Loss, *, crash_at: int | None = None) -> CrashDisk:
-        """Return the disk that a power cut leaves if it costs `loss`. Equal arguments give equal
+        """Return the disk that a power cut leaves if `loss` is lost. Equal arguments give equal
         disks.
         """
         with self._power.lock:

@@ -148,7 +148,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
     return {
         **carried,
         "held marks": ledger.held_marks,
-        # The other fields were compared while the files of timers were open.
+        # Only how many wait: the timers themselves were compared while their files were open.
         "timers": ledger.timers.waiting,
         "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
         "applied_upto": ledger.shown_to,

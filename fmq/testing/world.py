@@ -36,7 +36,7 @@ class World:
 
     @property
     def told(self) -> tuple[object, ...]:
-        """Return what was told before the crash, and since."""
+        """Return all that the program told to the outside, before the crash and after it."""
         return tuple(self._told)
 
 

@@ -117,7 +117,9 @@ TABLE = {"a": [3, 0], "b": [1], "away": [2], "none": []}
 
 
 def test_by_configuration_gives_what_the_table_has_and_nothing_else() -> None:
-    """Nobody reads queue 2, whose member is away, and 4, which is not there. 9 is no queue."""
+    """No member reads queue 2, as its member is away, and 4, as the table has not got it. Queue 9
+    does not exist in the topic.
+    """
     strategy = by_configuration({**TABLE, "c": [9]})
     shares = strategy(range(5), ["new", "c", "b", "a"])
     assert shares == {"new": [], "c": [], "b": [1], "a": [0, 3]}

@@ -64,7 +64,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_a_cancellation_anywhere_leaves_both_or_neither(
+def test_a_cancellation_at_any_step_leaves_row_and_message_or_neither(
     engine: fmq.Engine, address: str, everything: bool
 ) -> None:
     """Here a driver that is cancelled asks the server to stop."""

@@ -137,10 +137,10 @@ def test_a_relocated_transaction_by_hand_is_not_settled(
         assert engine.outcome("bound").state == "rolled back"
 
 
-def test_a_transaction_by_hand_does_not_prevent_the_first_bound_one(
+def test_a_producer_with_an_unbound_transaction_can_still_be_bound(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """A database without a row of the producer is the right one, as no other was bound."""
+    """No database was bound before, so one without a row of the producer is accepted."""
     prepare_by_hand(engine)
     place(engine, connection, "one")
     assert rows(tmp_path) == messages(engine) == ["one"]

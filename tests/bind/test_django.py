@@ -488,7 +488,7 @@ def test_the_migration_makes_the_table_that_ddl_prints(database: Database, using
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_the_model_is_that_of_the_migration(using: str) -> None:
+def test_the_migrations_are_up_to_date_with_the_model(using: str) -> None:
     from django.core.management import call_command
 
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)

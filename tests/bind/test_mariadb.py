@@ -149,7 +149,7 @@ def test_a_producer_that_was_killed_has_rolled_back(checker: Session, producer: 
     assert answer == "rollback"
 
 
-def test_a_producer_that_was_ruled_out_cannot_mark_any_more(
+def test_after_a_tombstone_the_producer_cannot_insert_its_marker(
     checker: Session, producer: Session
 ) -> None:
     assert checker.ask("1") == "rollback"

@@ -312,7 +312,7 @@ def test_a_transaction_without_its_row_is_gone(engine: fmq.Engine, database: Dat
     assert rows(database) == ["one"]
 
 
-def test_what_nothing_proves_is_unknown(engine: fmq.Engine, database: Database) -> None:
+def test_a_transaction_without_any_proof_is_unknown(engine: fmq.Engine, database: Database) -> None:
     """The only marker is gone: it may have been purged, unless the caller knows better."""
     order(engine, database, "one")
     lose(database, "one")

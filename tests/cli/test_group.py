@@ -62,7 +62,7 @@ def test_a_pause_is_shown_until_the_resume(path: Path, whom: tuple[str, str], sh
     assert fmq_json("group", "list", path).lines[0]["paused"] is None
 
 
-def test_members_of_a_live_engine_are_released_and_put_out(path: Path) -> None:
+def test_release_and_put_out_work_on_members_of_a_live_engine(path: Path) -> None:
     with fmq.open(path) as engine, engine.serve():
         engine.send_many("orders", [b"3", b"4"])
         with engine.consumer("orders", group="billing", member="ann") as ann:

@@ -54,7 +54,7 @@ def why(*arguments: object, code: int = 1) -> Said:
 
 
 @pytest.mark.usefixtures("system")
-def test_what_is_stuck() -> None:
+def test_why_shows_each_stuck_group() -> None:
     """`fmq why` has a line about each group, and about what else needs a person."""
     states = {row["about"]: row["state"] for row in why().of("verdict")}
     assert states == {
@@ -106,7 +106,7 @@ def test_a_command_that_frees_a_group_works(system: Path) -> None:
 
 
 @pytest.mark.usefixtures("system")
-def test_which_are_undecided_and_what_their_checker_says() -> None:
+def test_undecided_transactions_are_listed_with_the_answers_of_their_checker() -> None:
     rows = fmq_json("tx", "list").of("undecided")
     assert [(row["tx_id"], row["producer"], row["answers"]) for row in rows] == [
         (f"order-{number}", "checkout", 0) for number in range(3)
@@ -130,13 +130,13 @@ def test_a_checker_is_asked_now_and_its_answer_is_said(system: Path) -> None:
     assert any("has answered" in row["text"] for row in said)
 
 
-def test_nobody_is_asked_where_no_process_serves(shop: Path) -> None:
+def test_tx_ask_is_refused_where_no_process_serves(shop: Path) -> None:
     done = fmq_json("tx", "ask", shop, "order-3")
     assert (done.code, done.lines) == (3, []) and "no process serves" in done.error
 
 
 @pytest.mark.usefixtures("system")
-def test_how_fast_the_disk_and_retention() -> None:
+def test_top_shows_lags_free_space_and_retention() -> None:
     done = fmq_json("top", "--interval", "0.01")
     (top,) = done.of("top")
     assert top["free_bytes"] > 0 and top["retain_acked_bytes"] == fmq.Options().retain_acked_bytes

@@ -82,7 +82,7 @@ def test_a_directory_that_is_named_counts_and_not_the_variable(variable: Path) -
     assert fmq_json("read", "u").code == 3
 
 
-def test_a_message_goes_to_the_directory_of_the_variable(variable: Path) -> None:
+def test_send_uses_the_directory_of_the_variable_fmq_dir(variable: Path) -> None:
     assert fmq_json("send", "t", "x").code == 0
     assert fmq_json("read", variable, "t").of("message")[0]["body"] == "x"
 

@@ -53,7 +53,7 @@ def read(engine: fmq.Engine, queue: fmq.QueueInfo) -> list[fmq.Message]:
     return engine.read("orders", queue=queue.queue, offset=queue.first)
 
 
-def test_what_is_no_place_is_refused_with_3(shop: Path, tmp_path: Path) -> None:
+def test_ship_to_a_directory_with_other_files_exits_with_3(shop: Path, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("x")
     done = fmq_process("ship", shop, tmp_path, "--once")
     assert (done.returncode, "no journal is shipped here" in done.stderr) == (3, True)

@@ -20,7 +20,7 @@ FAST = ("--interval", "0.01")
 
 
 @pytest.mark.parametrize("is_live", [False, True])
-def test_one_look_in_a_pipe(shop: Path, *, is_live: bool) -> None:
+def test_top_in_a_pipe_prints_once_and_ends(shop: Path, *, is_live: bool) -> None:
     engine = fmq.open(shop) if is_live else None
     if engine is not None:
         engine.serve()

@@ -1,4 +1,4 @@
-"""`fmq tx`: what waits is shown to whoever has to decide, and the decision is the engine's own."""
+"""`fmq tx` shows undecided transactions, and decides one as `engine.decide` does."""
 
 import os
 import shutil

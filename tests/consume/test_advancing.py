@@ -65,7 +65,7 @@ def test_the_attempt_of_a_step_survives_a_kill(disk: CrashDisk) -> None:
     check(left[1])
 
 
-def test_no_attempt_is_counted_before_a_worker_asks_for_the_next(engine: Engine) -> None:
+def test_run_counts_no_attempt_of_a_message_that_no_worker_has_asked_for(engine: Engine) -> None:
     """A consumer that drains acks what is handled, and takes nothing."""
     engine.send_many("t", [b"0", b"1"])
     assert run(engine, 1, nothing) == [(b"0", 1)]

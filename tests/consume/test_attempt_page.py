@@ -79,7 +79,7 @@ def test_a_page_is_not_used_again_before_its_record_is_written(disk: CrashDisk) 
             assert tried_after(disk.after_kill()) == dict.fromkeys(range(5), 1)
 
 
-def test_what_was_acked_or_moved_meanwhile_is_not_written(disk: CrashDisk) -> None:
+def test_attempts_of_messages_that_were_acked_or_moved_are_not_written(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         has_entries(engine, 2)
         engine.send_many("t", [b"x"] * 9)
@@ -93,8 +93,8 @@ def test_what_was_acked_or_moved_meanwhile_is_not_written(disk: CrashDisk) -> No
 
 
 def test_the_next_engine_has_the_attempts_in_its_own_page(disk: CrashDisk) -> None:
-    """And what it writes then comes behind them, although some had been counted behind an append
-    that was never written.
+    """What it writes comes after them, although some of them name a position after the end: of an
+    append that was never written.
     """
     with opened(disk) as engine:
         engine.send_many("t", [b"x"] * 3)

@@ -142,7 +142,7 @@ def test_the_count_of_expired_messages_survives_restarts_and_retention(
     check(disk)
 
 
-def test_each_group_counts_for_itself(engine: Engine, clock: FakeClock, send: Sending) -> None:
+def test_each_group_counts_expiries(engine: Engine, clock: FakeClock, send: Sending) -> None:
     send(5, None)
     with engine.consumer("t", group="early") as consumer:
         assert polled(consumer) == [0, 1]

@@ -250,7 +250,7 @@ def test_a_message_of_a_topic_that_is_made_again_is_not_found_by_the_key_of_an_o
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_an_ack_of_many_that_is_refused_names_the_message(clock: FakeClock, remote: bool) -> None:
+def test_a_refused_ack_of_a_batch_names_the_message(clock: FakeClock, remote: bool) -> None:
     with opened(CrashDisk(), clock) as engine:
         server = MemoryServer(engine, clock)
         face: Any = server.connect() if remote else engine

@@ -47,7 +47,7 @@ def test_other_groups_go_on(engine: fmq.Engine) -> None:
         assert len(consumer.poll()) == 4
 
 
-def test_a_paused_topic_is_handed_to_no_group_and_takes_messages(engine: fmq.Engine) -> None:
+def test_a_paused_topic_is_handed_to_no_group_and_still_accepts_sends(engine: fmq.Engine) -> None:
     engine.send("open", b"o")
     engine.topic("t").pause(reason="bad messages", by="ann")
     for group in ("g", "new"):

@@ -299,7 +299,7 @@ def test_a_journal_is_not_restored_over_another() -> None:
         fmq.restore(B, "data", disk=disk)
 
 
-def test_damage_is_copied_as_it_is_and_told_each_time() -> None:
+def test_each_run_copies_damage_as_it_is_and_reports_it() -> None:
     """All else is whole. The damaged segment is copied again, in case it has been put right."""
     disk = CrashDisk()
     with opened(disk) as engine:

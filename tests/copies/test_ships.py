@@ -79,7 +79,7 @@ def sent(engine: fmq.Engine, first: int, end: int) -> None:
         engine.sync()
 
 
-def test_retention_waits_for_it_up_to_a_limit_and_then_all_is_shipped_anew(
+def test_retention_waits_for_a_shipping_up_to_a_limit_then_all_is_shipped_anew(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = CrashDisk()
@@ -109,7 +109,7 @@ def test_retention_waits_for_it_up_to_a_limit_and_then_all_is_shipped_anew(
         assert bodies(other, "t", 0, queue.first) == expected
 
 
-def test_what_retention_drops_leaves_the_place_too_and_forgetting_ends_the_wait() -> None:
+def test_dropped_segments_are_removed_where_they_were_shipped_and_forget_ends_the_wait() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
         for number in range(60):
@@ -214,7 +214,7 @@ def after_another_way(disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("damage", [of_another_store, with_another_file, after_another_way])
-def test_it_overwrites_nothing_that_is_not_its_own(damage: Any) -> None:
+def test_a_shipping_overwrites_no_file_that_it_did_not_write(damage: Any) -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("t", b"1")
@@ -302,6 +302,6 @@ def test_a_holder_that_cannot_be_read_holds_nothing() -> None:
         assert engine.queues("t")[0].first > 0
 
 
-def test_what_was_shipped_is_a_prefix_whoever_is_killed(tmp_path: Path) -> None:
+def test_shipped_files_are_a_prefix_after_a_kill_of_engine_or_tool(tmp_path: Path) -> None:
     """`python tools/kill_ship.py DIR --kills 50` does it for longer."""
     print(said_by("kill_ship", tmp_path, "--kills", 3, "--seed", 5))

@@ -357,7 +357,7 @@ def test_small_views_are_exported(tmp_path: Path, out: Out, format: str, view: s
 def test_an_address_is_refused_as_a_destination(
     shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
 ) -> None:
-    """Nothing is made in a folder that is called as the address begins."""
+    """No folder is made that has the first part of the address as its name."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadName, match="an address, and no directory"):
         export(shop, address)

@@ -211,7 +211,7 @@ def test_a_decision_of_another_caller_stands(engine: Engine) -> None:
     assert caught.value.outcome.decided_by == "anna"
 
 
-def test_an_engine_that_fails_in_local_hides_no_exception(clock: FakeClock) -> None:
+def test_an_engine_that_fails_does_not_hide_the_exception_of_local(clock: FakeClock) -> None:
     """The exception of local is raised, and the next opening asks."""
     disk = FaultDisk(CrashDisk())
     engine = opened(disk, clock)

@@ -35,7 +35,7 @@ def test_a_tag_is_wanted_if_the_text_names_it(text: str, wanted: set[str]) -> No
 
 
 @pytest.mark.parametrize("text", ["*", "", None])
-def test_all_tags_are_wanted(text: str | None) -> None:
+def test_a_star_or_no_text_matches_all_tags(text: str | None) -> None:
     found = filters.tags(text)
     assert found.matches("a")
     assert found.matches("*")

@@ -201,7 +201,7 @@ def test_a_retention_that_recovery_finishes_is_not_damage() -> None:
     assert finished
 
 
-def test_a_missing_segment_that_no_state_names_is_damage() -> None:
+def test_a_missing_segment_that_no_state_record_names_is_damage() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
         while engine.stats().first_position == 0:

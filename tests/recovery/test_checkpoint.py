@@ -182,7 +182,7 @@ def test_recovery_reads_little_more_than_checkpoint_bytes() -> None:
         assert engine.queues("t")[0].next == 100
 
 
-def test_the_slot_with_the_larger_generation_counts() -> None:
+def test_the_slot_with_the_larger_generation_is_read() -> None:
     disk = CrashDisk()
     directory = disk.directory("data", make=True)
     for name, generation in zip(SLOTS, (9, 8), strict=True):

@@ -30,7 +30,7 @@ def kept_by(engine: Engine) -> str:
     return kept.by
 
 
-def test_what_every_group_has_acked_goes_but_a_bounded_rest() -> None:
+def test_segments_that_all_groups_have_acked_are_dropped_but_for_a_bounded_rest() -> None:
     disk = CrashDisk()
     with opened(disk, **ACKED) as engine:
         work(engine, 300)

@@ -29,7 +29,7 @@ class Reader:
 
 
 def shown_by_engine(path: str) -> list[dict[str, Any]]:
-    """The same, of whoever reads everything without Spark."""
+    """Return what `messages` returns, but read by an engine, without Spark."""
     with fmq.open(path, read_only=True) as engine:
         return [
             shown(message)

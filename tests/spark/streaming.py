@@ -51,7 +51,7 @@ class Stream:
 
 
 def shown_by_queue(path: str) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
-    """The same of whoever reads everything."""
+    """Return what `by_queue` returns, but of all messages, read by an engine."""
     with fmq.open(path, read_only=True) as engine:
         return {
             (queue.topic, queue.queue): [

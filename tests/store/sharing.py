@@ -144,7 +144,7 @@ class Shared:
     def __init__(
         self, disk: Disk | None = None, *, synced: bool = True, committer: bool = False
     ) -> None:
-        """With a `committer` it is to be let go."""
+        """With `committer`, start one. The test must end it with `let_go`."""
         self.disk = disk or CrashDisk()
         self._news = threading.Condition()
         self.gate = Gate(self._changed)

@@ -114,7 +114,7 @@ def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
     assert spares.count() == 2
 
 
-def test_a_reserve_refused_for_lack_of_room_keeps_its_old_number() -> None:
+def test_a_full_disk_refuses_more_spares_and_leaves_the_reserve_unchanged() -> None:
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
     spares.reserve(1, CAPACITY)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a directory: strict refuses or is right, permissive is never wrong."""
+"""On a damaged directory, a strict read raises or is right, and a permissive one is never wrong."""
 
 from __future__ import annotations
 

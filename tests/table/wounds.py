@@ -36,8 +36,8 @@ class Whole:
         return begins
 
     def vouches(self, wound: str) -> bool:
-        """Whether the file that was damaged may be all that vouches for the last append, and no
-        checkpoint, of which an error tells.
+        """Return whether the damaged file may be the only proof that the last append is durable. A
+        lost checkpoint does not count: an error reports it.
         """
         return self is killed() and self.segments[-1] in wound
 
@@ -66,7 +66,7 @@ def closed() -> Whole:
 
 @cache
 def killed() -> Whole:
-    """Killed: its last append is vouched for by nothing."""
+    """Return a directory of a killed engine. Nothing proves that its last append is durable."""
     disk, clock = CrashDisk(), FakeClock()
     engine = open_disk(disk, clock)
     tell(engine, clock)

@@ -226,7 +226,7 @@ def test_closing_makes_a_posted_commit_durable(disk: CrashDisk, clock: FakeClock
         assert again.outcome("order").state == "committed"
 
 
-def test_a_call_that_looks_does_not_write_itself(clock: FakeClock) -> None:
+def test_a_look_leaves_the_write_to_the_committer(clock: FakeClock) -> None:
     """So an interrupt of the look does not end the engine."""
     disk = FaultDisk(CrashDisk())
     with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:

@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
-from fmq.aio.loop_manager import check_awaited  # on a loop: it acks deliveries of loops only
+from fmq.aio.loop_manager import check_awaited  # on a loop: acks only a loop's deliveries
 from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
 from fmq.errors import AlreadyDecided, TransactionError, UnknownTransaction

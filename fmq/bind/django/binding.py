@@ -63,7 +63,8 @@ class DjangoBinding:
             with self._django.wrap_database_errors:
                 # Bind anew: Django may have opened a new connection.
                 self._inner = binding_of_driver(driver_of(self._django))
-                # End Django's own BEGIN. SQLite may refuse a deferred one its first write.
+                # End the transaction that Django began. SQLite may refuse the first write of a
+                # deferred one.
                 self._inner.rollback()
                 yield
         except BaseException:

@@ -54,7 +54,7 @@ def outboxes_of(alias: str) -> list[BlockOutbox]:
 
 
 def is_in_block(connection: Any) -> bool:
-    """Return whether a block of the program is open. Blocks of a TestCase do not count."""
+    """Return whether the program has an atomic block open. A TestCase's own blocks do not count."""
     blocks = connection.atomic_blocks
     return bool(blocks) and not blocks[-1]._from_testcase
 

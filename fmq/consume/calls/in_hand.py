@@ -68,8 +68,8 @@ class Draining:
                 lock.release()
 
     def _wait(self, look: Callable[[], tuple[int, float]], timeout: float) -> bool:
-        """Wait until nothing is in hand. `look` returns how many messages are, and when to look
-        again even without a change.
+        """Wait until nothing is in hand. `look` returns how many messages are in hand, and by which
+        time to look again if nothing changes.
         """
         deadline = self._clock.monotonic() + timeout
         while True:

@@ -224,7 +224,7 @@ def settle(handed: Iterable[HandedRange]) -> None:
 
 
 def joined(ranges: Iterable[Held[C]]) -> list[Held[C]]:
-    """Join the ranges of each claim that are adjacent."""
+    """Join adjacent ranges of the same claim."""
     found: list[Held[C]] = []
     for claim, first, end in ranges:
         if found and found[-1][0] is claim and found[-1][2] == first:

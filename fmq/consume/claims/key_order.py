@@ -177,14 +177,14 @@ class KeyOrder:
                 del self._lines[key]
 
     def may_go(self, offset: int, before: Iterable[int]) -> bool:
-        """Return whether a message that is out, but held by no member, may be handed out together
-        with those in `before`.
+        """Return whether a message that was handed out, and that no member holds any more, may be
+        handed out again together with those in `before`.
         """
         out = self._out[self._key_of[offset]]
         return all(each in before for each in out[: bisect_left(out, offset)])
 
     def after(self, offset: int) -> list[int]:
-        """Return the later messages of the same key that are out."""
+        """Return the offsets of later messages of the same key that are handed out now."""
         if offset not in self._key_of:
             return []
         out = self._out[self._key_of[offset]]

@@ -267,7 +267,7 @@ class GroupRoom:
         self.next_death = math.inf  # no member will be out before this time
 
     def set_timeout(self, timeout: float) -> None:
-        """Let a member be out after `timeout` seconds from now on."""
+        """From now on, a member is out after `timeout` seconds without a call."""
         self._timeout = timeout
         self.next_death = 0.0  # the next look finds out
 

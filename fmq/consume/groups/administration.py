@@ -59,7 +59,7 @@ class GroupChanges:
         self._extension = b""
         self._write: Callable[..., object] = writer.commit_queue.run
         self._catch_up = writer.catch_up
-        # In a copy for a caller that may not block: the step that the caller has to take.
+        # Only in the copy of this object that `in_steps` makes: the step that its caller drives.
         self._step: Durable | None = None
         self._upto = -1
 
@@ -217,7 +217,7 @@ class GroupChanges:
         self, group: str, topic: str, number: int | None, at: At, by: str, reason: str
     ) -> None:
         """Let `group` pass over all messages before the place `at`, in one queue of `topic` or in
-        all of them. Acks and deliveries behind it stay.
+        all of them. Acks and deliveries from `at` on stay.
         """
         said = _said(by, reason)
         if number is not None:

@@ -512,8 +512,8 @@ class Groups:
         return None
 
     def _in_turn(self, names: Topics, turn: int) -> tuple[Topics, int]:
-        """Find the queue number `turn`, counted over the queues of all topics. Return the topics
-        from that of the queue on, and the number of the queue in its topic.
+        """Find queue number `turn`, counted over the queues of all topics in a circle. Return the
+        topics, rotated so that its topic comes first, and its number in that topic.
         """
         known = [name for name in names if name in self._ledger.topics]
         start = turn % (sum(map(self._queues_of, known)) or 1)
@@ -581,8 +581,8 @@ class Groups:
         return claim
 
     def _claim_expired(self, claim: Claim, deadline: float) -> None:
-        """If messages of `claim` may have expired, claim more, so that many are passed over at
-        once.
+        """Add more messages to `claim` if some of it may have expired, so that many are passed
+        over at once.
         """
         queue, holds = claim.queue, claim.holds
         now_us = self._clock.time_us()

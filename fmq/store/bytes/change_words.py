@@ -66,7 +66,7 @@ def said_by(change: Changed) -> tuple[str, str]:
 
 
 def _by(what: str) -> Callable[[Changed], str]:
-    """Return the words of a change that somebody asked for, with a reason."""
+    """Return the text of a change that a person made: what changed, by whom, and why."""
 
     def say(change: Changed) -> str:
         by, reason = said_by(change)

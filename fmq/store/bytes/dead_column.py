@@ -1,4 +1,4 @@
-"""The column of an extension that says for each message of a record where it failed.
+"""The column of dead letters, in an extension: as which message, when and why each one failed.
 
 Dead letters and replayed messages have it. Of each message, one after another:
 

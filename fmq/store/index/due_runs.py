@@ -141,7 +141,7 @@ class DueRun:
                 yield block[at : at + ENTRY_BYTES]
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the first entry of the timer `key`, unless it is taken; else None."""
+        """Return the first entry of the timer `key`; None if the file has none, or it was taken."""
         low, high = self.at, self.count
         while low < high:
             middle = (low + high) // 2

@@ -115,7 +115,8 @@ class AttemptPage:
 
     def begin(self, directory: Directory, counted: Sequence[Counted], end: int) -> None:
         """Make the page, with the entries that a replay has found in the one before. The journal
-        goes on at `end`: an entry that was counted behind that comes before what is written next.
+        goes on at `end`. An entry with a later position gets `end`, so that it comes before the
+        next append.
 
         Raises OSError if the disk is full or has no pages. Then all attempts go to the journal.
         """

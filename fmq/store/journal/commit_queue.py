@@ -190,9 +190,10 @@ class CommitQueue:
                 self._hand_on()
 
     def catch_up(self) -> None:
-        """Wait until what was posted before is visible. Raises nothing: a caller that looks when
-        the engine has failed, or from a signal handler while its own thread writes, sees what is
-        visible. The committer writes, so an interrupt of this wait ends no append.
+        """Wait until the appends that were posted before are visible. Raises nothing. If the engine
+        has failed, or a signal handler calls this while its own thread writes, it returns at
+        once, and the caller sees what is visible by then. The committer writes, so an interrupt
+        of this wait does not break an append.
         """
         if self.owes:
             with suppress(FmqError):

@@ -159,8 +159,8 @@ class Reader:
         keep_to: int,
         tags: Sequence[bytes] | None = None,
     ) -> Iterator[Carried]:
-        """Yield what up to `limit` messages from `offset` on have besides bodies. Raises Damaged or
-        NewerFormat.
+        """Yield keys, tags, headers and extras of up to `limit` messages from `offset` on, but no
+        bodies. Raises Damaged or NewerFormat.
 
         Large records are not read, but for their heads. With `tags`, single messages that have none
         of them may be yielded together, as if they carried nothing.

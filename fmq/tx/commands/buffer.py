@@ -137,7 +137,7 @@ class TransactionBuffer:
         self.acks: list[AckRange] = []
         self.marks = NO_MARKS
         self._held: list[Held] = []
-        # The keeper's `moves` when the first delivery was held here.
+        # The value of `Keeper.moves` when this transaction held its first delivery.
         self._moves = 0
         # A finalizer. If this object is dropped, it releases the deliveries that are held for its
         # acks.

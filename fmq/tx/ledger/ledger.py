@@ -160,7 +160,7 @@ class Ledger:
         self.again: dict[tuple[str, str], str] = {}
         # For each name of a deleted topic, the position of the delete. The name may be used again.
         self.deleted: dict[str, int] = {}
-        # The options that hold for all who use the directory, as far as somebody has named them.
+        # The options that are stored in the directory. They hold for every program that uses it.
         self.options: dict[str, Any] = {}
         self.marks: dict[str, Mark] = {}
         # Marks that an undecided transaction changes -> the number of that transaction.
@@ -484,7 +484,7 @@ class Ledger:
                 continue  # an older fmq wrote this for a group that had polled and not acked
             self.subscribe(group, name)  # an older fmq carried no "groups"
             acked = self.acked_of(group, name, number)
-            # The group was made or moved at this floor, even if it has acked nothing.
+            # The group has this floor from its making or a seek, even if it has acked nothing.
             acked.is_empty = False
             acked.add(0, floor)
             for first, end in ranges:

@@ -84,8 +84,8 @@ class KnownPriorities:
         self._by_span: OrderedDict[tuple[QueueSpans, int], bytearray] = OrderedDict()
 
     def find(self, spans: QueueSpans, number: int) -> bytearray | None:
-        """Return the known priorities of a span, from its first offset on. The last ones may be
-        missing.
+        """Return the known priorities of the messages in a span, one byte each, from its first
+        offset on. Those of its last messages may be missing.
         """
         found = self._by_span.get((spans, number))
         if found is not None:

@@ -6,4 +6,4 @@ from tests.bind.test_django import *  # noqa: F403
 del test_a_transaction_that_a_crash_left_is_decided_by_asking_an_alias  # noqa: F821
 del test_a_database_that_may_lose_commits_is_refused_if_strict  # noqa: F821
 del test_the_migration_makes_the_table_that_ddl_prints  # noqa: F821
-del test_the_model_is_that_of_the_migration  # noqa: F821
+del test_the_migrations_are_up_to_date_with_the_model  # noqa: F821
