@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from enum import Enum
 from struct import Struct
 from typing import NamedTuple
@@ -30,9 +29,9 @@ from fmq.store.bytes.record import (
     Newer,
     aligned,
 )
+from fmq.store.journal.turned_bit import turned_bit
 
 BLOCK_BYTES = 1 << 20
-TURNED_BYTES_MAX = 512  # heads up to this size are searched for a bit that has turned
 # How many bytes a search may hash for each byte that it covers.
 HASHED_TIMES = 4
 
@@ -252,40 +251,6 @@ class Scan:
         self._data, self._data_start = self._file.read(offset, max(len(known), 1)), position
         if self._data == known:
             raise _Stop(Finding.BAD, reason)
-
-
-class TurnedBit(NamedTuple):
-    """A byte of a head of which one bit has turned."""
-
-    place: int
-    byte: int
-    """What it was."""
-
-
-def turned_bit(data: bytes, position: int, seed: int) -> TurnedBit | None:
-    """Return which bit of the head at the start of `data` has turned; None if that is not what is
-    wrong with it.
-
-    Each bit is turned back in its turn. A head of this size has four bits that differ from each
-    other sound head, so at most one can be right. That several bits look like one happens
-    for one damaged head in a million.
-    """
-    head = bytearray(data[:TURNED_BYTES_MAX])
-    found: TurnedBit | None = None
-    for place in range(len(head)):
-        for bit in range(8):
-            head[place] ^= 1 << bit
-            size = int.from_bytes(head[12:16], "little")
-            if HEAD_BYTES_MIN <= size <= len(head) and place < size:
-                crc = zlib.crc32(memoryview(head)[PREFIX_BYTES:size], seed)
-                if crc.to_bytes(4, "little") == head[4:8]:
-                    with suppress(BadRecord, Misplaced, Newer):
-                        decode(bytes(head), 0, position, seed, bodies=False)
-                        if found is not None:
-                            return None
-                        found = TurnedBit(place, head[place])
-            head[place] ^= 1 << bit
-    return found
 
 
 class _Stop(Exception):
