@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -28,7 +28,7 @@ from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
 from fmq.store.bytes.decoding import columns_of
-from fmq.store.bytes.kinds import REF_MESSAGE, Run
+from fmq.store.bytes.kinds import HAS_ERASED, MESSAGE, REF_MESSAGE, TX_MESSAGE, Run
 from fmq.store.bytes.pieces import BadColumns
 from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.index.catalog import SUFFIX
@@ -178,6 +178,7 @@ def _check(where: str, directory: Directory, tell: Progress) -> Report:
         problems += _check_last(directory, segments[-1], store)
         problems += _check_checkpoint(replay, full)
         problems += _check_known(directory, replay.checkpoint, segments, store)
+        problems += _check_erased(directory, segments, full.ledger, store)
         problems += _check_slots(directory, begin(directory, layout))
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
@@ -261,6 +262,28 @@ def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Proble
                 columns.check()
             except BadColumns as error:
                 yield Problem(segment.name, run.position, str(error))
+
+
+def _check_erased(
+    directory: Directory, segments: list[Segment], ledger: Ledger, store: bytes
+) -> Iterator[Problem]:
+    """Check that no message is there again that was erased, as in an older copy of a file."""
+    erasures = ledger.erasures
+    for segment in segments:
+        if segment.base not in erasures.segments:
+            continue
+        with closing(directory.open(segment.name)) as file:
+            start = segment.base + HEADER_BYTES
+            scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
+            for run in chain.from_iterable(scan):
+                if not isinstance(run, Run) or run.kind not in (MESSAGE, TX_MESSAGE):
+                    continue
+                if run.flags & HAS_ERASED or ledger.is_deleted(run.topic, run.position):
+                    continue  # what was erased of a topic is forgotten with the topic
+                for first, end in erasures.of(run.topic, run.queue):
+                    if first < run.offset + run.count and run.offset < end:
+                        what = f"messages of {run.topic}/{run.queue}, which were erased, are there"
+                        yield Problem(segment.name, run.position, f"{what} as in an older copy")
 
 
 def _is_cut(run: Run) -> bool:
