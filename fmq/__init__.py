@@ -15,6 +15,7 @@ from fmq import errors, filters
 from fmq.arguments.options import Options
 from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
+from fmq.basics.counts import Counts, GroupCounts, Times
 from fmq.basics.message import DelayedReceipt, Mark, Message, Origin, Receipt
 from fmq.basics.results import (
     ClientInfo,
@@ -130,6 +131,7 @@ __all__ = [
     "ClientInfo",
     "Closed",
     "Consumer",
+    "Counts",
     "Damaged",
     "DeadLetter",
     "DeadLetters",
@@ -144,6 +146,7 @@ __all__ = [
     "FmqError",
     "Forked",
     "Group",
+    "GroupCounts",
     "GroupExists",
     "GroupInfo",
     "HeldMessages",
@@ -198,6 +201,7 @@ __all__ = [
     "StorageError",
     "StorageFull",
     "StrategyDiffers",
+    "Times",
     "TooLarge",
     "TooMany",
     "TopicExists",

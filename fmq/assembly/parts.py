@@ -22,7 +22,8 @@ from fmq.arguments.stored_options import (
     told,
     with_stored,
 )
-from fmq.basics.clock import Clock
+from fmq.basics.clock import Clock, as_datetime, ticks_of
+from fmq.basics.counts import Counts, GroupCounts, GroupTally, Times
 from fmq.basics.results import ClientInfo
 from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
@@ -143,7 +144,9 @@ class Parts:
             spares.close()
             raise
         modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
-        self.commit_queue = queue = CommitQueue(lock, journal, self._show, **modes)
+        self.commit_queue = queue = CommitQueue(
+            lock, journal, self._show, **modes, ticks=ticks_of(clock)
+        )
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
         router = Router(ledger.topics, options.queues_of, ledger.topics.__contains__)
         self.router, self.sender = router, Sender(router, options)
@@ -191,6 +194,7 @@ class Parts:
         groups.on_sooner = self._wake_chores
         ledger.all_is_shown()
         self._opened_at = journal.written_to
+        self._opened_us, self._opened_monotonic = clock.time_us(), clock.monotonic()
         self._page: Page | None = None
         with suppress(OSError):  # attempts go to the journal then
             writer.attempts.begin(directory, found.counted, journal.position)
@@ -235,6 +239,30 @@ class Parts:
         for segment in self.journal.segments:
             if segment.base < ledger.index.base and segment.base not in in_memory:
                 self.catalog.add(segment.base, segment.chain)
+
+    def counted(self) -> Counts:
+        """Return what was counted since the engine was opened. The caller holds the engine's
+        lock.
+        """
+        ledger, questions = self.ledger, self.questions
+        return Counts(
+            as_datetime(self._opened_us),
+            self.writer.clock.monotonic() - self._opened_monotonic,
+            {topic.name: topic.sent() for topic in ledger.own_topics()},
+            *(ledger.commits, ledger.rollbacks, questions.asked, questions.answered),
+            Times(tuple(self.commit_queue.written)),
+            {group: self._counted_of(group) for group in ledger.groups()},
+        )
+
+    def _counted_of(self, group: str) -> GroupCounts:
+        tally = self.groups.tallies.get(group) or GroupTally()
+        return GroupCounts(
+            *(tally.attempts, tally.retries, tally.failures),
+            self.ledger.acked_by(group),
+            self.ledger.rejected_by(group),
+            Times(tuple(tally.handed_over)),
+            Times(tuple(tally.handled)),
+        )
 
     def list_clients(self) -> list[ClientInfo]:
         """Return the clients that are connected to this process."""

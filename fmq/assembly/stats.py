@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fmq.basics.clock import as_datetime
+from fmq.basics.counts import Counts
 from fmq.chores.runner import Chores
 from fmq.recovery.recover import RecoveryReport
 from fmq.store.journal.commit_queue import CommitQueue
@@ -62,6 +63,8 @@ class Stats:
     """Why the engine takes nothing any more."""
     recovery: RecoveryReport
     """What opening found and did."""
+    counts: Counts | None = None
+    """What was counted since the engine was opened. None for a reader of the files."""
 
     @classmethod
     def of(
@@ -74,6 +77,7 @@ class Stats:
         report: RecoveryReport,
         queues: int,
         messages: int,
+        counts: Counts,
     ) -> Stats:
         """Take the snapshot. The caller holds the engine's lock. The two counts were taken
         before.
@@ -108,4 +112,5 @@ class Stats:
             trouble=chores.trouble or journal.spares.failed,
             failure=str(commit_queue.failure) if commit_queue.failure is not None else None,
             recovery=report,
+            counts=counts,
         )

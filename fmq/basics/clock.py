@@ -8,6 +8,7 @@ thread will release. Tests pass `fmq.testing.FakeClock` instead.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import TIMEOUT_MAX, Lock
 from typing import Protocol
@@ -46,12 +47,21 @@ class SystemClock:
         return time.time_ns() // 1000
 
     monotonic = staticmethod(time.monotonic)
+    monotonic_ns = staticmethod(time.monotonic_ns)
 
     @staticmethod
     def wait(lock: Waitable, timeout: float | None) -> bool:
         if timeout is None or timeout > TIMEOUT_MAX:
             return lock.acquire()
         return lock.acquire(True, max(0.0, timeout))
+
+
+def ticks_of(clock: Clock) -> Callable[[], int]:
+    """Return a function that returns nanoseconds since a fixed moment, which never go back. A clock
+    may have one of its own: it is called for each write, and that of the machine is one in C.
+    """
+    own: Callable[[], int] | None = getattr(clock, "monotonic_ns", None)
+    return own or (lambda: round(clock.monotonic() * 1e9))
 
 
 def sleep(clock: Clock, seconds: float) -> None:

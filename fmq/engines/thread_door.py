@@ -348,7 +348,7 @@ class ThreadDoor(ProducingDoor):
         with parts.lock:
             stats = Stats.of(
                 *(self.path, parts.journal, ledger, parts.commit_queue, parts.chores),
-                *(self._report, *counts),
+                *(self._report, *counts, parts.counted()),
             )
         databases = self._producing.databases
         if databases is None or stats.trouble is not None:

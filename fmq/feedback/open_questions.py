@@ -78,6 +78,8 @@ class OpenQuestions:
         self._check, self._check_open = check, check_readable
         self._waiters = Waiters()
         self._releases = 0  # the number of calls of `wake_all`
+        # How often checkers were asked, and how many answers came, since the engine was opened.
+        self.asked = self.answered = 0
         self._schedule = Schedule(options, seed, decisions.is_deciding)
         now = self._clock.monotonic()
         for entry in self._ledger.undecided.values():
@@ -165,6 +167,7 @@ class OpenQuestions:
 
     def _hand_out(self, question: OpenQuestion) -> Question:
         prepare = question.entry.prepare
+        self.asked += 1
         return Question(
             prepare.tx_id,
             prepare.producer,
@@ -210,6 +213,7 @@ class OpenQuestions:
                 if question.entry.tx != asked.tx:
                     raise _lost(asked)
                 question.entry.asked += 1
+                self.answered += 1
 
     def count_unknown(self, asked: Question) -> bool:
         """Count an answer "unknown". Return True if the engine's options allow no further one."""
@@ -217,6 +221,7 @@ class OpenQuestions:
             question = self._find_leased(asked)
             if question is None:
                 return False
+            self.answered += 1
             is_last = self._schedule.count_unknown(question, self._clock.monotonic())
             self._wake_for(question, question.due)
             self._waiters.wake_for_end()

@@ -36,6 +36,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._elapsed_us / 1_000_000
 
+    def monotonic_ns(self) -> int:
+        return self._elapsed_us * 1000
+
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass."""
         assert seconds >= 0, "time does not go back; set_wall_clock does"

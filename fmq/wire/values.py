@@ -20,6 +20,7 @@ from fmq.arguments.options import Options
 from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
 from fmq.basics.clock import as_datetime, as_us
+from fmq.basics.counts import Counts, GroupCounts, Times
 from fmq.basics.message import DelayedReceipt, Mark, Receipt
 from fmq.basics.results import (
     ClientInfo,
@@ -43,9 +44,11 @@ KINDS: dict[str, Any] = {
     for kind in (
         *(
             ClientInfo,
+            Counts,
             DeadLetter,
             DelayedReceipt,
             Erased,
+            GroupCounts,
             GroupInfo,
             HeldMessages,
             Kept,
@@ -58,6 +61,7 @@ KINDS: dict[str, Any] = {
             QueueInfo,
             Receipt,
             Setting,
+            Times,
         ),
         *(RecoveryReport, Stats, UndecidedTransaction),
     )

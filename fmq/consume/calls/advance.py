@@ -75,7 +75,7 @@ class Advance:
         """
         member, handled = self._member, self._handled
         member.writer.release_dropped()
-        member.entry.seen = member.clock.monotonic()
+        member.entry.seen = now = member.clock.monotonic()
         done, first, end = handled
         self.is_acked = done.holds.is_held_by(first, end, done)
         left = member.tries.still_held(self._next, self._ranges)
@@ -85,6 +85,8 @@ class Advance:
         elif append:
             member.writer.send(append)
         self._next.holds.count_tries(left)
+        if self.is_acked:
+            member.tally.handled[int((now - done.since) * 1e9).bit_length()] += 1
         self.left = left
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
+from fmq.basics.counts import GroupTally
 from fmq.basics.message import Message
 from fmq.consume.calls.settlement import Settler
 from fmq.consume.claims.by_priority import SpanWanted
@@ -68,7 +69,9 @@ class GroupMember(Settler):
 
         `entry` is this member as the group knows it. The constructor takes it into the group.
         """
-        super().__init__(messages, writer, check, entry, group, lease_seconds, after, burying)
+        tally = groups.tallies.setdefault(group, GroupTally())
+        what = messages, writer, check, entry, group, lease_seconds, after, burying, tally
+        super().__init__(*what)
         self._groups = groups
         self.topics = entry.topics
         self.retry = entry.retry
@@ -145,6 +148,8 @@ class GroupMember(Settler):
                     elif not pieces:
                         pieces = yield from self._reading(found, poll)
                     if pieces:
+                        if not found.count:
+                            self._note_way(pieces[0])
                         return found, pieces
                     poll.claim, poll.is_counted = None, False
                 elif isinstance(found, News):
@@ -158,6 +163,15 @@ class GroupMember(Settler):
             if poll.claim is not None or poll.wakeup is not None:
                 yield partial(self.drop, poll)
             raise
+
+    def _note_way(self, piece: Batch | list[Message]) -> None:
+        """Count how long the first of these messages was on its way. One that is not built in
+        memory is left out: it would have to be decoded once more.
+        """
+        messages = piece if isinstance(piece, list) else piece.built
+        if messages and (origin := messages[0].origin) is not None:
+            took_us = max(self.clock.time_us() - origin.time_us, 0)  # the clock may go back
+            self.tally.handed_over[(took_us * 1000).bit_length()] += 1
 
     def drop(self, poll: Poll) -> None:
         """Give back what `poll` has claimed, as untried: no program has seen it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, NoReturn, TypeVar
 
+from fmq.basics.counts import GroupTally
 from fmq.consume.calls.in_hand import InHand
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.handed import Held, found_twice, lost, of_another_engine
@@ -49,6 +50,7 @@ class Settler(InHand):
         lease_seconds: float,
         after: Callable[[], None],
         burying: Burying,
+        tally: GroupTally,
     ) -> None:
         super().__init__(messages.clock)
         self._messages = messages
@@ -60,7 +62,8 @@ class Settler(InHand):
         self.lease_seconds = lease_seconds
         self.after = after
         self.burying = burying
-        self.tries = Tries(writer, group, messages.clock, messages.wake_for)
+        self.tally = tally
+        self.tries = Tries(writer, group, messages.clock, messages.wake_for, tally)
 
     def drive(self, call: Steps[T]) -> T:
         """Carry out the steps of `call` in this thread."""
@@ -92,10 +95,12 @@ class Settler(InHand):
         """Plan the ack of several ranges. The caller holds the engine's lock."""
         held, append = what
         self.writer.release_dropped()
-        self.entry.seen = self.clock.monotonic()
+        self.entry.seen = now = self.clock.monotonic()
         for claim, first, end in held:
             self.check_held(claim, first, end, claim)
         self.writer.send(append)
+        for claim, *_ in held:
+            self.tally.handled[int((now - claim.since) * 1e9).bit_length()] += 1
 
     def extend(self, claim: Claim, first: int, end: int, seconds: float) -> None:
         self.check()
@@ -143,9 +148,10 @@ class Settler(InHand):
             self.check()
         if self.writer.dropped:
             self.writer.release_dropped()
-        self.entry.seen = self.clock.monotonic()
+        self.entry.seen = now = self.clock.monotonic()
         self.check_held(claim, first, end, claim)
         self.writer.send(append)
+        self.tally.handled[int((now - claim.since) * 1e9).bit_length()] += 1
 
     def range_of(self, claim: Claim, first: int, end: int) -> AckRange:
         return AckRange(self.group, claim.queue.topic, claim.queue.number, first, end)

@@ -73,7 +73,7 @@ class ReadAhead:
             kept = self.batches.get(queue)
             if kept is None or not kept.offset <= first < kept.next:
                 kept = self._latest(queue, first)
-            if kept is None or end > kept.next or not (as_batch or kept.batch.is_built):
+            if kept is None or end > kept.next or not (as_batch or kept.batch.built is not None):
                 return []
             take = kept.batch.part if as_batch else kept.batch.messages_from
             pieces.append(take(first, end - first))

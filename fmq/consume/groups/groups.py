@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable
 from fmq.allocation.named import NAMES
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
+from fmq.basics.counts import GroupTally
 from fmq.basics.results import MemberInfo
 from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.by_priority import SpanWanted
@@ -72,6 +73,7 @@ class Groups:
         self.rooms: dict[str, GroupRoom] = {}  # the room of each group, by the group's name
         # Rooms whose members came or went. The next look shares out their queues anew.
         self._unshared: set[GroupRoom] = set()
+        self.tallies: dict[str, GroupTally] = {}  # what each group has done
         self._holds: dict[GroupKey, QueueHolds] = {}
         # By group and topic: how many messages were handed out since the oldest one was chosen.
         self._handed_out: dict[tuple[str, str], int] = {}
@@ -415,6 +417,7 @@ class Groups:
         elif change.asked == ChangeKind.DELETE_GROUP:
             self._end([key for key in self._holds if key[0] == group])
             room = self.rooms.pop(group, None)
+            self.tallies.pop(group, None)
             self._unshared.discard(room)
             for member in () if room is None else room.members.values():
                 member.refusal = UnknownGroup(group, was_deleted=True)

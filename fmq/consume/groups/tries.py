@@ -6,11 +6,12 @@ process. A power cut may lose the attempts since the last sync.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fmq.basics.clock import Clock
+from fmq.basics.counts import GroupTally
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member
 from fmq.store.bytes.kinds import TriedRange
@@ -31,9 +32,17 @@ class Tries:
     """Writes the attempts of one consumer, and the messages that it gives back."""
 
     def __init__(
-        self, writer: Writer, group: str, clock: Clock, wake: Callable[[Queue], None]
+        self,
+        writer: Writer,
+        group: str,
+        clock: Clock,
+        wake: Callable[[Queue], None],
+        tally: GroupTally,
     ) -> None:
-        """`wake` is called under the engine's lock. It wakes the polls that wait for a queue."""
+        """`wake` is called under the engine's lock. It wakes the polls that wait for a queue.
+        `tally` counts the attempts of the whole group.
+        """
+        self._tally = tally
         self._writer = writer
         self._group = group
         self._clock = clock
@@ -73,16 +82,29 @@ class Tries:
         left, now_us = self.still_held(claim, ranges), self._clock.time_us()
         if left:
             self._writer.count([self._range(claim, *each, claim.count, now_us) for each in left])
+            self._take_off(claim.count + 1, left)
         claim.holds.count_tries(left, -1)
         for first, end in reversed(left):
             claim.holds.give_back(first, end)
         self._wake(claim.queue)
 
     def attempt(self, claim: Claim, ranges: list[Range]) -> list[TriedRange]:
-        """Return what an attempt of `ranges` says of them."""
-        queue, tries = claim.queue, claim.count + 1
+        """Return what an attempt of `ranges` says of them, and count it for operators."""
+        queue, tries, tally = claim.queue, claim.count + 1, self._tally
+        for first, end in ranges:
+            tally.attempts += end - first
+            if tries > 1:
+                tally.retries += end - first
         where = self._group, queue.topic, queue.number
         return [made_range((*where, first, end, tries, 0)) for first, end in ranges]
+
+    def _take_off(self, tries: int, ranges: Iterable[Range]) -> None:
+        """Count attempts no more that were taken back: those with the number `tries` of their
+        messages.
+        """
+        messages = sum(end - first for first, end in ranges)
+        self._tally.attempts -= messages
+        self._tally.retries -= messages if tries > 1 else 0
 
     def still_held(self, claim: Claim, ranges: list[Range]) -> list[Range]:
         """Return the parts of `ranges` that `claim` still holds. The caller holds the engine's
@@ -107,7 +129,10 @@ class Tries:
         if not holds.is_held_by(first, end, claim):
             return False
         count = holds.count_of(first)
-        if uncounted is not None:
+        if uncounted is None:
+            self._tally.failures += end - first
+        else:
+            self._take_off(count, [(first, end)])
             # A client may repeat this after a lost answer. A power cut may have lost the attempt.
             count = min(count, uncounted - 1)
         due_us = clock.time_us() + round(delay * 1_000_000)
@@ -137,6 +162,7 @@ class Tries:
             ]
             self._writer.count(ranges)
             for _, holds, hold in reversed(part):
+                self._take_off(hold.count, [(hold.first, hold.end)])
                 holds.give_back(hold.first, hold.end, count=hold.count - 1)
 
     def ends(self, claim: Claim, ranges: Sequence[Range]) -> list[tuple[int, int, bool]]:

@@ -42,6 +42,7 @@ from threading import RLock, get_ident
 from typing import TypeVar
 
 from fmq.arguments.names import check_sync
+from fmq.basics.counts import new_buckets
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal.callers import Callback, Suspends, Then, Waiter
 from fmq.store.journal.journal import Journal
@@ -71,9 +72,11 @@ class CommitQueue:
         *,
         synced: bool,
         waits: bool = True,
+        ticks: Callable[[], int] = lambda: 0,
     ) -> None:
         """`show` is called under `lock` with the position below which everything is durable
         (without `synced`: written). `waits` says whether a call without `sync=` waits for that.
+        `ticks` returns nanoseconds, which measure the writes.
         """
         self.lock = lock
         self._is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
@@ -96,13 +99,21 @@ class CommitQueue:
         self.watches_posts = False
         # Leads while callers wait. None: one of the waiting threads leads.
         self.committer: Waiter | None = None
-        self.syncs = 0
+        # How long each write took, by `bit_length()` of its nanoseconds.
+        self.written = new_buckets()
+        self._ticks = ticks
+        self._forced = 0  # syncs that calls have asked for in a mode without syncs
         # Called when an append waits for a later write.
         self.on_pending: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the engine's lock
         self.failure: BaseException | None = None
         # For each thread, the call that runs in it and must not block it.
         self.suspending: dict[int, Suspends] = {}
+
+    @property
+    def syncs(self) -> int:
+        """Return how many writes were synced."""
+        return sum(self.written) if self._synced else self._forced
 
     def idle(self) -> bool:
         """Return whether nothing is planned or being written. The caller holds the engine's
@@ -422,9 +433,10 @@ class CommitQueue:
         """Make thread `me` the leader, and return its write. With `ahead`, the bytes stay pending
         if they are so few that they need no sync now. The caller holds the engine's lock.
         """
-        taken = self._journal.look_ahead() if ahead and self._synced else None
         self._leader = me
-        self._running = taken = taken or self._journal.take_pending()
+        journal = self._journal
+        taken = (ahead and self._synced and journal.look_ahead()) or journal.take_pending()
+        self._running = taken
         return taken
 
     def lead_for_others(self, me: int) -> None:
@@ -456,17 +468,18 @@ class CommitQueue:
             if taken.ahead:
                 journal.write_ahead(taken)
             else:
+                began = self._ticks()
                 journal.write(taken, sync=self._synced)
                 if taken.is_forced and not self._synced:
                     journal.sync()
+                    self._forced += 1
+                self.written[(self._ticks() - began).bit_length()] += 1
             with self.lock:
                 try:
                     if taken.ahead:
                         journal.wrote_ahead(taken)
                     else:
-                        is_durable = self._synced or taken.is_forced
-                        self.syncs += is_durable
-                        journal.wrote(taken, is_durable=is_durable)
+                        journal.wrote(taken, is_durable=self._synced or taken.is_forced)
                         if taken.buffers or taken.rolls:
                             self._show(taken.end)
                         if self.owes and self._posted is not journal.pending:

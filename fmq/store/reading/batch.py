@@ -138,9 +138,9 @@ class Batch:
         return iter(self.messages)
 
     @property
-    def is_built(self) -> bool:
-        """Return whether the messages are built, so that `messages` raises nothing."""
-        return self._messages is not None
+    def built(self) -> list[Message] | None:
+        """Return the messages if they are built already, so that nothing is raised; else None."""
+        return self._messages
 
     @property
     def messages(self) -> list[Message]:

@@ -234,6 +234,7 @@ class Step:
             ledger.shows.append((ledger.end, entry.ended, self.state))
             forget(ledger, entry)
         if decided.kind == COMMIT:
+            ledger.commits += 1
             said = {} if entry is None else {pre.position: pre.extension for pre in entry.runs}
             for run in self.runs:
                 if run.kind == TIMER:
@@ -246,9 +247,11 @@ class Step:
                 ack_applied(ledger, ack)
             for change in self.marks:
                 mark_applied(ledger, change)
-        elif entry is not None and ledger.listener is not None:
-            for ack in entry.prepare.acks:
-                ledger.shows.append((ledger.end, ledger.listener.freed, ack))
+        else:
+            ledger.rollbacks += 1
+            if entry is not None and ledger.listener is not None:
+                for ack in entry.prepare.acks:
+                    ledger.shows.append((ledger.end, ledger.listener.freed, ack))
         ledger.index.add_outcome(decided)
 
 

@@ -41,6 +41,7 @@ def end(ledger: Ledger, change: Changed) -> None:
         dead.moved.take(first, stop)
         if change.value == CARRIED:
             dead.moved.add(new, number, stop - first)
+            dead.carried_since += stop - first
     if change.value == REPLAYED:
         ledger.note_replay(dead, change.topic)
         ledger.arrived.add(change.topic)

@@ -100,7 +100,7 @@ def _find(runs: SortedDict[int, tuple[int, int]], key: int, otherwise: int) -> i
 class DeadLetterState:
     """The dead letters of one group, as far as the journal says."""
 
-    __slots__ = ("again", "closed", "group", "moved", "topic")
+    __slots__ = ("again", "carried_since", "closed", "group", "moved", "topic")
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -108,6 +108,8 @@ class DeadLetterState:
         # The offsets of letters that were purged, replayed or carried forward.
         self.closed = AckSet()
         self.moved = Moved()
+        # Letters that retention has carried forward since the engine was opened.
+        self.carried_since = 0
         self.again: set[str] = set()  # the topics whose letters were replayed
 
     def open_ranges(self, queue: Queue | None) -> Iterator[tuple[int, int]]:

@@ -35,7 +35,7 @@ from fmq.tx.ledger.timers import Timers
 class Subscription:
     """The subscription of a group to a topic, with its filter and its counts."""
 
-    __slots__ = ("expired", "filter", "group", "lost", "skipped", "topic")
+    __slots__ = ("acked", "expired", "filter", "group", "lost", "skipped", "topic")
 
     def __init__(self, group: str, topic: str) -> None:
         self.group = group
@@ -46,6 +46,7 @@ class Subscription:
         self.lost = 0
         self.skipped = 0  # messages that were passed over by an operator's command
         self.expired = 0  # messages that expired before the group got them
+        self.acked = 0  # messages that were acked since the engine was opened
 
 
 class PauseMet(NamedTuple):
@@ -142,6 +143,8 @@ class Ledger:
         # The position of the last change of marks, of decisions, of groups and topics, and of acks.
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
         self.is_live = False  # True once a running engine plans on it
+        # Transactions that were decided since the engine was opened.
+        self.commits = self.rollbacks = 0
         self.topics: dict[str, Topic] = {}
         # By number of the transaction, in the order of the PREPAREs.
         self.undecided: dict[int, Entry] = {}
@@ -196,6 +199,17 @@ class Ledger:
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
         self.timers.changed_at = -1
         self.is_live = self.index.is_live = True
+        self._begin_count()
+
+    def _begin_count(self) -> None:
+        """Count what an engine does from now on, and not what the replay has met."""
+        self.commits = self.rollbacks = 0
+        for topic in self.topics.values():
+            topic.counts_from = sum(queue.end for queue in topic.queues)
+        for subscription in self.subscriptions.values():
+            subscription.acked = 0
+        for dead in self.dead.values():
+            dead.carried_since = 0
 
     def topic(self, name: str, queues: int) -> Topic:
         """Return the topic. Make it, with this many queues, if it is not known."""
@@ -354,6 +368,29 @@ class Ledger:
         """Return how many dead letters a group has."""
         dead = self.dead.get(group)
         return 0 if dead is None else dead.count(self.queue(dead.topic, 0))
+
+    def groups(self) -> list[str]:
+        """Return the names of all groups."""
+        return sorted({group for group, _ in self.subscriptions})
+
+    def acked_by(self, group: str) -> dict[str, int]:
+        """Return how many messages of each topic a group has acked since the engine was opened.
+        Replayed dead letters belong to the topic that they came from.
+        """
+        found: dict[str, int] = {}
+        for (name, topic), subscription in self.subscriptions.items():
+            if name == group and not is_internal(topic):
+                again = self.subscriptions.get((group, self.again.get((group, topic), "")))
+                found[topic] = subscription.acked + (0 if again is None else again.acked)
+        return found
+
+    def rejected_by(self, group: str) -> int:
+        """Return how many messages of a group have become dead letters since the engine was
+        opened.
+        """
+        dead = self.dead.get(group)
+        topic = None if dead is None else self.topics.get(dead.topic)
+        return 0 if dead is None or topic is None else topic.sent() - dead.carried_since
 
     def replayed_of(self, group: str, topic: str) -> list[tuple[int, int]]:
         """Return the dead letters of `topic` that were replayed to a group and are not acked, as

@@ -46,7 +46,9 @@ class Queue:
 class Topic:
     """A name with its queues."""
 
-    __slots__ = ("has_priorities", "has_record", "name", "queues", "retain_ms", "waiting")
+    __slots__ = (
+        *("counts_from", "has_priorities", "has_record", "name", "queues", "retain_ms", "waiting"),
+    )
 
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
@@ -55,5 +57,11 @@ class Topic:
         self.has_priorities = False  # True once a message has a priority above 0
         # How long the topic keeps messages, in milliseconds; 0: as the options say.
         self.retain_ms = 0
+        # How many messages its queues had ever had when the engine was opened.
+        self.counts_from = 0
         # Functions that are called once, at the next message.
         self.waiting: list[Callable[[], None]] = []
+
+    def sent(self) -> int:
+        """Return how many messages have become visible since the engine was opened."""
+        return sum(queue.next for queue in self.queues) - self.counts_from

@@ -188,9 +188,11 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     """Apply an ack that `check_acks` has passed."""
     ledger.acked_at = ledger.end
     group, topic, first, end = ack.group, ack.topic, ack.first, ack.end
-    if (group, topic) not in ledger.subscriptions:
+    subscription = ledger.subscriptions.get((group, topic))
+    if subscription is None:
         # An older fmq wrote no CHANGE that makes the subscription.
-        ledger.subscribe(group, topic)
+        subscription = ledger.subscribe(group, topic)
+    subscription.acked += end - first
     key = group, topic, ack.queue
     acked = ledger.acked.get(key) or ledger.acked_of(*key)
     acked.add(first, end)
