@@ -10,7 +10,7 @@ from fmq import Engine, Message, Options
 from fmq.arguments.stored_options import named_by, others_of
 from fmq.basics.clock import Clock
 from fmq.machine.disk import Disk
-from fmq.store.journal.call_steps import Wakeup
+from fmq.steps.call_steps import Wakeup
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from fmq.testing.shadow import Shadow

@@ -15,8 +15,9 @@ import fmq.aio
 from fmq.engines.engine import Engine
 from fmq.machine.disk import Disk
 from fmq.server.client_call import ClientCall
+from fmq.steps.call_steps import Arrival, Durable, Notify, Steps
+from fmq.steps.thread_driver import drive
 from fmq.store.journal.attempt_page import ATTEMPTS
-from fmq.store.journal.call_steps import Arrival, Durable, Notify, Steps, drive
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
 from fmq.testing.transport import MemoryServer

@@ -20,10 +20,10 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     *("fmq.basics", "fmq.errors", "fmq.machine", "fmq.arguments", "fmq.filters"),
     *("fmq.allocation", "fmq.posix"),
-    *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading"),
+    *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading", "fmq.steps"),
     *("fmq.tx.ledger", "fmq.recovery", "fmq.copies", "fmq.tx.looks", "fmq.tx.commands"),
     *("fmq.table", "fmq.spark", "fmq.export"),
-    *("fmq.feedback", "fmq.bind"),
+    *("fmq.feedback", "fmq.bind", "fmq.erasure"),
     *("fmq.consume.claims", "fmq.consume.groups", "fmq.consume.calls"),
     *("fmq.chores", "fmq.assembly", "fmq.faces"),
     *("fmq.wire", "fmq.remote", "fmq.loops", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
@@ -51,7 +51,18 @@ KNOWN_BY: dict[str, set[str]] = {
     "fmq.export": {"cli"},
     # Who claims messages asks the state, not the directory.
     "fmq.recovery": {
-        *("copies", "table", "chores", "assembly", "wire", "remote", "server", "engines", "fmq"),
+        *(
+            "copies",
+            "table",
+            "erasure",
+            "chores",
+            "assembly",
+            "wire",
+            "remote",
+            "server",
+            "engines",
+            "fmq",
+        ),
         *("cli", "testing"),
     },
     # A client and a server know frames, not each other.
@@ -155,6 +166,43 @@ def test_imports_run_down_the_rooms() -> None:
         for name in imports_of(tree)
         if top_of(name) == "fmq" and not allowed(module, name)
     } == set()
+
+
+def drawn_rooms() -> Iterator[tuple[str, list[str]]]:
+    """Yield each room as docs/design.md draws it, with what it says that the room does without."""
+    for line in (ROOT / "docs/design.md").read_text().splitlines():
+        if line.startswith("| `fmq/"):
+            room, *_, without = line.strip("| ").split(" | ")
+            names = [name.strip("`/").replace("/", ".") for name in without.split(", ")]
+            yield room.strip("`/").replace("/", "."), names
+
+
+def test_no_room_imports_what_the_design_says_it_does_without() -> None:
+    """The last column of the map names rooms below, and modules of Python, and no other thing."""
+    drawn = dict(drawn_rooms())
+    assert [*drawn][::-1] == [room for room in ROOMS if room != "fmq.__main__"]
+    wrong = {
+        f"{room} may not do without {name}: it names no room below, and no module of Python"
+        for room, names in drawn.items()
+        for name in names
+        if name not in sys.stdlib_module_names and name not in ROOMS[: ROOMS.index(room)]
+    }
+    wrong |= {
+        f"{module} imports {name}"
+        for module, tree in TREES.items()
+        for name in imports_of(tree)
+        if {room_of(name), top_of(name)} & set(drawn.get(room_of(module) or "", ()))
+    }
+    assert wrong == set()
+
+
+def test_the_design_says_who_below_an_engine_knows_the_real_disk() -> None:
+    """Idea 11 lists those of KNOWN_BY."""
+    below = {room.removeprefix("fmq.") for room in ROOMS[: ROOMS.index("fmq.assembly")]}
+    named = " and ".join(f"`{room}`" for room in sorted(below & KNOWN_BY["fmq.posix"]))
+    named = named.replace(" and ", ", ", 1)
+    text = " ".join((ROOT / "docs/design.md").read_text().split())
+    assert f"Below the assembly of an engine only {named} import `posix`" in text
 
 
 def test_every_file_says_what_it_knows() -> None:

@@ -24,6 +24,7 @@ import pytest
 import fmq
 import fmq.aio
 from fmq.errors import Damaged, EngineFailed, FmqError
+from fmq.steps.call_steps import Durable
 from fmq.store.bytes.content import encode_one
 from fmq.store.bytes.kinds import (
     Carryover,
@@ -38,7 +39,6 @@ from fmq.store.bytes.kinds import (
 )
 from fmq.store.bytes.timing import Timing, with_timing
 from fmq.store.index.id_table import table_of
-from fmq.store.journal.call_steps import Durable
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside

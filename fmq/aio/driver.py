@@ -12,7 +12,7 @@ from fmq.aio.threads import Threads
 from fmq.loops.event_loop import notifier
 from fmq.loops.wake_ups import Waits
 from fmq.loops.watch import LoopWatch
-from fmq.store.journal.call_steps import Apart, Arrival, Durable, Steps
+from fmq.steps.call_steps import Apart, Arrival, Durable, Steps
 from fmq.store.journal.commit_queue import CommitQueue
 
 T = TypeVar("T")

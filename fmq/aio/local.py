@@ -27,7 +27,8 @@ from fmq.store.bytes.kinds import Run
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due
-from fmq.tx.commands.sender import SendArguments, is_plain, receipt_of, receipts_of
+from fmq.tx.commands.sender import SendArguments, is_plain
+from fmq.tx.looks.receipts import receipt_of, receipts_of
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from fmq.aio.order_batch import Gathering
 from fmq.aio.orders import AioOrder, LateOrder, Place, Target
 from fmq.loops.turn_writer import TurnWriter
-from fmq.store.journal.call_steps import Command
+from fmq.steps.call_steps import Command
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.tx.commands.sender import Sender
 from fmq.tx.commands.writer import Writer

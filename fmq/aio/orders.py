@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fmq.aio.call import Call
-from fmq.basics.message import Receipt
+from fmq.basics.message import made_receipt
 from fmq.errors import OutcomeUnknown
-from fmq.store.journal.call_steps import Command
+from fmq.steps.call_steps import Command
 
 T = TypeVar("T")
 
@@ -26,9 +26,6 @@ Target = tuple[str, int, str]
 """Topic, queue and producer of a message."""
 Place = tuple[int, int, int]
 """Queue, offset and position of a record."""
-
-# Makes a Receipt of a tuple. Calling Receipt() is slower.
-made_receipt = partial(tuple.__new__, Receipt)
 
 
 def _unread(error: Exception) -> OutcomeUnknown:

@@ -23,6 +23,7 @@ from fmq.aio.link_writer import Asking
 from fmq.aio.loop_manager import LoopManager
 from fmq.aio.orders import AioOrder, SentCall, Undo
 from fmq.aio.threads import Threads
+from fmq.arguments.names import waits
 from fmq.basics.message import Body, Message
 from fmq.consume.claims.delivery import DeliveryBatch
 from fmq.consume.claims.handed import range_of
@@ -32,7 +33,6 @@ from fmq.remote.remote_claims import Piece, RemoteClaim
 from fmq.remote.remote_consumer import RemoteMember
 from fmq.store.bytes.content import as_bytes, listed
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
-from fmq.store.journal.commit_queue import waits
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import check_due

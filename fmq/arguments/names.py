@@ -128,6 +128,13 @@ def check_sync(sync: bool | None) -> bool | None:
     )
 
 
+def waits(sync: bool | None, *, by_default: bool) -> bool:
+    """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
+    if sync is None:
+        return by_default
+    return check_sync(sync) is True
+
+
 def check_count(what: str, number: object, least: int = 1) -> int:
     """Return `number` as an int that is at least `least`; raise TypeError or BadOption."""
     count = as_index(what, number)

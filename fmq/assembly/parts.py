@@ -27,7 +27,6 @@ from fmq.basics.counts import Counts, GroupCounts, GroupTally, Times
 from fmq.basics.results import ClientInfo
 from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
-from fmq.chores.eraser import Eraser
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.consume.groups.administration import GroupChanges
@@ -36,6 +35,7 @@ from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.evictions import Evictions
 from fmq.consume.groups.groups import Groups
 from fmq.consume.groups.stored_changes import configure
+from fmq.erasure.eraser import Eraser
 from fmq.errors import Nested, StorageError, StorageFull
 from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
@@ -43,11 +43,11 @@ from fmq.machine.disk import Directory, Page
 from fmq.recovery.layout import FAILED
 from fmq.recovery.recover import Recovered
 from fmq.recovery.replay import rebuild_index
+from fmq.steps.call_steps import Apart, Durable, Steps, nothing
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.record import aligned
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import SegmentIndex
-from fmq.store.journal.call_steps import Apart, Durable, Steps, nothing
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.durable_page import begin_page, no_page
 from fmq.store.journal.files import Files
@@ -60,13 +60,13 @@ from fmq.store.reading.reader import Reader
 from fmq.tx.commands.delays import END_BYTES, Delays
 from fmq.tx.commands.limits import DECISION_BYTES_MAX
 from fmq.tx.commands.manager import TransactionManager
-from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.commands.router import Router
 from fmq.tx.commands.sender import Sender
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.transitions import show
 from fmq.tx.looks.find import Finder
 from fmq.tx.looks.messages import Messages
+from fmq.tx.looks.outcomes import Outcomes
 
 logger = logging.getLogger("fmq.engine")
 

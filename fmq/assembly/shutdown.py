@@ -13,9 +13,9 @@ from threading import RLock, current_thread
 from typing import Protocol
 
 from fmq.assembly.parts import Parts
+from fmq.basics.lock_owner import is_mine
 from fmq.errors import Closed, FmqError, StorageError
 from fmq.posix import after_fork_in_child
-from fmq.store.journal.section import is_mine
 from fmq.tx.commands.writer import Writer
 
 OWN_THREADS = "fmq "  # the prefix of the names of an engine's threads

@@ -12,6 +12,7 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fmq.basics.clock import as_datetime
+from fmq.basics.tuples import tuple_maker
 
 ERASED_HEADER = "fmq.erased"
 """The one header of a message that was erased."""
@@ -152,6 +153,9 @@ class Receipt(NamedTuple):
     offset: int
     position: int
     count: int = 1  # type: ignore[assignment]  # a tuple has a method of this name
+
+
+made_receipt = tuple_maker(Receipt)
 
 
 class DelayedReceipt(Receipt):

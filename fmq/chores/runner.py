@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
+from fmq.basics.lock_owner import is_mine
 from fmq.chores.carried_ids import IdCarrier
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.due_files import DueFiles
@@ -34,7 +35,6 @@ from fmq.errors import (
 )
 from fmq.machine.disk import Directory, is_full
 from fmq.store.index.catalog import Catalog
-from fmq.store.journal.section import is_mine
 from fmq.store.journal.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.store.reading.key_marks import KeyMarks
 from fmq.tx.commands.delays import Delays

@@ -50,9 +50,9 @@ from fmq.store.reading.batch import Batch
 from fmq.store.reading.key_marks import KeyMarks
 from fmq.store.reading.reader import Reader
 from fmq.tx.commands.due import delayed_receipt
-from fmq.tx.commands.outcomes import Outcomes, undecided_outcome, undecided_view
 from fmq.tx.looks.find import Finder
 from fmq.tx.looks.messages import Messages
+from fmq.tx.looks.outcomes import Outcomes, undecided_outcome, undecided_view
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks at the directory

@@ -31,8 +31,8 @@ from fmq.posix import RealDisk
 from fmq.recovery.layout import look, look_for_journal, store_of
 from fmq.recovery.walk import Append, Walk
 from fmq.store.bytes.kinds import Decided, Kind, Prepare, Run
-from fmq.tx.commands.outcomes import outcome_of
-from fmq.tx.commands.sender import receipt_of
+from fmq.tx.looks.outcomes import outcome_of
+from fmq.tx.looks.receipts import receipt_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from fmq.assembly.shutdown import (
 )
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
+from fmq.basics.lock_owner import is_mine
 from fmq.basics.message import Body, Message, Receipt
 from fmq.basics.own_process import here
 from fmq.basics.process import Process
@@ -41,12 +42,13 @@ from fmq.recovery.recover import Claimed
 from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.server_handle import Serving, after_fork
-from fmq.store.journal.call_steps import Steps, drive
-from fmq.store.journal.section import is_mine
+from fmq.steps.call_steps import Steps
+from fmq.steps.thread_driver import drive
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
-from fmq.tx.commands.sender import SendArguments, receipt_of, receipts_of
+from fmq.tx.commands.sender import SendArguments
+from fmq.tx.looks.receipts import receipt_of, receipts_of
 from fmq.wire.processes import absolute, new_member
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.filter_counts import passing
 from fmq.consume.groups.stored_changes import configure
-from fmq.store.journal.call_steps import Steps
+from fmq.steps.call_steps import Steps
 
 if TYPE_CHECKING:
     from fmq.assembly.parts import Parts

@@ -20,12 +20,13 @@ from fmq.errors import LeaseLost, UnknownTransaction
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key, OpenQuestion, Schedule
 from fmq.feedback.waiters import Waiters
-from fmq.store.journal.call_steps import Arrival, Notify, Steps, Wakeup, drive
+from fmq.steps.call_steps import Arrival, Notify, Steps, Wakeup
+from fmq.steps.thread_driver import drive
 from fmq.tx.commands.decisions import Decisions
-from fmq.tx.commands.outcomes import undecided_view
 from fmq.tx.ledger.ledger import Entry, seal_text
 from fmq.tx.ledger.state import State
 from fmq.tx.looks.messages import Messages
+from fmq.tx.looks.outcomes import undecided_view
 
 
 class Baseline(NamedTuple):

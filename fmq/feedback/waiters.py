@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fmq.feedback.schedule import Key
-from fmq.store.journal.call_steps import Notify, Wakeup
+from fmq.steps.call_steps import Notify, Wakeup
 
 
 class Waiters:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from fmq.consume.calls.member import GroupMember
 from fmq.consume.claims.membership import Member
 from fmq.loops.event_loop import DAY, Loop, Timer, notifier
-from fmq.store.journal.call_steps import Arrival, Notify
+from fmq.steps.call_steps import Arrival, Notify
 from fmq.store.journal.commit_queue import CommitQueue
 
 

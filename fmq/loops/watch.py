@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fmq.loops.event_loop import DAY, Timer, notifier
 from fmq.loops.wake_ups import GroupWaits, Waits
-from fmq.store.journal.call_steps import Arrival, Notify
+from fmq.steps.call_steps import Arrival, Notify
 
 
 class LoopWatch:

@@ -21,12 +21,12 @@ from typing import Any
 
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock, sleep
+from fmq.basics.lock_owner import is_mine
 from fmq.errors import Closed, FmqError, Nested, NotServed, ProtocolError
 from fmq.remote.hello import Hello, Refused, is_served, say_hello
 from fmq.remote.no_answer import no_answer, not_allowed, not_served, refused, unanswered
 from fmq.remote.open_requests import Asked, OpenRequests, ToAsk
 from fmq.remote.wires import Line, LoopReads, Wire, silence_of
-from fmq.store.journal.section import is_mine
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import FAILED, ONCE, VERSION, BadFrame, Frame, Op, frame, repeated
 from fmq.wire.values import decode_error, decode_values, encode_values

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
+from fmq.arguments.names import waits
 from fmq.arguments.options import Options
 from fmq.assembly.shutdown import forget, remember
 from fmq.assembly.stats import Stats
@@ -27,7 +28,6 @@ from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.remote.remote_topics import RemoteTopics
 from fmq.remote.wires import Wire
 from fmq.store.bytes.kinds import Run
-from fmq.store.journal.commit_queue import waits
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES

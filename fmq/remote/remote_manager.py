@@ -11,6 +11,7 @@ from threading import RLock
 from typing import Any
 from weakref import finalize
 
+from fmq.arguments.names import waits
 from fmq.basics.clock import Clock
 from fmq.basics.message import Receipt
 from fmq.basics.results import Outcome
@@ -18,13 +19,12 @@ from fmq.consume.claims.handed import held_by
 from fmq.errors import FmqError, Forked
 from fmq.remote.link import Link
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
-from fmq.store.journal.commit_queue import waits
 from fmq.tx.commands.appends import runs_of
 from fmq.tx.commands.buffer import Receipts, TransactionBuffer
 from fmq.tx.commands.ids import TxIds, new_buffer
 from fmq.tx.commands.limits import Limits
 from fmq.tx.commands.router import Router
-from fmq.tx.commands.sender import with_left_out
+from fmq.tx.looks.receipts import with_left_out
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_runs
 from fmq.wire.transaction_frames import Collected, encode_collected

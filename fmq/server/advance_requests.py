@@ -11,7 +11,7 @@ from contextlib import suppress
 from fmq.consume.calls.advance import Handled, advancing, is_worth_it, keep
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.members import ServedMember, served_poll
-from fmq.store.journal.call_steps import Durable, Steps
+from fmq.steps.call_steps import Durable, Steps
 from fmq.wire.claims import ADVANCED, AckAsked
 
 

@@ -14,7 +14,7 @@ from fmq.errors import FmqError, OutcomeUnknown
 from fmq.loops.watch import LoopWatch
 from fmq.server.host import Host
 from fmq.server.load import Load, check_held
-from fmq.store.journal.call_steps import Apart, Arrival, Durable, Steps
+from fmq.steps.call_steps import Apart, Arrival, Durable, Steps
 from fmq.wire.frames import Frame, Op
 
 logger = logging.getLogger("fmq.server")

@@ -17,7 +17,7 @@ from fmq.server.host import Host
 from fmq.server.load import Load, check_held
 from fmq.server.members import ServedMember
 from fmq.server.take_requests import Taking
-from fmq.store.journal.call_steps import Durable, Steps
+from fmq.steps.call_steps import Durable, Steps
 from fmq.wire.claims import ADVANCED, AckAsked
 from fmq.wire.frames import AGAIN, Frame, Op
 

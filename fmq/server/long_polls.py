@@ -9,7 +9,7 @@ from typing import Any
 from fmq.errors import FmqError
 from fmq.feedback.question import Question
 from fmq.server.host import Host
-from fmq.store.journal.call_steps import Steps
+from fmq.steps.call_steps import Steps
 from fmq.wire.batches import encode_batch, fitting
 from fmq.wire.frames import Frame, Op
 from fmq.wire.values import encode_values

@@ -11,9 +11,9 @@ from fmq.consume.claims.delivery import DeliveredRange
 from fmq.consume.claims.poll import Poll
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
+from fmq.steps.call_steps import Steps
 from fmq.store.bytes.internal import is_broadcast
 from fmq.store.bytes.kinds import AckRange
-from fmq.store.journal.call_steps import Steps
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import check_taken

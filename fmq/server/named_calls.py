@@ -9,7 +9,7 @@ from typing import Any
 from fmq.faces.table import IN_STEPS, LOOKS
 from fmq.server.host import Host
 from fmq.server.long_polls import LongPolls
-from fmq.store.journal.call_steps import Steps
+from fmq.steps.call_steps import Steps
 from fmq.wire.frames import Frame
 from fmq.wire.requests import CallAsked
 from fmq.wire.values import encode_values

@@ -29,7 +29,7 @@ from fmq.server.load import Load
 from fmq.server.long_polls import LongPolls
 from fmq.server.named_calls import NamedCalls
 from fmq.server.writes import Writes
-from fmq.store.journal.call_steps import Steps
+from fmq.steps.call_steps import Steps
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.wire.frames import (
     FAILED,

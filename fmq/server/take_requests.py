@@ -13,8 +13,8 @@ from fmq.consume.calls.take import take_batch
 from fmq.errors import OffsetGone
 from fmq.server.host import Host
 from fmq.server.members import ServedMember, served_poll
+from fmq.steps.call_steps import Steps
 from fmq.store.bytes.extension import Request, extension_of
-from fmq.store.journal.call_steps import Steps
 from fmq.store.reading.batch import Batch
 from fmq.tx.ledger.done_requests import Done
 from fmq.wire.batches import encode_batch, fitting

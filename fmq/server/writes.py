@@ -12,14 +12,14 @@ from fmq.server.client_transaction import append_of, begin
 from fmq.server.consumer_requests import Consuming
 from fmq.server.host import Host
 from fmq.server.load import check_held
+from fmq.steps.call_steps import Durable, Steps
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Append, Kind, Run
 from fmq.store.bytes.timing import timing_in, with_timing
-from fmq.store.journal.call_steps import Durable, Steps
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.due import from_client
-from fmq.tx.commands.sender import receipts_of
 from fmq.tx.ledger.done_requests import Done
+from fmq.tx.looks.receipts import receipts_of
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
 from fmq.wire.requests import ChangeAsked
 from fmq.wire.runs import decode_runs

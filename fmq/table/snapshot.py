@@ -31,8 +31,8 @@ from fmq.table.selection import Selection
 from fmq.table.split import Split, opened_file, read_index, seed_of
 from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
 from fmq.table.table_errors import located
-from fmq.tx.commands.outcomes import undecided_view
 from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.looks.outcomes import undecided_view
 
 HEAD_BYTES = 4 << 10  # So many bytes of most heads show whether an append begins there.
 

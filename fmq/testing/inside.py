@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from fmq.assembly.shutdown import forget
+from fmq.basics.lock_owner import is_mine
 from fmq.engines.engine import Engine
 from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.errors import Closed
-from fmq.store.journal.section import is_mine
 
 if TYPE_CHECKING:
     from fmq.assembly.parts import Parts

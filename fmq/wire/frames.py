@@ -15,9 +15,10 @@ All numbers are little-endian. Answers come in any order.
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import partial
 from struct import Struct
 from typing import NamedTuple
+
+from fmq.basics.tuples import tuple_maker
 
 HEAD = Struct("<IBBHI")
 # Flag of a request that is repeated, because the client does not know whether the first one was
@@ -79,8 +80,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-# Makes a Frame of a tuple in C. Calling Frame() runs a Python function.
-made_frame = partial(tuple.__new__, Frame)
+made_frame = tuple_maker(Frame)
 
 
 class BadFrame(Exception):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
 from fmq.arguments.names import check_producer
-from fmq.basics.message import DelayedReceipt, Receipt
+from fmq.basics.message import DelayedReceipt, Receipt, made_receipt
 from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.record import utf8
 from fmq.store.bytes.timing import Timing
@@ -18,10 +17,6 @@ from fmq.wire.runs import encode_runs
 # The client's sequence, how many requests wait, sync, and the size of the producer's name.
 SEND = Struct("<QHBB")
 SENT = Struct("<IQQIq")  # queue, offset, position, count, time at which it is due (0: no delay)
-
-
-# Makes a Receipt of a tuple in C. Calling Receipt() runs a Python function.
-made_receipt = partial(tuple.__new__, Receipt)
 
 
 class SendAsked(NamedTuple):

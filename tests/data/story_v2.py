@@ -12,11 +12,11 @@ from hashlib import sha256
 import fmq
 from fmq import filters
 from fmq.basics.clock import as_datetime
+from fmq.steps.thread_driver import drive
 from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.kinds import MESSAGE, TIMER, AckRange, Acks, Run
 from fmq.store.bytes.timing import Timing, with_timing
-from fmq.store.journal.call_steps import drive
 from fmq.testing import FakeClock
 from fmq.testing.inside import inside
 from fmq.tx.ledger.timers import Bounds

@@ -9,7 +9,7 @@ import pytest
 from fmq.engines.engine import Engine
 from fmq.errors import Closed, EngineFailed, OutcomeUnknown
 from fmq.server.client_call import ClientCall
-from fmq.store.journal.call_steps import Durable, Steps
+from fmq.steps.call_steps import Durable, Steps
 from fmq.testing import FakeClock
 from fmq.testing.transport import MemoryServer
 from fmq.wire.frames import FAILED, Frame, Op

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from fmq.basics.clock import SystemClock
+from fmq.basics.lock_owner import is_mine
 from fmq.machine.disk import Buffer, Directory, Disk, File
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import Record
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.store.journal.committer import Committer
-from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, Loss
 from tests.interrupts import PATIENCE_SECONDS
 from tests.store.journals import Found, append_notes, make_journal, note, text_of

@@ -16,9 +16,9 @@ from itertools import pairwise
 
 import pytest
 
+from fmq.basics.lock_owner import is_mine
 from fmq.errors import BadName, EngineFailed, Nested
 from fmq.store.journal import commit_queue as commit_queue_module
-from fmq.store.journal.section import is_mine
 from fmq.testing import CrashDisk, FaultDisk
 from tests.interrupts import PATIENCE_SECONDS
 from tests.store.journals import failing

@@ -10,8 +10,8 @@ import fmq
 from fmq import DelayedReceipt, Message
 from fmq.basics.message import Decision
 from fmq.errors import BadOption, MessageIdUndecided
+from fmq.steps.call_steps import Durable
 from fmq.store.bytes.kinds import Append
-from fmq.store.journal.call_steps import Durable
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import inside
 from tests.small import bodies, opened, segments

@@ -17,7 +17,7 @@ from fmq.store.bytes.kinds import Record
 from fmq.store.reading.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
-from fmq.tx.commands.outcomes import Outcomes
+from fmq.tx.looks.outcomes import Outcomes
 from tests.small import CrashDisk, check, fill, flip, flip_two, opened, remove, segments
 
 

@@ -53,7 +53,7 @@ from fmq.faces.steps import found_messages, unread_messages
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
-from fmq.tx.commands.sender import SendArguments, new_tuple
+from fmq.tx.commands.sender import made_send_arguments
 from fmq.tx.looks.find import check_find
 
 M = TypeVar("M")
@@ -295,7 +295,7 @@ class AsyncWritingEngine(AsyncAnyEngine):
         its offset then. The receipt is a DelayedReceipt, which `recall` takes.
         """
         how = key, tag, headers, queue, producer, message_id, priority, expires_at
-        what = topic, body, new_tuple(SendArguments, how)
+        what = topic, body, made_send_arguments(how)
         return await self._door.send(*what, delay, deliver_at, sync)
 
     async def send_many(

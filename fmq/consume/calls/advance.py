@@ -15,8 +15,8 @@ from fmq.consume.claims.delivery import Delivery
 from fmq.consume.claims.handed import held_by, lost, settle
 from fmq.consume.claims.poll import offsets_of
 from fmq.errors import LeaseLost
+from fmq.steps.call_steps import Durable, Steps
 from fmq.store.bytes.kinds import Acks, Append
-from fmq.store.journal.call_steps import Durable, Steps
 
 if TYPE_CHECKING:
     from fmq.consume.calls.member import GroupMember

@@ -36,8 +36,9 @@ from fmq.errors import (
     OffsetGone,
     StorageError,
 )
+from fmq.steps.call_steps import Arrival, Durable, Steps, Wakeup, made_durable
+from fmq.steps.thread_driver import drive
 from fmq.store.bytes.internal import is_internal
-from fmq.store.journal.call_steps import Arrival, Durable, Steps, Wakeup, drive, made_durable
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.queues import Queue

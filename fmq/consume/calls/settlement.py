@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, NoReturn, TypeVar
 
 from fmq.basics.counts import GroupTally
+from fmq.basics.tuples import tuple_maker
 from fmq.consume.calls.in_hand import InHand
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.handed import Held, found_twice, lost, of_another_engine
@@ -17,8 +18,9 @@ from fmq.consume.claims.membership import Member
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.tries import Tries
 from fmq.errors import Closed, OffsetGone
+from fmq.steps.call_steps import Durable, Steps
+from fmq.steps.thread_driver import drive
 from fmq.store.bytes.kinds import AckRange, Acks, Append
-from fmq.store.journal.call_steps import Durable, Steps, drive
 from fmq.tx.commands.writer import Writer
 from fmq.tx.looks.messages import Messages
 
@@ -34,7 +36,7 @@ class Acking(NamedTuple):
     append: Append
 
 
-made_acking = partial(tuple.__new__, Acking)  # of a tuple, in C; Acking() is slower
+made_acking = tuple_maker(Acking)
 
 
 class Settler(InHand):

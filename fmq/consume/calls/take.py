@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fmq.basics.message import Message
 from fmq.consume.claims.poll import Poll
 from fmq.errors import FmqError
-from fmq.store.journal.call_steps import Durable, Steps
+from fmq.steps.call_steps import Durable, Steps
 from fmq.store.reading.batch import Batch
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
 from fmq.consume.claims.handed import range_of
 from fmq.consume.claims.poll import Poll
+from fmq.steps.call_steps import Steps
+from fmq.steps.thread_driver import drive
 from fmq.store.bytes.internal import is_internal
-from fmq.store.journal.call_steps import Steps, drive
 from fmq.store.reading.batch import Batch
 
 D = TypeVar("D")

@@ -1,7 +1,7 @@
 """One poll of a consumer: what its caller asks for, what it has got so far, and what it waits for.
 
 A poll is written once, as a generator (`GroupMember.taking`). It knows no thread and no loop: who
-carries out its steps is said in fmq/store/journal/call_steps.py.
+carries out its steps is said in fmq/steps/call_steps.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from fmq.basics.clock import Clock
 from fmq.basics.message import Message
 from fmq.consume.claims.claim import Claim
-from fmq.store.journal.call_steps import Wakeup
+from fmq.steps.call_steps import Wakeup
 from fmq.store.reading.batch import Batch
 
 Taken = tuple[Claim, list[Any]] | None

@@ -28,11 +28,11 @@ from fmq.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from fmq.steps.call_steps import Durable, Steps, nothing
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
-from fmq.store.journal.call_steps import Durable, Steps, nothing
 from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_changes import topics_of

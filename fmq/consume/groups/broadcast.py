@@ -14,8 +14,8 @@ from fmq.basics.clock import Clock
 from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.groups import Groups
 from fmq.errors import FmqError
+from fmq.steps.call_steps import Steps
 from fmq.store.bytes.internal import broadcast_group, is_broadcast
-from fmq.store.journal.call_steps import Steps
 from fmq.tx.ledger.ledger import Ledger
 
 

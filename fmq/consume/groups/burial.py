@@ -16,6 +16,7 @@ from fmq.basics.results import DeadLetter
 from fmq.consume.claims.ranges import Ranges, ranges_of
 from fmq.consume.groups.dead_pages import LETTERS_AT_ONCE, PAGE_BYTES, DeadLetterPages, Letter
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
+from fmq.steps.call_steps import Durable, Steps
 from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.dead_column import ORIGINS, Failure, encode_failures, short_reason
 from fmq.store.bytes.encoding import measured
@@ -23,7 +24,6 @@ from fmq.store.bytes.extension import decode_extension, encode_extension
 from fmq.store.bytes.extras import with_ids_taken
 from fmq.store.bytes.internal import dead_topic, is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Acks, Append, Changed, ChangeKind, QueuePlace, Run
-from fmq.store.journal.call_steps import Durable, Steps
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_letters import CARRIED, PURGED, REPLAYED, DeadLetterState

@@ -12,8 +12,8 @@ from functools import partial
 from fmq.arguments.names import check_name
 from fmq.consume.groups.groups import Groups
 from fmq.errors import MemberPutOut, UnknownMember
+from fmq.steps.call_steps import Steps
 from fmq.store.bytes.content import text_bytes
-from fmq.store.journal.call_steps import Steps
 from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.commands.writer import Writer
 from fmq.tx.looks.messages import Messages

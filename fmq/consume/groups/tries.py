@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from fmq.basics.clock import Clock
 from fmq.basics.counts import GroupTally
+from fmq.basics.tuples import tuple_maker
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member
+from fmq.steps.call_steps import Durable
 from fmq.store.bytes.kinds import TriedRange
-from fmq.store.journal.call_steps import Durable
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.queues import Queue
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fmq.consume.groups.groups import Groups
 
 Range = tuple[int, int]
-made_range = partial(tuple.__new__, TriedRange)  # of a tuple, in C; TriedRange() is slower
+made_range = tuple_maker(TriedRange)
 # Limit for the holds in one record that takes their attempts back.
 UNCOUNTED_AT_ONCE = 1000
 

@@ -53,7 +53,7 @@ from fmq.feedback.service import Feedback
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
-from fmq.tx.commands.sender import SendArguments, new_tuple
+from fmq.tx.commands.sender import made_send_arguments
 from fmq.tx.commands.transaction import Transaction
 from fmq.tx.looks.find import check_find
 
@@ -294,7 +294,7 @@ class WritingEngine(AnyEngine):
         its offset then. The receipt is a DelayedReceipt, which `recall` takes.
         """
         how = key, tag, headers, queue, producer, message_id, priority, expires_at
-        what = topic, body, new_tuple(SendArguments, how)
+        what = topic, body, made_send_arguments(how)
         return self._door.send(*what, delay, deliver_at, sync)
 
     def send_many(

@@ -41,7 +41,7 @@ from contextlib import suppress
 from threading import RLock, get_ident
 from typing import TypeVar
 
-from fmq.arguments.names import check_sync
+from fmq.arguments.names import waits
 from fmq.basics.counts import new_buckets
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal.callers import Callback, Suspends, Then, Waiter
@@ -52,13 +52,6 @@ from fmq.store.journal.section import Section
 T = TypeVar("T")
 A = TypeVar("A")
 PENDING_BYTES_MAX = 8 << 20
-
-
-def waits(sync: bool | None, *, by_default: bool) -> bool:
-    """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
-    if sync is None:
-        return by_default
-    return check_sync(sync) is True
 
 
 class CommitQueue:

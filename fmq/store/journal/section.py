@@ -13,19 +13,11 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Callable
-from threading import RLock
 from types import TracebackType
 from typing import Any
 
+from fmq.basics.lock_owner import is_mine
 from fmq.errors import FmqError, Nested
-
-
-def is_mine(lock: RLock) -> bool:
-    """Return whether this thread holds `lock`. Then the call comes from a signal handler.
-
-    The engine's lock is an RLock because that knows its owner. No call takes it twice.
-    """
-    return lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
 
 class OwnedLock(_thread.RLock):  # type: ignore[misc]  # it is final only for mypy

@@ -37,8 +37,8 @@ from fmq.store.bytes.timing import timing_in, with_timing
 from fmq.store.index.id_table import id_keys_of
 from fmq.store.journal.segment import Segment
 from fmq.tx.commands.buffer import TransactionBuffer
-from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.ledger.ledger import Entry
+from fmq.tx.looks.outcomes import Outcomes
 
 NO_SEAL = b""  # apply.py makes the seal when the append is planned
 

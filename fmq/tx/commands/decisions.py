@@ -15,20 +15,21 @@ from fmq.arguments.names import check_name, check_text, check_tx_id
 from fmq.basics.message import Decision, Message
 from fmq.basics.results import Outcome
 from fmq.errors import AlreadyDecided, BadOption, Damaged, Impaired, UnknownTransaction
+from fmq.steps.call_steps import Durable, Steps
+from fmq.steps.thread_driver import drive
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import COMMIT, Decided, Kind
-from fmq.store.journal.call_steps import Durable, Steps, drive
 from fmq.tx.commands.appends import Ending, decision_on
 from fmq.tx.commands.buffer import Receipts
 from fmq.tx.commands.ids import IdsInUse
 from fmq.tx.commands.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
-from fmq.tx.commands.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.commands.prepared_bytes import PreparedBytes
 from fmq.tx.commands.reserve import Reserve
-from fmq.tx.commands.sender import LeftOut, receipts_of, with_left_out
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry, seal_text
+from fmq.tx.looks.outcomes import Outcomes, outcome_of, undecided_outcome
+from fmq.tx.looks.receipts import LeftOut, receipts_of, with_left_out
 
 T = TypeVar("T")
 DECISIONS = get_args(Decision)

@@ -12,9 +12,9 @@ from fmq.errors import BadOption, Damaged, TxIdInUse
 from fmq.store.bytes.kinds import Kind
 from fmq.tx.commands.buffer import Keeper, TransactionBuffer
 from fmq.tx.commands.limits import Limits
-from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.commands.router import Router
 from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.looks.outcomes import Outcomes
 
 # Random bytes for ids: 80 bits. A UUID of version 7 has room for 74 of them.
 DRAWN_BYTES = 10

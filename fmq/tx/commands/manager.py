@@ -12,10 +12,10 @@ from operator import call
 from typing import Any
 
 from fmq.errors import FmqError, TxIdInUse
+from fmq.steps.call_steps import Command
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Append, Kind, Run
 from fmq.store.index.catalog import Catalog
-from fmq.store.journal.call_steps import Command
 from fmq.tx.commands.appends import one_phase, runs_of, two_phases
 from fmq.tx.commands.buffer import Receipts, TransactionBuffer
 from fmq.tx.commands.decisions import Decisions
@@ -23,13 +23,13 @@ from fmq.tx.commands.ids import IdsInUse, TxIds, new_buffer
 from fmq.tx.commands.limits import Limits
 from fmq.tx.commands.marks import check_marks
 from fmq.tx.commands.message_ids import MessageIds, in_prepared
-from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.commands.prepared_bytes import PreparedBytes
 from fmq.tx.commands.relocation import relocate_oldest
 from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.router import Router
-from fmq.tx.commands.sender import receipts_of
 from fmq.tx.commands.writer import Writer
+from fmq.tx.looks.outcomes import Outcomes
+from fmq.tx.looks.receipts import receipts_of
 
 
 class TransactionManager:

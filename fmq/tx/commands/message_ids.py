@@ -26,9 +26,9 @@ from fmq.store.index.catalog import Catalog
 from fmq.store.index.id_table import WAITS, IdTable, Key, TakenId, id_keys_of
 from fmq.store.reading.batch import messages_of
 from fmq.tx.commands.buffer import TransactionBuffer
-from fmq.tx.commands.sender import FirstSent, LeftOut
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.id_window import IdWindow
+from fmq.tx.looks.receipts import FirstSent, LeftOut
 
 
 class Admitted(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from fmq.store.bytes.content import copy_of
 from fmq.store.bytes.kinds import PRE_MESSAGE, Marks, Prepare
-from fmq.tx.commands.outcomes import Outcomes
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry
+from fmq.tx.looks.outcomes import Outcomes
 
 
 def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:

@@ -17,13 +17,13 @@ from fmq.basics.clock import Clock
 from fmq.basics.message import Mark
 from fmq.basics.results import GroupInfo, QueueInfo
 from fmq.errors import Damaged, OffsetGone, StorageError
+from fmq.steps.call_steps import Arrival, Steps, Wakeup
 from fmq.store.bytes.dead_column import Failure, failures_in
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import Run
 from fmq.store.bytes.record import BadRecord
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import SegmentIndex
-from fmq.store.journal.call_steps import Arrival, Steps, Wakeup
 from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 from fmq.store.reading.batch import Batch
 from fmq.store.reading.reader import Carried, Entries, Reader, entries_of

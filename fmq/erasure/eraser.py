@@ -22,13 +22,13 @@ from fmq.machine.disk import Directory
 from fmq.recovery import erasure_file
 from fmq.recovery.erasure_file import Erasing, NewRecord
 from fmq.recovery.segment_pin import pin
+from fmq.steps.call_steps import Apart, Durable, Steps, nothing
 from fmq.store.bytes.dead_column import failures_in
 from fmq.store.bytes.decoding import columns_of, decode
 from fmq.store.bytes.erased_columns import CannotErase, erase
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import PRE_MESSAGE, REF_MESSAGE, TIMER, AckRange, Erasure, Run
 from fmq.store.bytes.timing import Timing, timing_in
-from fmq.store.journal.call_steps import Apart, Durable, Steps, nothing
 from fmq.store.journal.files import Files
 from fmq.store.journal.scan import Scan
 from fmq.store.journal.segment import HEADER_BYTES, segment_name

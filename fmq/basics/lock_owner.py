@@ -1,0 +1,11 @@
+"""Whose a lock is: so a call notices that a signal handler makes it inside of another call."""
+
+from threading import RLock
+
+
+def is_mine(lock: RLock) -> bool:
+    """Return whether this thread holds `lock`. Then the call comes from a signal handler.
+
+    The engine's lock is an RLock because that knows its owner. No call takes it twice.
+    """
+    return lock._is_owned()  # type: ignore[attr-defined,no-any-return]
