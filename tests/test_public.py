@@ -31,8 +31,8 @@ NAMES = """
     Engine Feedback FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin
     Outcome Pause Problem Question QueueInfo ReadOnlyEngine Receipt Reconciliation RecoveryReport
     RemoteConsumer RemoteEngine Report Restored Retry RollBack Salvaged Serving Setting Settled
-    Shipped Stats Stopped Times Transaction UndecidedTransaction backup check connect current_transaction
-    errors filters open reconcile restore salvage ship stop
+    Shipped Stats Stopped Times Transaction UndecidedTransaction backup check connect
+    current_transaction errors filters open reconcile restore salvage ship stop
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")

@@ -286,10 +286,10 @@ class AsyncWritingEngine(AsyncAnyEngine):
     ) -> Receipt:
         """Append one message. It is durable and visible on return.
 
-        With `sync=False` the call does not wait: the message becomes durable and visible with the
-        next sync of any call, or at a normal end of the process. With `sync=True` it is durable on
-        return, whatever the options say. All that the coroutines of a loop send in one of its turns
-        shares one sync.
+        With `sync=False` the call does not wait, unless 8 MiB are pending: the message becomes
+        durable and visible with the next sync of any call, or at a normal end of the process. With
+        `sync=True` it is durable on return, whatever the options say. All that the coroutines of a
+        loop send in one of its turns shares one sync.
 
         With `delay`, in seconds, or `deliver_at` the message becomes visible at that time, and gets
         its offset then. The receipt is a DelayedReceipt, which `recall` takes.

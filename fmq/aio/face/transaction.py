@@ -130,9 +130,9 @@ class AsyncTransaction(TransactionContent):
         """Show all messages at once, and return their receipts. A second call returns the same
         receipts.
 
-        With `sync=False` the call does not wait: the transaction becomes durable, and its messages
-        visible, with the next sync of any call. With `sync=True` it is durable on return, whatever
-        the options say.
+        With `sync=False` the call does not wait, unless 8 MiB are pending: the transaction becomes
+        durable, and its messages visible, with the next sync of any call. With `sync=True` it is
+        durable on return, whatever the options say.
         """
         await self._commit(sync)
         return self._buffer.receipts()

@@ -1,7 +1,8 @@
 """Counting attempts. An attempt is written before the program sees the message.
 
-The TRIED record is handed to the kernel, and a later call syncs it. So it survives a kill of the
-process. A power cut may lose the attempts since the last sync.
+An attempt is a store into a page that the engine has mapped, so it survives a kill of the process.
+The journal has it, as TRIED, by the next checkpoint, or when the page is full. A power cut may lose
+the attempts since then.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Tries:
         return left
 
     def count_held(self, claim: Claim, ranges: list[Range]) -> None:
-        """Plan the record of an attempt of `ranges`, all of which `claim` holds. The caller holds
-        the engine's lock.
+        """Count an attempt of `ranges`, all of which `claim` holds: in the page, or as TRIED if
+        the page is full. The caller holds the engine's lock.
         """
         self._writer.count(self.attempt(claim, ranges))
         claim.holds.count_tries(ranges)

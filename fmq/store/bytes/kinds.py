@@ -1,7 +1,7 @@
 """The records of each kind as plain objects.
 
 `position`, `size` and `flags` are set when a record is placed in the journal, or read from it. This
-module does not know bytes.
+module does not know how a record is laid out as bytes: forms.py and encoding.py do.
 """
 
 from __future__ import annotations

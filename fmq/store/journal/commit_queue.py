@@ -223,7 +223,8 @@ class CommitQueue:
     ) -> T:
         """Call `plan(what)` under the lock. Return its result once its append is durable.
 
-        With `sync=False` the call does not wait, and the append becomes durable with the next sync.
+        With `sync=False` the call does not wait, unless PENDING_BYTES_MAX are pending, and the
+        append becomes durable with the next sync.
         With `sync=True` it is synced even if the engine's mode does not sync. `wait` overrides
         whether the call waits.
 
