@@ -15,6 +15,7 @@ from crash_tests.planted_in_copies import IN_COPIES
 from crash_tests.planted_in_drivers import IN_DRIVERS
 from crash_tests.planted_lately import FOUND_LATELY
 from crash_tests.planted_mending import MENDING
+from crash_tests.schedules.planted import OF_SCHEDULES
 from crash_tests.threads.planted import BETWEEN_THREADS
 from crash_tests.transport.planted import BETWEEN_PROCESSES
 from crash_tests.tries.planted import OF_TRIES
@@ -453,6 +454,7 @@ MUTANTS = (
     *OF_IDS,
     *OF_ERASING,
     *OF_TIMERS,
+    *OF_SCHEDULES,
     *FOUND_BY_TESTS,
     *FOUND_LATELY,
     *IN_COPIES,

@@ -19,6 +19,7 @@ from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
 from crash_tests.ids.story import Story as MessageIds
 from crash_tests.real.tiers import REAL
+from crash_tests.schedules.story import Story as Schedules
 from crash_tests.seeds import Seeds
 from crash_tests.tables import Tables
 from crash_tests.tally import Tally
@@ -54,6 +55,7 @@ TIERS: dict[Tier, float] = {
     Groups("tries", Tries): 0.1,
     Groups("erased", Erasing, torn=4): 0.05,
     Groups("delayed", Delayed, torn=4): 0.1,
+    Groups("schedules", Schedules, torn=4): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

@@ -132,7 +132,10 @@ def kinds_of(place: Path) -> set[tuple[str, ...]]:
 
 
 def test_every_format_version_so_far_has_its_golden_directory() -> None:
-    assert VERSIONS == ["v1", "v1-bound", "v2", "v2-erased", "v2-holes", "v2-options", "v2-pauses"]
+    assert [
+        *("v1", "v1-bound", "v2", "v2-erased", "v2-holes", "v2-options", "v2-pauses"),
+        "v2-schedules",
+    ] == VERSIONS
     assert [f"{version}/{life}" for version, life in GOLDEN] == [
         *("v1/closed", "v1/killed", "v1-bound/closed"),
         *(
@@ -142,6 +145,7 @@ def test_every_format_version_so_far_has_its_golden_directory() -> None:
             "v2-holes/closed",
             "v2-options/closed",
             "v2-pauses/closed",
+            "v2-schedules/closed",
         ),
     ]
 
@@ -266,7 +270,7 @@ def test_v2_carries_every_kind_of_entry_over_a_retention() -> None:
     states = [json.loads(each.json) for each in found if isinstance(each, Carryover)]
     assert states
     names = {*re.findall(r"(?m)^\| `(\w+)` \|", section("STATE"))}
-    names -= {"erased", "options", "paused"}  # came later
+    names -= {"erased", "options", "paused", "schedules"}  # came later
     for state in states:
         assert state.keys() == names
         assert [name for name, value in state.items() if not value] == []
@@ -482,7 +486,7 @@ def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> Non
         with opened(place, expected(version, "closed")) as engine:
             [question] = engine.feedback.ask_about("waiting")
             found[version] = question.bound
-    others = dict.fromkeys(("v2-erased", "v2-holes", "v2-options", "v2-pauses"), False)
+    others = dict.fromkeys(VERSIONS[3:], False)
     assert found == {"v1": False, "v1-bound": True, "v2": True, **others}
 
 

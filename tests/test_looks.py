@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -45,12 +46,15 @@ from fmq.testing.inside import inside
 from fmq.testing.shadow import appends_in
 from fmq.tx.commands.due import timing_of
 from fmq.tx.ledger.carryover import to_json
+from fmq.tx.said.schedule_met import ScheduleMet
 from tests.remote.over_frames import OverFrames
 
 OPTIONS = fmq.Options(segment_bytes=1 << 20, sync="interval", sync_interval_seconds=1e6)
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 CHANGING_ALONE = {"behind_seconds"}
 REMOVES, READS = ("trim", "delete_topic"), ("read", "read_batch", "find", "offset_at")
+SCHEDULED = "old", "* * * * *", "UTC", "once", b"x", None, None, {"a": "b"}, "ann"
+LATE_US = 1 << 52  # in a century
 COUNTS = ("topics", "queues", "messages", "groups", "dead_letters", "undecided", "delayed")
 
 # --- the looks ------------------------------------------------------------------------------------
@@ -81,6 +85,7 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
     "dead letters": lambda face: [each.number for each in face.dead_letters("g").list(limit=999)],
     "count of dead letters": lambda face: face.dead_letters("g").count(),
     "offset_at": lambda face: face.offset_at("t", 0, LONG_AGO),
+    "schedules": lambda face: face.schedules(),
     "stats": lambda face: {name: getattr(face.stats(), name) for name in COUNTS},
 }
 
@@ -260,6 +265,27 @@ class Plans:
         self.change(ChangeKind.PAUSE, "other", "", text="ann\n")
         self.engine.sync()
         self.change(ChangeKind.RESUME, "other", "", text="ann\n")
+
+    def schedule(self) -> None:
+        self.raw(self.scheduled(LATE_US))
+
+    def scheduled(self, next_us: int) -> Changed:
+        text = ScheduleMet(f"n {self.number}", *SCHEDULED).text()
+        return Changed(ChangeKind.SCHEDULE, "", "old", value=next_us, text=text)
+
+    def due(self) -> None:
+        """With its SCHEDULE, as the thread of the engine would be faster."""
+        text = json.dumps({"name": f"n {self.number}", "due": 5})
+        message = encode_one(b"x", None)
+        message.topic = "t"
+        due = Changed(ChangeKind.DUE, "", "old", value=LATE_US, text=text)
+        self.raw(self.scheduled(5), due, message)
+
+    def unschedule(self) -> None:
+        self.schedule()
+        self.engine.sync()
+        text = json.dumps({"name": f"n {self.number}"})
+        self.change(ChangeKind.UNSCHEDULE, "", "old", text=text)
 
     def trim(self) -> None:
         first = self.parts.ledger.topics["t"].queues[0].first

@@ -21,7 +21,7 @@ import pytest
 
 import fmq
 from fmq.errors import Damaged, EngineFailed, FmqError, OutcomeUnknown, ProtocolError
-from fmq.faces.blocking.handles import TopicHandle
+from fmq.faces.blocking.handles import ScheduleHandle, TopicHandle
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.awaited import AwaitedEngine
 from tests.budget import BUDGET
@@ -55,7 +55,7 @@ THINGS: list[Any] = [None, 5, "\ud800", object(), [None], math.nan]
 KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("topic", "key", "tag", "producer", "message_id", "tx_id", "group"), TEXTS),
     **dict.fromkeys(("name", "member", "reason", "decided_by", "seal", "prefix", "to"), TEXTS),
-    **dict.fromkeys(("by", "reset"), TEXTS),
+    **dict.fromkeys(("by", "reset", "cron", "timezone", "missed"), TEXTS),
     **dict.fromkeys(("strategy", "expired", "decision", "names", "topics"), TEXTS),
     **dict.fromkeys(("queue", "limit", "offset", "count", "number", "queues", "priority"), NUMBERS),
     **dict.fromkeys(("value", "expect", "lease_seconds", "timeout", "delay", "wait"), NUMBERS),
@@ -63,7 +63,7 @@ KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("max_wait", "workers", "numbers"), NUMBERS),
     **dict.fromkeys(("expires_at", "deliver_at", "time", "before"), TIMES),
     "at": [*TIMES, *NUMBERS, *TEXTS],
-    **dict.fromkeys(("sync", "ordered", "strict", "broadcast", "all"), FLAGS),
+    **dict.fromkeys(("sync", "ordered", "strict", "broadcast", "all", "replace"), FLAGS),
     **dict.fromkeys(("body", "bodies", "headers", "filter", "wanted", "retry"), THINGS),
     **dict.fromkeys(("on_change", "receipt", "delivery", "question", "messages"), THINGS),
     **dict.fromkeys(("local", "handler", "data", "error", "damaged", "options"), THINGS),
@@ -116,6 +116,7 @@ class World:
             consumer.poll()[0].reject("no")
         with served.transaction() as tx:
             tx.mark("mark", 1)
+        served.schedule("s", "0 0 1 1 *", "t", b"")
         self.delayed = served.send("later", b"", delay=50)
         prepared = served.transaction(tx_id="T", producer="p", check_after=0)
         prepared.send("t", b"never")
@@ -177,6 +178,7 @@ TARGETS: dict[str, tuple[type, Target]] = {
     "batch": (fmq.DeliveryBatch, World.batch),
     "group": (fmq.Group, lambda world: world.engine.group("g")),
     "topic": (TopicHandle, lambda world: world.engine.topic("t")),
+    "schedule": (ScheduleHandle, lambda world: world.engine.scheduled("s")),
     "dead letters": (fmq.DeadLetters, lambda world: world.engine.dead_letters("dead")),
     "feedback": (fmq.Feedback, lambda world: world.engine.feedback),
 }
@@ -187,7 +189,8 @@ GOOD: dict[str, Any] = {
     "group": "g", "topics": "t", "name": "n", "queue": 0, "offset": 0, "count": 1, "number": 0,
     "value": 1, "seconds": 1.0, "handler": lambda delivery: None, "wanted": None,
     "time": datetime(2026, 1, 1, tzinfo=UTC), "error": ValueError(),
-    "member": "m", "reason": "slow", "by": "ann", "options": fmq.Options(queues=2),
+    "member": "m", "reason": "slow", "by": "ann", "cron": "0 0 2 2 *",
+    "options": fmq.Options(queues=2),
 }  # fmt: skip
 """What is given for an argument that has to be given, while another one is odd."""
 NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {

@@ -36,6 +36,7 @@ NAMES = {
     "AsyncConsumer": "AnyConsumer",
     "AsyncIterator": "Iterator",
     "AsyncRange": "DeliveredRange",
+    "AsyncSchedule": "ScheduleHandle",
     "AsyncTopic": "TopicHandle",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",

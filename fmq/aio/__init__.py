@@ -13,7 +13,7 @@ has more.
 
 from fmq.aio.face.consumer import AsyncConsumer
 from fmq.aio.face.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
-from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
+from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncSchedule, AsyncTopic
 from fmq.aio.face.transaction import AsyncTransaction
 from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.loop_engine import AsyncEngine
@@ -28,6 +28,7 @@ __all__ = [
     "AsyncEngine",
     "AsyncFeedback",
     "AsyncGroup",
+    "AsyncSchedule",
     "AsyncTopic",
     "AsyncTransaction",
     "connect",

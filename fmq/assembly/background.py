@@ -21,7 +21,7 @@ class Background:
         """Tell `parts` which threads to wake. Nothing runs before `start`."""
         self.committer = Committer(parts.commit_queue, clock)
         self._chores = ChoreThread(parts.chores, clock, options)
-        self._timers = TimerThread(parts.delays, parts.commit_queue, clock)
+        self._timers = TimerThread((parts.delays, parts.schedules), parts.commit_queue, clock)
         parts.chores.timer_thread, parts.on_sooner = self._timers, self._on_sooner
         parts.chore_thread, parts.commit_queue.on_pending = self._chores, self._chores.wake
 

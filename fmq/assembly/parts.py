@@ -67,6 +67,7 @@ from fmq.tx.ledger.transitions import show
 from fmq.tx.looks.find import Finder
 from fmq.tx.looks.messages import Messages
 from fmq.tx.looks.outcomes import Outcomes
+from fmq.tx.schedules.schedules import Schedules
 
 logger = logging.getLogger("fmq.engine")
 
@@ -167,7 +168,8 @@ class Parts:
         )
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
-        self.group_changes = changes = GroupChanges(writer, groups, self.messages)
+        self.schedules = Schedules(writer, router)
+        self.group_changes = changes = GroupChanges(writer, groups, self.messages, self.schedules)
         self.evictions = Evictions(writer, groups, self.messages)
         self.broadcasts = broadcasts = Broadcasts(
             changes, groups, ledger, clock, options.reclaim_seconds
@@ -183,7 +185,9 @@ class Parts:
         due_files = DueFiles(directory, found.store, ledger.timers, queue)
         checkpointer = Checkpointer(directory, writer, found, due_files)
         own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
-        self.chores = Chores(directory, writer, self.manager, catalog, *own)
+        self.chores = Chores(
+            directory, writer, self.manager, catalog, *own, schedules=self.schedules
+        )
         # Lists the clients of this process, while it serves some.
         self.clients: Callable[[], list[ClientInfo]] = list
         # None if the engine was opened with background=False.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -55,13 +56,40 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That a group, or a topic for all its groups, is handed nothing until it is resumed."""
+    """That a group, or a topic for all its groups, is handed nothing until it is resumed, or that a
+    schedule publishes nothing.
+    """
 
-    of: Literal["group", "topic"]
+    of: Literal["group", "topic", "schedule"]
     by: str
     """Who has paused it."""
     reason: str
     since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule at one instant: a message that is published again and again."""
+
+    name: str
+    cron: str
+    """When, as `engine.schedule` was told."""
+    timezone: str
+    topic: str
+    next: datetime | None
+    """When it is due next. None if its expression names no further time. While it is paused it is
+    not published then."""
+    last: datetime | None
+    """The last due time that was published."""
+    missed: str
+    """What becomes of times that passed while no engine ran: "once" or "skip"."""
+    by: str
+    """Who has made it."""
+    body: bytes
+    key: str | None = None
+    tag: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    paused: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from fmq.store.reading.key_marks import KeyMarks
 from fmq.tx.commands.delays import Delays
 from fmq.tx.commands.manager import TransactionManager
 from fmq.tx.commands.writer import Writer
+from fmq.tx.schedules.schedules import Schedules
 
 TRIM_SECONDS = 10.0  # seconds between two looks at topics that have their own retention
 
@@ -60,6 +61,7 @@ class Chores:
         due_files: DueFiles,
         marks: KeyMarks,
         broadcasts: Broadcasts,
+        schedules: Schedules,
     ) -> None:
         self._manager = manager
         self._catalog = catalog
@@ -69,6 +71,7 @@ class Chores:
         self._trim_at = 0.0
         self.checkpointer = checkpointer
         self._delays = delays
+        self._schedules = schedules
         self._due_files = due_files
         # Publishes due timers in its own thread. None: each round publishes them.
         self.timer_thread: TimerThread | None = None
@@ -137,7 +140,7 @@ class Chores:
                 self._changes.trim()
             if self._journal.position >= self.retention.looks_from:
                 trouble = self._retain() or trouble
-            trouble = self._delays.unreadable or trouble
+            trouble = self._delays.unreadable or self._schedules.trouble or trouble
             self._meet(trouble or self._delays.no_room or self._no_room, is_full=trouble is None)
         except StorageFull as error:
             self._meet(str(error), is_full=True)
@@ -151,6 +154,7 @@ class Chores:
 
     def _fire_due(self) -> None:
         self._delays.fire_due()
+        self._schedules.fire_due()
 
     def _merge_due_files(self) -> None:
         self._due_files.merge(all_of_them=True)

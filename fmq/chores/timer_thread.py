@@ -1,4 +1,4 @@
-"""The thread that publishes delayed messages when they are due.
+"""The thread that publishes delayed messages and schedules when they are due.
 
 It sleeps until the next one is due. The clock on the wall may be set meanwhile, and the machine may
 sleep; so it looks at the clock every few seconds, as long as a message waits.
@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 
 from fmq.basics.clock import Clock
 from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.store.journal.commit_queue import CommitQueue
 from fmq.tx.commands.delays import Delays
+from fmq.tx.schedules.schedules import Schedules
 
 LOOK_SECONDS = 5.0  # if the clock is set forward, messages are late by at most this
 FULL_SECONDS = 1.0  # seconds until the next try after the disk was full
 
 
 class TimerThread:
-    """Publishes due messages in a thread, which starts with the first delayed message."""
+    """Publishes due messages in a thread, which starts with the first one that waits."""
 
-    def __init__(self, delays: Delays, commit_queue: CommitQueue, clock: Clock) -> None:
-        self._delays = delays
+    def __init__(
+        self, sources: Sequence[Delays | Schedules], commit_queue: CommitQueue, clock: Clock
+    ) -> None:
+        self._sources = sources
         self._commit_queue = commit_queue
         self._clock = clock
         self._lock = threading.Lock()
@@ -33,8 +37,10 @@ class TimerThread:
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether a timer waits and the thread was not started."""
-        return self._thread is None and self._delays.are_waiting and not self._stopping.is_set()
+        """Return whether something waits and the thread was not started."""
+        if self._thread is not None or self._stopping.is_set():
+            return False
+        return any(each.are_waiting for each in self._sources)
 
     def start(self) -> None:
         """Start the thread, unless it was started or stopped."""
@@ -61,7 +67,8 @@ class TimerThread:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._delays.fire_due()
+                for each in self._sources:
+                    each.fire_due()
                 wait = self._seconds()
             except StorageFull:
                 wait = FULL_SECONDS
@@ -78,7 +85,7 @@ class TimerThread:
 
     def _seconds(self) -> float | None:
         """Return how long to sleep. None: until another message with a delay is sent."""
-        due_us = self._delays.next_due_us()
-        if due_us is None:
+        waiting = [due for each in self._sources if (due := each.next_due_us()) is not None]
+        if not waiting:
             return None
-        return min(max(0.0, (due_us - self._clock.time_us()) / 1_000_000), LOOK_SECONDS)
+        return min(max(0.0, (min(waiting) - self._clock.time_us()) / 1_000_000), LOOK_SECONDS)

@@ -35,6 +35,7 @@ IN_MEMORY = ("tmpfs", "ramfs")
 # Mount options that tell a file system not to wait for the device.
 UNSAFE = {"nobarrier", "barrier=0"}
 EXTRAS = {
+    "cron": "cronsim",
     "postgres": "psycopg",
     "sqlalchemy": "sqlalchemy",
     "django": "django",

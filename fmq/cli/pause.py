@@ -43,10 +43,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return FINE
 
 
-def _paused(pause: dict[str, Any]) -> str:
-    of = "" if pause["of"] == "group" else "the topic, "
+def paused_since(pause: dict[str, Any]) -> str:
+    """Return who has paused something, since when and why."""
+    of = "the topic, " if pause["of"] == "topic" else ""
     why = f": {plain(pause['reason'])}" if pause["reason"] else ""
     return f"{of}since {moment(pause['since'])} by {plain(pause['by'])}{why}"
 
 
-PAUSED = Column("paused", "paused", optional=True, folds=True, show=_paused)
+PAUSED = Column("paused", "paused", optional=True, folds=True, show=paused_since)

@@ -53,6 +53,7 @@ from fmq.tx.commands.due import delayed_receipt
 from fmq.tx.looks.find import Finder
 from fmq.tx.looks.messages import Messages
 from fmq.tx.looks.outcomes import Outcomes, undecided_outcome, undecided_view
+from fmq.tx.looks.schedule_list import schedule_list
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks at the directory
@@ -119,6 +120,7 @@ class ReadOnlyDoor:
             "passing": partial(passing, messages),
             "places_of": finder.places,
             "queues": messages.queues,
+            "schedules": partial(schedule_list, messages),
             "settings": self._settings,
             "replayed": pages.replayed,
             "unacked": messages.unacked,

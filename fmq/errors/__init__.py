@@ -27,6 +27,7 @@
     │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
     │   ├── TopicExists  TopicInUse  UnknownTopic
     │   ├── FilterDiffers  StrategyDiffers  TopicsDiffer
+    │   ├── ScheduleDiffers  UnknownSchedule  ExtraMissing
     │   └── UnknownMember  MemberReplaced  MemberPutOut
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
@@ -95,13 +96,16 @@ from fmq.errors.usage_errors import (
     BadOption,
     Closed,
     EraseRefused,
+    ExtraMissing,
     Forked,
     Nested,
     OffsetBeyond,
     OffsetGone,
     ReadOnly,
+    ScheduleDiffers,
     TooLarge,
     TooMany,
+    UnknownSchedule,
     UsageError,
 )
 
@@ -117,6 +121,7 @@ __all__ = [
     "Damaged",
     "EngineFailed",
     "EraseRefused",
+    "ExtraMissing",
     "FilterDiffers",
     "FmqError",
     "Forked",
@@ -141,6 +146,7 @@ __all__ = [
     "ReadOnly",
     "RemoteFileSystem",
     "RollBack",
+    "ScheduleDiffers",
     "StillUndecided",
     "StorageError",
     "StorageFull",
@@ -155,6 +161,7 @@ __all__ = [
     "UnknownDeadLetter",
     "UnknownGroup",
     "UnknownMember",
+    "UnknownSchedule",
     "UnknownTopic",
     "UnknownTransaction",
     "Unreadable",

@@ -130,6 +130,39 @@ class TooMany(UsageError):
         self.limit = limit
 
 
+class ExtraMissing(UsageError):
+    """The call needs an extra of fmq that is not installed where it is carried out."""
+
+    def __init__(self, what: str, module: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs {module}, which the process that has the directory open does not find: "
+            f"pip install 'fmq-engine[{extra}]' there. Nothing was changed."
+        )
+        self.extra = extra
+
+
+class UnknownSchedule(UsageError):
+    """There is no schedule of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is no schedule named {name!r}. Nothing was changed; engine.schedules() lists "
+            "those that there are."
+        )
+        self.name = name
+
+
+class ScheduleDiffers(UsageError):
+    """There is another schedule of this name."""
+
+    def __init__(self, name: str, what: str, brings: object, has: object) -> None:
+        super().__init__(
+            f"the schedule named {name!r} has the {what} {has!r:.80}, and this call brings "
+            f"{brings!r:.80}. Nothing was changed; replace=True replaces it."
+        )
+        self.name = name
+
+
 class EraseRefused(UsageError):
     """A message cannot be erased as it is now."""
 

@@ -11,9 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.changed_schedules import change_schedule, make_schedule
 from fmq.consume.groups.filter_counts import passing
 from fmq.consume.groups.stored_changes import configure
 from fmq.steps.call_steps import Steps
+from fmq.tx.looks.schedule_list import schedule_list
+from fmq.tx.schedules.schedules import Schedules
 
 if TYPE_CHECKING:
     from fmq.assembly.parts import Parts
@@ -37,6 +40,7 @@ LOOKS: dict[str, Callable[[Parts], Call]] = {
     "passing": lambda parts: partial(passing, parts.messages),
     "places_of": lambda parts: parts.finder.places,
     "queues": lambda parts: parts.messages.queues,
+    "schedules": lambda parts: partial(schedule_list, parts.messages),
     "settings": lambda parts: parts.settings,
     "replayed": lambda parts: parts.burying.replayed,
     "unacked": lambda parts: parts.messages.unacked,
@@ -52,15 +56,20 @@ GROUP_CHANGES: dict[str, Call] = {
     "make_group": GroupChanges.make,
     "make_topic": GroupChanges.make_topic,
     "pause": GroupChanges.pause,
+    "pause_schedule": partial(change_schedule, Schedules.pausing),
     "purge": GroupChanges.purge,
+    "remove_schedule": partial(change_schedule, Schedules.removing),
     "resume": GroupChanges.resume,
+    "resume_schedule": partial(change_schedule, Schedules.resuming),
     "retain": GroupChanges.retain,
+    "run_schedule": partial(change_schedule, Schedules.running),
+    "schedule": make_schedule,
     "seek": GroupChanges.seek,
     "set_filter": GroupChanges.set_filter,
     "skip": GroupChanges.skip,
 }
-"""Changes of groups, topics and options. Each checks its arguments, as a client may send any. It is
-carried out once, even if a client has to ask again.
+"""Changes of groups, topics, schedules and options. Each checks its arguments, as a client may send
+any. It is carried out once, even if a client has to ask again.
 """
 
 IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {

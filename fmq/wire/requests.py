@@ -18,6 +18,7 @@ from fmq.wire.fields import (
     Field,
     Row,
     count,
+    data,
     flag,
     list_of,
     number,
@@ -72,6 +73,13 @@ def _options(what: str, value: Any) -> Any:
     if type(value) is not dict:
         raise TypeError(f"{what}={value!r:.80}: is a dict. Nothing was changed.")
     return {text("an option", name): scalar(str(name), each) for name, each in value.items()}
+
+
+def _headers(what: str, value: Any) -> Any:
+    """Check for a dict of texts."""
+    if type(value) is not dict:
+        raise TypeError(f"{what}={value!r:.80}: is a dict. Nothing was changed.")
+    return {text("a header name", name): text("a header", each) for name, each in value.items()}
 
 
 class Signature:
@@ -144,6 +152,7 @@ CALLS: dict[str, Signature] = {
     "release": Signature(group=text, member=text, by=written, reason=written),
     "replay_dead": Signature({"or_gone": flag}, group=text, numbers=optional(list_of(number))),
     "replayed": Signature(group=text, topic=text, after=number, limit=positive),
+    "schedules": Signature(name=optional(text)),
     "settings": Signature(),
     "roll_back_prepared": Signature(tx_id=text, number=u64, unused=optional(flag)),
     "stats": Signature(),
@@ -162,9 +171,26 @@ CHANGES: dict[str, Row] = {
     "make_group": Row(group=text, topic=text, at=scalar, filter=written),
     "make_topic": Row(topic=text, queues=scalar, retain_seconds=scalar),
     "pause": Row(group=text, topic=text, by=written, reason=written),
+    "pause_schedule": Row(name=text, by=written, reason=written),
     "purge": Row(group=text, topic=text, queue=scalar, at=scalar, by=written, reason=written),
+    "remove_schedule": Row(name=text, by=written, reason=written),
     "resume": Row(group=text, topic=text, by=written, reason=written),
+    "resume_schedule": Row(name=text, by=written, reason=written),
     "retain": Row(topic=text, seconds=scalar),
+    "run_schedule": Row(name=text, by=written, reason=written),
+    "schedule": Row(
+        name=text,
+        cron=text,
+        topic=text,
+        body=data,
+        timezone=text,
+        key=optional(text),
+        tag=optional(text),
+        headers=_headers,
+        missed=text,
+        by=written,
+        replace=flag,
+    ),
     "seek": Row(group=text, topic=text, queue=scalar, at=scalar),
     "set_filter": Row(group=text, topic=text, filter=written),
     "skip": Row(group=text, topic=text, queue=scalar, offset=scalar, count=scalar),

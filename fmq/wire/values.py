@@ -32,6 +32,7 @@ from fmq.basics.results import (
     Outcome,
     Pause,
     QueueInfo,
+    ScheduleInfo,
     UndecidedTransaction,
 )
 from fmq.errors import FmqError
@@ -60,6 +61,7 @@ KINDS: dict[str, Any] = {
             Question,
             QueueInfo,
             Receipt,
+            ScheduleInfo,
             Setting,
             Times,
         ),

@@ -10,7 +10,7 @@ import pytest
 
 import fmq
 import fmq.aio
-from fmq.faces.blocking.handles import DeadLetters, TopicHandle
+from fmq.faces.blocking.handles import DeadLetters, ScheduleHandle, TopicHandle
 
 FACES: list[tuple[type, type]] = [
     (fmq.Engine, fmq.aio.AsyncEngine),
@@ -22,6 +22,7 @@ FACES: list[tuple[type, type]] = [
     (fmq.Transaction, fmq.aio.AsyncTransaction),
     (fmq.Group, fmq.aio.AsyncGroup),
     (TopicHandle, fmq.aio.AsyncTopic),
+    (ScheduleHandle, fmq.aio.AsyncSchedule),
     (fmq.Feedback, fmq.aio.AsyncFeedback),
     (DeadLetters, fmq.aio.AsyncDeadLetters),
 ]

@@ -31,6 +31,9 @@ SAID = {
     "PAUSE": "group billing is paused by ann: the database is slow",
     "RESUME": "group billing is resumed by bob",
     "CONFIGURE": "the directory stores lease_seconds as 7.5, nothing for queues",
+    "SCHEDULE": "schedule report (0 0 1 1 * in UTC) is paused by ann: later",
+    "DUE": "schedule report published at once by ann: a look",
+    "UNSCHEDULE": "schedule report is removed by bob",
     "RECALL": "timer 1208 recalled, due 2026-01-01 01:00:00",
 }
 
@@ -54,6 +57,10 @@ def change_everything(path: Path) -> None:
         topic.retain(90.5)
         clock.advance(100)
         engine.sync()
+        report = engine.schedule("report", "0 0 1 1 *", "orders", b"", by="ann")
+        report.run_now(reason="a look", by="ann")
+        report.pause(reason="later", by="ann")
+        report.remove(by="bob")
         group.pause(reason="the database is slow", by="ann")
         group.resume(by="bob")
         group.delete()

@@ -292,3 +292,28 @@ def test_delayed_messages_are_listed_and_recalled(path: Path) -> None:
     again = fmq_json(*recall)
     assert again.code == 1 and "Nothing was changed" in again.error
     assert len(fmq_json("delayed", "list", path).lines) == 2
+
+
+# --- schedules ----------------------------------------------------------------------------------
+
+
+def test_schedules_are_made_listed_and_changed(path: Path) -> None:
+    add = ("schedule", "add", path, "yearly", "0 0 1 1 *", "reports", "go")
+    (made,) = fmq_json(*add, "--header", "a=b", "--by", "ann").of("schedule")
+    assert (made["name"], made["cron"], made["body"], made["by"]) == (
+        *("yearly", "0 0 1 1 *", "go", "ann"),
+    )
+    other = fmq_json("schedule", "add", path, "yearly", "0 0 2 1 *", "reports", "go")
+    assert other.code == 3
+    assert "--replace" in other.error or "replace=True" in other.error
+    assert fmq_json("schedule", "run", path, "yearly").code == 0
+    (message,) = fmq_json("read", path, "reports").of("message")
+    assert message["headers"]["fmq-schedule"] == "yearly"
+    assert message["headers"]["a"] == "b"
+    assert fmq_json("schedule", "pause", path, "yearly", "--reason", "why not").code == 0
+    (shown,) = fmq_json("schedule", "list", path).of("schedule")
+    assert shown["paused"]["reason"] == "why not"
+    assert fmq_json("schedule", "resume", path, "yearly").code == 0
+    assert fmq_json("schedule", "remove", path, "yearly").code == 0
+    assert fmq_json("schedule", "list", path).of("schedule") == []
+    assert fmq_json("schedule", "run", path, "yearly").code == 3

@@ -259,6 +259,45 @@ def make_pauses() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_schedules() -> tuple[Files, Seen]:
+    """A directory with schedules: made before a retention, and changed after it."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, RETAINING) as engine:
+        said = {"key": "k", "tag": "t", "headers": {"für": "alle"}, "by": "ann"}
+        engine.schedule("report", "0 * * * *", "reports", b"go", **said)  # type: ignore[arg-type]
+        clock.advance(3600)
+        for number in range(58):
+            engine.send("audit", text(f"event {number}", 900))
+        assert engine.queues("audit")[0].first > 0
+        engine.scheduled("report").run_now(by="bob", reason="a look")
+        said["replace"] = True
+        engine.schedule("report", "0 0 1 1 *", "reports", b"go", **said)  # type: ignore[arg-type]
+        engine.schedule("gone", "0 0 * * *", "reports", b"", missed="skip").remove(by="bob")
+        nightly = engine.schedule("nightly", "5 0 3 * * *", "reports", "büro".encode(), by="bob")
+        nightly.pause(reason="on holiday", by="ann")
+        waiting = engine.transaction(tx_id="waiting")
+        waiting.send("orders", b"not yet")
+        waiting.prepare()
+        found = [(each.name, each.by, each.paused is not None) for each in engine.schedules()]
+        assert found == [("nightly", "bob", True), ("report", "ann", False)]
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting"],
+        "not acked": [],
+        "unread": {},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+    }
+    shown = look(disk, clock, asked)
+    shown["handed out"] = hand_out(disk, clock, {})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def make_options() -> tuple[Files, Seen]:
     """A directory with options: a STATE alone has some, and a CHANGE behind it sets and resets."""
     disk, clock = CrashDisk(), FakeClock()
@@ -413,6 +452,7 @@ GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2-erased": {"closed": make_erased},
     "v2-pauses": {"closed": make_pauses},
     "v2-options": {"closed": make_options},
+    "v2-schedules": {"closed": make_schedules},
 }
 
 

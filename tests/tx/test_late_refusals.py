@@ -40,6 +40,7 @@ from fmq.store.bytes.kinds import (
 from fmq.store.index.index import OutOfLine
 from fmq.testing.inside import inside
 from fmq.tx.ledger.seal import seal_of
+from fmq.tx.said.schedule_met import ScheduleMet
 from tests.small import CrashDisk, bodies, check, opened
 
 FAR = 1 << 40
@@ -147,6 +148,7 @@ def configured(text: str) -> Record:
     return Changed(ChangeKind.CONFIGURE, "", "", text=text)
 
 
+SCHEDULED = ScheduleMet("n", "a", "* * * * *", "UTC", "once", b"", None, None, {}, "ann").text()
 SEEK, SKIP = ChangeKind.SEEK, ChangeKind.SKIP
 BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
     ChangeKind.MAKE_GROUP: {
@@ -203,6 +205,20 @@ BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
     ChangeKind.RESUME: {
         "of no group": lambda: change(ChangeKind.RESUME, "zz", "", text="ann\n"),
         "of what is not paused": lambda: change(ChangeKind.RESUME, "g", "", text="ann\n"),
+    },
+    ChangeKind.SCHEDULE: {
+        "without any text": lambda: change(ChangeKind.SCHEDULE, "", "a"),
+        "of no topic": lambda: change(ChangeKind.SCHEDULE, "", "zz", value=9, text=SCHEDULED),
+        "with a time beyond all calendars": lambda: change(
+            ChangeKind.SCHEDULE, "", "a", value=1 << 63, text=SCHEDULED
+        ),
+    },
+    ChangeKind.DUE: {
+        "of no schedule": lambda: change(ChangeKind.DUE, "", "a", text='{"name":"n","due":5}'),
+        "without any text": lambda: change(ChangeKind.DUE, "", "a"),
+    },
+    ChangeKind.UNSCHEDULE: {
+        "of no schedule": lambda: change(ChangeKind.UNSCHEDULE, "", "a", text='{"name":"n"}'),
     },
     ChangeKind.FIRE: {"of no timer": lambda: change(ChangeKind.FIRE, "", "", BEYOND)},
     ChangeKind.RECALL: {"of no timer": lambda: change(ChangeKind.RECALL, "", "", BEYOND, 1)},

@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from fmq.aio.face.door import AsyncEngineDoor, AsyncJoiningFace, AsyncLookingDoor
-from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncTopic
+from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncSchedule, AsyncTopic
 from fmq.aio.face.transaction import AsyncTransaction
 from fmq.aio.feedback import AsyncFeedback
 from fmq.allocation import Strategy
 from fmq.arguments.names import (
     check_count,
     check_erased,
+    check_flag,
     check_marks,
     check_place,
     check_seconds,
@@ -34,12 +35,14 @@ from fmq.arguments.stored_options import Setting, all_named, check_configured
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
+from fmq.basics.own_process import caller
 from fmq.basics.results import (
     ClientInfo,
     Erased,
     GroupInfo,
     Outcome,
     QueueInfo,
+    ScheduleInfo,
     Settled,
     UndecidedTransaction,
 )
@@ -55,6 +58,7 @@ from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
 from fmq.tx.commands.sender import made_send_arguments
 from fmq.tx.looks.find import check_find
+from fmq.tx.schedules.schedules import check_schedule
 
 M = TypeVar("M")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -202,6 +206,16 @@ class AsyncAnyEngine:
         """Return a handle of the dead letters of a group. Raises UnknownGroup."""
         await self._door.look("check_group", check_text("group", group))
         return AsyncDeadLetters(self._door, group)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return all schedules, sorted by name."""
+        return await self._door.look("schedules", None)
+
+    async def scheduled(self, name: str) -> AsyncSchedule:
+        """Return a handle of a schedule, to look at it or to change it. Raises UnknownSchedule."""
+        found = AsyncSchedule(self._door, check_text("schedule name", name))
+        await found.info()
+        return found
 
     # --- the engine itself ----------------------------------------------------------------------
 
@@ -505,6 +519,41 @@ class AsyncWritingEngine(AsyncAnyEngine):
         It begins at the "earliest" message, the "latest" one, an offset, or a time (a datetime).
         """
         await self._door.change("make_group", name, topic, at, text_of(filter))
+
+    async def schedule(
+        self,
+        name: str,
+        cron: str,
+        topic: str,
+        body: Body,
+        *,
+        timezone: str = "UTC",
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        missed: str = "once",
+        replace: bool = False,
+        by: str | None = None,
+    ) -> AsyncSchedule:
+        """Publish a message again and again, at the times that `cron` names in `timezone`: each due
+        time once, over crashes, clocks that are set, and daylight saving.
+
+        `cron` has five fields (minute, hour, day, month, weekday), or six with the seconds in
+        front. The message has the headers "fmq-schedule" with the name, and "fmq-due" with the
+        time. It is published by the process that has the directory open. Times that were missed
+        for more than a minute, because no process had, become one message with `missed` "once",
+        and none with "skip".
+
+        The same schedule again changes nothing. Another one of this name raises ScheduleDiffers,
+        or replaces it with `replace`. Needs the extra `cron` where the engine is; without it,
+        raises ExtraMissing.
+        """
+        said = check_schedule(
+            *(name, cron, topic, body, timezone, key, tag, headers, missed, caller(by))
+        )
+        replaces = check_flag("replace", replace)
+        await self._door.change("schedule", *said.asked(), replaces)
+        return AsyncSchedule(self._door, name)
 
     # --- the engine itself ----------------------------------------------------------------------
 

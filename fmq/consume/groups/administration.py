@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from datetime import datetime
 from math import inf
+from typing import Any
 
 from fmq.arguments.names import check_count, check_name, check_seconds, no_queue
 from fmq.arguments.options import QUEUES_MAX, SECONDS_MAX
@@ -38,6 +39,7 @@ from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_changes import topics_of
 from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.looks.messages import Messages
+from fmq.tx.schedules.schedules import Schedules
 
 logger = logging.getLogger("fmq.topics")
 group_logger = logging.getLogger("fmq.groups")
@@ -49,7 +51,10 @@ At = str | int | datetime
 class GroupChanges:
     """Changes the groups and topics of one engine, for callers and for new consumers."""
 
-    def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
+    def __init__(
+        self, writer: Writer, groups: Groups, messages: Messages, schedules: Schedules
+    ) -> None:
+        self.schedules = schedules
         self._writer = writer
         self._ledger = writer.ledger
         self.stored = writer.ledger.options
@@ -417,7 +422,7 @@ class GroupChanges:
 
     # --- how a change is planned ----------------------------------------------------------------
 
-    def run(self, plan: Callable[[], list[Changed | TopicMade]]) -> None:
+    def run(self, plan: Callable[[], list[Any]]) -> None:
         """Write the changes that `plan` returns. They are durable on return."""
         writer = self._writer
 

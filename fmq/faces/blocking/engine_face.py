@@ -17,6 +17,7 @@ from fmq.allocation import Strategy
 from fmq.arguments.names import (
     check_count,
     check_erased,
+    check_flag,
     check_marks,
     check_place,
     check_seconds,
@@ -31,12 +32,14 @@ from fmq.arguments.stored_options import Setting, all_named, check_configured
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import as_us
 from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
+from fmq.basics.own_process import caller
 from fmq.basics.results import (
     ClientInfo,
     Erased,
     GroupInfo,
     Outcome,
     QueueInfo,
+    ScheduleInfo,
     Settled,
     UndecidedTransaction,
 )
@@ -47,7 +50,7 @@ from fmq.consume.groups.administration import At
 from fmq.consume.groups.sieve import text_of
 from fmq.copies import Backup, Progress
 from fmq.faces.blocking.door import EngineDoor, JoiningFace, LookingDoor
-from fmq.faces.blocking.handles import DeadLetters, Group, TopicHandle
+from fmq.faces.blocking.handles import DeadLetters, Group, ScheduleHandle, TopicHandle
 from fmq.faces.steps import found_messages, unread_messages
 from fmq.feedback.service import Feedback
 from fmq.filters import Filter
@@ -56,6 +59,7 @@ from fmq.tx.commands.due import timing_of
 from fmq.tx.commands.sender import made_send_arguments
 from fmq.tx.commands.transaction import Transaction
 from fmq.tx.looks.find import check_find
+from fmq.tx.schedules.schedules import check_schedule
 
 M = TypeVar("M")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -203,6 +207,16 @@ class AnyEngine:
         """Return a handle of the dead letters of a group. Raises UnknownGroup."""
         self._door.look("check_group", check_text("group", group))
         return DeadLetters(self._door, group)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """Return all schedules, sorted by name."""
+        return self._door.look("schedules", None)
+
+    def scheduled(self, name: str) -> ScheduleHandle:
+        """Return a handle of a schedule, to look at it or to change it. Raises UnknownSchedule."""
+        found = ScheduleHandle(self._door, check_text("schedule name", name))
+        found.info()
+        return found
 
     # --- the engine itself ----------------------------------------------------------------------
 
@@ -504,6 +518,41 @@ class WritingEngine(AnyEngine):
         It begins at the "earliest" message, the "latest" one, an offset, or a time (a datetime).
         """
         self._door.change("make_group", name, topic, at, text_of(filter))
+
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        topic: str,
+        body: Body,
+        *,
+        timezone: str = "UTC",
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        missed: str = "once",
+        replace: bool = False,
+        by: str | None = None,
+    ) -> ScheduleHandle:
+        """Publish a message again and again, at the times that `cron` names in `timezone`: each due
+        time once, over crashes, clocks that are set, and daylight saving.
+
+        `cron` has five fields (minute, hour, day, month, weekday), or six with the seconds in
+        front. The message has the headers "fmq-schedule" with the name, and "fmq-due" with the
+        time. It is published by the process that has the directory open. Times that were missed
+        for more than a minute, because no process had, become one message with `missed` "once",
+        and none with "skip".
+
+        The same schedule again changes nothing. Another one of this name raises ScheduleDiffers,
+        or replaces it with `replace`. Needs the extra `cron` where the engine is; without it,
+        raises ExtraMissing.
+        """
+        said = check_schedule(
+            *(name, cron, topic, body, timezone, key, tag, headers, missed, caller(by))
+        )
+        replaces = check_flag("replace", replace)
+        self._door.change("schedule", *said.asked(), replaces)
+        return ScheduleHandle(self._door, name)
 
     # --- the engine itself ----------------------------------------------------------------------
 

@@ -10,10 +10,17 @@ from typing import Any
 from fmq.arguments.names import check_count, check_flag, check_text, check_time
 from fmq.basics.clock import as_us
 from fmq.basics.own_process import caller
-from fmq.basics.results import DeadLetter, GroupInfo, HeldMessages, MemberInfo, QueueInfo
+from fmq.basics.results import (
+    DeadLetter,
+    GroupInfo,
+    HeldMessages,
+    MemberInfo,
+    QueueInfo,
+    ScheduleInfo,
+)
 from fmq.consume.groups.administration import EARLIEST, LATEST, At
 from fmq.consume.groups.sieve import text_of
-from fmq.errors import BadOption, UnknownDeadLetter
+from fmq.errors import BadOption, UnknownDeadLetter, UnknownSchedule
 from fmq.faces.blocking.door import LookingDoor
 from fmq.faces.explanation import explained
 from fmq.filters import Filter
@@ -225,6 +232,48 @@ class TopicHandle:
 
     def __repr__(self) -> str:
         return f"<Topic {self._name!r}>"
+
+
+class ScheduleHandle:
+    """A schedule of an engine, made by `engine.schedule` or `engine.scheduled`."""
+
+    def __init__(self, door: LookingDoor, name: str) -> None:
+        self._door = door
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def info(self) -> ScheduleInfo:
+        """Return what the schedule is, and when it is due. Raises UnknownSchedule."""
+        found = self._door.look("schedules", self._name)
+        if not found:
+            raise UnknownSchedule(self._name)
+        return found[0]
+
+    def pause(self, *, reason: str, by: str | None = None) -> None:
+        """Publish nothing from now on. What comes due meanwhile is passed over.
+
+        The pause is durable: it holds until `resume`, whichever process has the engine. `reason`
+        and `by`, who asks for it, are in the journal; `by` is this process by default.
+        """
+        self._door.change("pause_schedule", self._name, caller(by), reason)
+
+    def resume(self, *, reason: str = "", by: str | None = None) -> None:
+        """End the pause. Without one, change nothing."""
+        self._door.change("resume_schedule", self._name, caller(by), reason)
+
+    def run_now(self, *, reason: str = "", by: str | None = None) -> None:
+        """Publish the message once more, now, even in a pause. Its due times stay as they are."""
+        self._door.change("run_schedule", self._name, caller(by), reason)
+
+    def remove(self, *, reason: str = "", by: str | None = None) -> None:
+        """Remove the schedule. What it has published stays."""
+        self._door.change("remove_schedule", self._name, caller(by), reason)
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self._name!r}>"
 
 
 class DeadLetters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from fmq.basics.clock import as_datetime
 from fmq.store.bytes.kinds import Changed, ChangeKind
@@ -86,6 +87,43 @@ def _configure(change: Changed) -> str:
     return f"the directory stores {', '.join(parts)}"
 
 
+def schedule_said(change: Changed) -> dict[str, Any]:
+    """Return what a change of a schedule says; nothing if that cannot be read."""
+    try:
+        said = json.loads(change.text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if type(said) is dict else {}
+
+
+def _schedule(change: Changed) -> str:
+    said = schedule_said(change)
+    when = f"{said.get('cron')} in {said.get('timezone')}"
+    paused = said.get("paused")
+    if type(paused) is list and len(paused) == 3:
+        whom = _by_whom({"by": paused[0], "reason": paused[1]})
+        return f"schedule {said.get('name')} ({when}) is paused{whom}"
+    return f"schedule {said.get('name')} ({when}) waits, by {said.get('by')}"
+
+
+def _due(change: Changed) -> str:
+    said = schedule_said(change)
+    due_us = said.get("due")
+    if type(due_us) is not int or not due_us:
+        return f"schedule {said.get('name')} published at once{_by_whom(said)}"
+    became = "passed over" if said.get("passed") else "published"
+    return f"schedule {said.get('name')} {became}, due {as_datetime(due_us):%Y-%m-%d %H:%M:%S}"
+
+
+def _unschedule(change: Changed) -> str:
+    said = schedule_said(change)
+    return f"schedule {said.get('name')} is removed{_by_whom(said)}"
+
+
+def _by_whom(said: dict[str, Any]) -> str:
+    return f" by {said.get('by')}" + (f": {said['reason']}" if said.get("reason") else "")
+
+
 def _timers(change: Changed) -> str:
     if len(change.places) == 1:
         return f"timer {change.places[0].offset}"
@@ -117,5 +155,8 @@ SAYS: dict[int, Callable[[Changed], str]] = {
     ChangeKind.PAUSE: _by("is paused"),
     ChangeKind.RESUME: _by("is resumed"),
     ChangeKind.CONFIGURE: _configure,
+    ChangeKind.SCHEDULE: _schedule,
+    ChangeKind.DUE: _due,
+    ChangeKind.UNSCHEDULE: _unschedule,
 }
 """What each kind says. A kind that is new gets its words here."""

@@ -369,6 +369,9 @@ class ChangeKind(IntEnum):
     PAUSE = 14
     RESUME = 15
     CONFIGURE = 16  # `text` has options of the directory, as JSON
+    SCHEDULE = 17  # `text` has the schedule as JSON, `value` when it is due next
+    DUE = 18  # a schedule's MESSAGE follows in the append; `value` is when it is due next
+    UNSCHEDULE = 19
 
 
 class QueuePlace(NamedTuple):

@@ -13,6 +13,7 @@ from fmq.arguments.options import QUEUES_MAX
 from fmq.store.bytes.kinds import Carryover
 from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
+from fmq.tx.said.schedule_met import schedule_in
 
 NUMBER_MAX = 1 << 63
 # A mask has one bit for each of the priorities 0 to 9.
@@ -95,6 +96,8 @@ def check_carried(state: Any) -> dict[str, Any]:
         if bool(group) == bool(topic):
             raise ValueError("a pause is of one group or of one topic")
         check_number("the time of a pause", time_us, -NUMBER_MAX)
+    for schedule in check_list("schedules", state.get("schedules", [])):  # an older fmq had none
+        schedule_in(*check_list("a schedule", schedule, 4))
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     check_options(state.get("options", {}))  # an older fmq wrote no "options"

@@ -12,11 +12,12 @@ from fmq.arguments.options import QUEUES_MAX
 from fmq.store.bytes.change_words import said_by
 from fmq.store.bytes.kinds import Changed, ChangeKind
 from fmq.store.bytes.timing import Timing
-from fmq.tx.ledger import dead_changes
+from fmq.tx.ledger import dead_changes, schedule_changes
 from fmq.tx.ledger.carryover import check_list, check_options, check_text
-from fmq.tx.ledger.ledger import Ledger, PauseMet
+from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.said.pauses import PauseMet
 
 ENDS_TIMERS = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
 
@@ -137,6 +138,7 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
     for place in [key for key in ledger.tried if key[1] == change.topic]:
         del ledger.tried[place]
     ledger.pauses.pop(("", change.topic), None)
+    schedule_changes.forget(ledger, change.topic)
     ledger.index.forget(change.topic)
     ledger.erasures.forget(change.topic)
     ledger.deleted[change.topic] = change.position
@@ -235,4 +237,7 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.PAUSE: _pause,
     ChangeKind.RESUME: _resume,
     ChangeKind.CONFIGURE: _configure,
+    ChangeKind.SCHEDULE: schedule_changes.schedule,
+    ChangeKind.DUE: schedule_changes.due,
+    ChangeKind.UNSCHEDULE: schedule_changes.unschedule,
 }

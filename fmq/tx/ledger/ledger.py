@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from fmq.basics.clock import as_datetime
 from fmq.basics.message import Mark
@@ -30,6 +30,8 @@ from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.spans import KnownPriorities, QueueSpans
 from fmq.tx.ledger.state import State
 from fmq.tx.ledger.timers import Timers
+from fmq.tx.said.pauses import PauseMet
+from fmq.tx.said.schedule_met import ScheduleMet, schedule_in
 
 
 class Subscription:
@@ -47,14 +49,6 @@ class Subscription:
         self.skipped = 0  # messages that were passed over by an operator's command
         self.expired = 0  # messages that expired before the group got them
         self.acked = 0  # messages that were acked since the engine was opened
-
-
-class PauseMet(NamedTuple):
-    """A pause, as the journal has it."""
-
-    by: str
-    reason: str
-    time_us: int
 
 
 class Entry:
@@ -157,6 +151,7 @@ class Ledger:
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         # By group and topic: one of the two is "", as a group or a topic is paused.
         self.pauses: dict[tuple[str, str], PauseMet] = {}
+        self.schedules: dict[str, ScheduleMet] = {}
         self.dead: dict[str, DeadLetterState] = {}  # the dead letters by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that
         # topic.
@@ -467,6 +462,7 @@ class Ledger:
                 if each.expired
             ],
             "paused": [[*key, *pause] for key, pause in sorted(self.pauses.items())],
+            "schedules": [each.carried() for _, each in sorted(self.schedules.items())],
             "requests": self.requests.carried(),
             "erased": self.erasures.carried(self.floor, self._firsts(firsts)),
             "options": dict(self.options),
@@ -552,6 +548,10 @@ class Ledger:
             self.pauses = {
                 (group, name): PauseMet(*pause) for group, name, *pause in state["paused"]
             }
+        if "schedules" in state:  # an older fmq had none
+            found = [schedule_in(*each) for each in state["schedules"]]
+            self.schedules = {each.name: each for each in found}
+            self.timers.sooner = True
         self.requests.carry(state.get("requests", []))
         if "options" in state:  # an older fmq wrote none
             self.options.clear()

@@ -1,0 +1,1 @@
+"""Facts that the journal has as texts: pauses, schedules."""
