@@ -267,9 +267,9 @@ class Plans:
         self.change(ChangeKind.RESUME, "other", "", text="ann\n")
 
     def schedule(self) -> None:
-        self.raw(self.scheduled(LATE_US))
+        self.raw(self._scheduled(LATE_US))
 
-    def scheduled(self, next_us: int) -> Changed:
+    def _scheduled(self, next_us: int) -> Changed:
         text = ScheduleMet(f"n {self.number}", *SCHEDULED).text()
         return Changed(ChangeKind.SCHEDULE, "", "old", value=next_us, text=text)
 
@@ -279,7 +279,7 @@ class Plans:
         message = encode_one(b"x", None)
         message.topic = "t"
         due = Changed(ChangeKind.DUE, "", "old", value=LATE_US, text=text)
-        self.raw(self.scheduled(5), due, message)
+        self.raw(self._scheduled(5), due, message)
 
     def unschedule(self) -> None:
         self.schedule()

@@ -1,8 +1,7 @@
 """`fmq schedule`: messages that are published again and again, at the times of a cron expression.
 
 The expression has five fields (minute, hour, day, month, weekday), or six with the seconds in
-front.
-Each due time is published once, by the process that has the directory open.
+front. Each due time is published once, by the process that has the directory open.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+import fmq
 from fmq.cli.arguments import header, text
 from fmq.cli.codes import FINE
+from fmq.cli.messages import body_row
 from fmq.cli.output import Column, Output, Row
 from fmq.cli.pause import add_why, paused_since
 from fmq.cli.person import person
@@ -29,10 +30,10 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=run_list)
     adding = actions.add_parser("add", parents=[common], help="make one, or replace it")
     adding.add_argument("dir", metavar="DIR")
-    adding.add_argument("name", type=text, metavar="NAME")
+    adding.add_argument("name", type=text, metavar="NAME", help="of the schedule")
     adding.add_argument("cron", type=text, metavar="CRON", help="such as '0 3 * * *'")
-    adding.add_argument("topic", type=text, metavar="TOPIC")
-    adding.add_argument("body", metavar="BODY")
+    adding.add_argument("topic", type=text, metavar="TOPIC", help="it gets the messages")
+    adding.add_argument("body", metavar="BODY", help="of each message")
     adding.add_argument("--timezone", type=text, default="UTC", metavar="ZONE", help="else UTC")
     adding.add_argument("--key", type=text, help="chooses the queue, and finds the message")
     adding.add_argument("--tag", type=text, help="that groups filter by")
@@ -56,7 +57,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     ):
         changing = actions.add_parser(action, parents=[common], help=what)
         changing.add_argument("dir", metavar="DIR")
-        changing.add_argument("name", type=text, metavar="NAME")
+        changing.add_argument("name", type=text, metavar="NAME", help="of the schedule")
         add_why(changing, needs_reason=needs_reason)
         changing.set_defaults(run=run_change, action=action)
 
@@ -93,8 +94,8 @@ def run_change(args: argparse.Namespace, output: Output) -> int:
     return FINE
 
 
-def _row(found: Any) -> Row:
-    return asdict(found)
+def _row(found: fmq.ScheduleInfo) -> Row:
+    return {**asdict(found), **body_row(found.body)}
 
 
 COLUMNS = (

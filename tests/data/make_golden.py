@@ -263,15 +263,15 @@ def make_schedules() -> tuple[Files, Seen]:
     """A directory with schedules: made before a retention, and changed after it."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, RETAINING) as engine:
-        said = {"key": "k", "tag": "t", "headers": {"für": "alle"}, "by": "ann"}
-        engine.schedule("report", "0 * * * *", "reports", b"go", **said)  # type: ignore[arg-type]
+        said: dict[str, Any] = {"key": "k", "tag": "t", "headers": {"für": "alle"}, "by": "ann"}
+        engine.schedule("report", "0 * * * *", "reports", b"go", **said)
         clock.advance(3600)
         for number in range(58):
             engine.send("audit", text(f"event {number}", 900))
         assert engine.queues("audit")[0].first > 0
         engine.scheduled("report").run_now(by="bob", reason="a look")
         said["replace"] = True
-        engine.schedule("report", "0 0 1 1 *", "reports", b"go", **said)  # type: ignore[arg-type]
+        engine.schedule("report", "0 0 1 1 *", "reports", b"go", **said)
         engine.schedule("gone", "0 0 * * *", "reports", b"", missed="skip").remove(by="bob")
         nightly = engine.schedule("nightly", "5 0 3 * * *", "reports", "büro".encode(), by="bob")
         nightly.pause(reason="on holiday", by="ann")
