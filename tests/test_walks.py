@@ -1,7 +1,8 @@
-"""docs/commit.md and docs/poll.md walk through the code: each file and name on them exists.
+"""docs/commit.md, docs/poll.md and docs/client.md walk through the code: each file and name on them
+exists.
 
 A file or function that is renamed fails here, so the pages do not lag behind. The print-outs of
-docs/poll.md are compared with what a real client, server and engine write.
+docs/poll.md and docs/client.md are compared with what a real client, server and engine write.
 """
 
 import ast
@@ -14,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-WALKS = "commit.md", "poll.md"
+WALKS = "commit.md", "poll.md", "client.md"
 
 spec = spec_from_file_location("poll_example", ROOT / "tools" / "poll_example.py")
 assert spec is not None
@@ -53,5 +54,14 @@ def test_each_file_on_a_walk_exists_and_defines_the_name_beside_it(page: str) ->
 
 def test_the_bytes_printed_in_poll_md_are_those_that_a_poll_sends_and_writes() -> None:
     """Bytes on the wire and records in the journal, by tools/poll_example.py."""
-    blocks = re.findall(r"```text\n(.*?)```", (DOCS / "poll.md").read_text(), re.DOTALL)
-    assert blocks == [example.frames(), example.records()]
+    assert printed_in("poll.md") == [example.frames(), example.records()]
+
+
+def test_the_print_out_of_the_send_is_what_is_sent() -> None:
+    """Bytes on the wire, by tools/poll_example.py."""
+    assert printed_in("client.md") == [example.send_frames()]
+
+
+def printed_in(page: str) -> list[str]:
+    """Return the print-outs in a page."""
+    return re.findall(r"```text\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)

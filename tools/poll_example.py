@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The print-outs in docs/poll.md: the frames and the records of one poll and its ack.
+"""The print-outs in docs/client.md and docs/poll.md: the frames of a send, and the frames and the
+records of one poll and its ack.
 
     python tools/poll_example.py
 
 A real client talks to a real server in memory, on a disk in memory, by a clock that stands still.
-So the bytes are the same each time. tests/test_walks.py compares them with the document.
+So the bytes are the same each time. tests/test_walks.py compares them with the documents.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ STORE = bytes(range(16))
 SEGMENT_BYTES = 4096
 WIDTH = 24  # bytes on a line
 
+Heard = list[tuple[str, bytes]]
+"""Who has said it, and what."""
+
 
 class Recorder(MemoryServer):
     """A server in memory that keeps the bytes of both directions."""
 
     def __init__(self, engine: fmq.Engine, clock: FakeClock) -> None:
-        self.heard: list[tuple[str, bytes]] = []
+        self.heard: Heard = []
         super().__init__(engine, clock)
 
     def deliver(self, session: Session, data: bytes) -> None:
@@ -59,8 +63,10 @@ class RecordingWire(MemoryWire):
         super().arrive(data)
 
 
-def run() -> tuple[list[tuple[str, bytes]], bytes]:
-    """Send, poll and ack a message. Return the bytes of poll and ack, and those of the journal."""
+def run() -> tuple[Heard, Heard, bytes]:
+    """Send, poll and ack a message. Return the bytes of the send, those of poll and ack, and those
+    of the journal.
+    """
     disk, clock = CrashDisk(), FakeClock()
     directory = disk.directory("shop", make=True)
     create_first_segment(directory, STORE, SEGMENT_BYTES)
@@ -68,21 +74,28 @@ def run() -> tuple[list[tuple[str, bytes]], bytes]:
     with fmq.open("shop", options, disk=disk, clock=clock, background=False) as engine:
         server = Recorder(engine, clock)
         with server.connect() as client, client.consumer("orders", group="billing") as consumer:
+            server.heard.clear()
             client.send("orders", b"order 7", key="ann")
+            sent = [*server.heard]
             server.heard.clear()
             (delivery,) = consumer.poll(limit=10)
             delivery.ack()
             heard, end = [*server.heard], engine.stats().position
         server.close()
-    return heard, directory.open(segment_name(0)).read(0, end)
+    return sent, heard, directory.open(segment_name(0)).read(0, end)
 
 
 def frames() -> str:
     """Return the frames of the poll and the ack, each with its payload as hex and as text."""
+    return "\n".join(_frame_lines(run()[1])) + "\n"
+
+
+def send_frames() -> str:
+    """Return the frames of the send, as `frames` does."""
     return "\n".join(_frame_lines(run()[0])) + "\n"
 
 
-def _frame_lines(heard: list[tuple[str, bytes]]) -> Iterator[str]:
+def _frame_lines(heard: Heard) -> Iterator[str]:
     for who, data in heard:
         for frame in Splitter(1 << 20).feed(data):
             name = Op(frame.op).name if who == "client" else f"answer to {Op(frame.op).name}"
@@ -95,7 +108,7 @@ def _frame_lines(heard: list[tuple[str, bytes]]) -> Iterator[str]:
 
 def records() -> str:
     """Return a line for each record that the poll and the ack have written."""
-    disk_bytes = run()[1]
+    disk_bytes = run()[2]
     disk = CrashDisk()
     file = disk.directory("copy", make=True).create("copy")
     file.write(0, [disk_bytes], sync=True)
@@ -115,6 +128,8 @@ def records() -> str:
 
 
 if __name__ == "__main__":
+    print(send_frames(), end="")
+    print()
     print(frames(), end="")
     print()
     print(records(), end="")
