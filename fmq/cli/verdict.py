@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
 
 import fmq
@@ -62,8 +63,9 @@ class Seen:
         behind = max((info.behind_seconds for info in self.infos if info.unread), default=0.0)
         return self.now - timedelta(seconds=behind) if behind else None
 
-    def command(self, verb: str, *words: object) -> str:
-        return shlex.join(["fmq", *verb.split(), self.path, self.group, *map(str, words)])
+    def command(self, verb: str, *words: object, reason: str | None = None) -> str:
+        said = () if reason is None else ("--reason", reason)
+        return shlex.join(["fmq", *verb.split(), self.path, self.group, *map(str, words), *said])
 
 
 def remarks(seen: Seen) -> list[Remark]:
@@ -155,6 +157,11 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     state = STUCK if max(age, silent) >= seen.patience else WORKING
     commands = []
     if state == STUCK:
+        act = partial(seen.command, reason="...")
+        commands = [
+            (act("group release", each.member), "others get what it holds; it may go on"),
+            (act("group put-out", each.member), "the same, and it gets nothing any more"),
+        ]
         # Not the process of the engine itself, which others need.
         if each.pid is not None and str(each.pid) not in re.findall(r"\d+", seen.writer or ""):
             commands.append((f"kill {each.pid}", f"on {each.host}: others get what it holds"))

@@ -8,6 +8,7 @@ without a checker.
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -77,7 +78,10 @@ def test_why_since_when_who_holds_it_and_how_it_is_freed() -> None:
     assert "attempt 1" in row["text"] and "5 messages not acked" in row["text"]
     assert row["since"] is not None and row["members"] == ["p1"]
     commands = [line["run"] for line in done.of("next")]
-    assert commands[0].startswith("fmq group skip") and commands[0].endswith("packing orders 0 0")
+    verbs = [" ".join(command.split()[1:3]) for command in commands[:3]]
+    assert verbs == ["group release", "group put-out", "group skip"]
+    assert commands[1].endswith("packing p1 --reason ...")
+    assert commands[2].endswith("packing orders 0 0")
     # The member is in the process of the engine, which no command shall end.
     assert not any("kill" in command for command in commands)
 
@@ -95,13 +99,17 @@ def test_each_other_group_says_what_ails_it() -> None:
 
 def test_a_worker_in_another_process_may_be_ended() -> None:
     (found, *_) = remarks(replace(SEEN, held=[replace(HELD, since=NOW - timedelta(hours=1))]))
-    assert found.commands[0] == ("kill 42", "on web1: others get what it holds")
+    assert found.commands[2] == ("kill 42", "on web1: others get what it holds")
 
 
 def test_a_command_that_frees_a_group_works(system: Path) -> None:
     """Run what `fmq why` says, but for the signal to this very process."""
-    (skip,) = [line["run"] for line in why("packing").of("next") if "skip" in line["run"]]
-    assert fmq_json(*skip.split()[1:]).code == 0
+    commands = {line["run"].split()[2]: line["run"] for line in why("packing").of("next")}
+    for verb in ("release", "put-out"):
+        assert fmq_json(*shlex.split(commands[verb])[1:]).code == 0
+    assert "has no member now" in why("packing").of("why")[0]["text"]
+    assert fmq_json(*shlex.split(commands["put-out"])[1:]).code == 0, "again, in doubt"
+    assert fmq_json(*shlex.split(commands["skip"])[1:]).code == 0
     assert "is held by" not in why("packing").of("why")[0]["text"]
 
 

@@ -96,6 +96,20 @@ def test_a_member_that_is_not_there_is_refused(engine: fmq.Engine) -> None:
             call("nobody", reason="")
 
 
+def test_to_put_out_twice_puts_out_once(engine: fmq.Engine) -> None:
+    """A client whose answer was lost asks again."""
+    group = engine.group("g")
+    with engine.consumer("t", group="g", member="slow") as slow:
+        assert len(slow.poll(limit=2)) == 2
+        assert group.put_out("slow", reason="it hangs") == 2
+        assert group.put_out("slow", reason="it hangs") == 0
+        with pytest.raises(UnknownMember):
+            group.release("slow", reason="it is out")
+    with engine.consumer("t", group="g", member="slow") as again:
+        assert len(again.poll(limit=2)) == 2
+        assert group.put_out("slow", reason="it hangs again") == 2
+
+
 def test_ordered_messages_keep_their_order_when_they_are_released(engine: fmq.Engine) -> None:
     for _ in range(3):
         engine.send("keys", b"", key="k")

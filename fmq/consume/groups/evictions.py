@@ -28,6 +28,8 @@ class Evictions:
         self._writer = writer
         self._groups = groups
         self._messages = messages
+        # Group and name of each member that was put out.
+        self._out: set[tuple[str, str]] = set()
 
     def releasing(self, group: str, member: str, by: str, reason: str) -> Steps[int]:
         """Redeliver what `member` holds, and return how many messages that were. It stays in the
@@ -38,7 +40,7 @@ class Evictions:
 
     def putting_out(self, group: str, member: str, by: str, reason: str) -> Steps[int]:
         """Take `member` out of the group for good, redeliver what it holds, and return how many
-        messages that were. Raises UnknownMember.
+        messages that were: 0 if it was put out before. Raises UnknownMember.
         """
         count: int = yield partial(self._take, group, member, by, reason, is_out=True)
         return count
@@ -50,10 +52,13 @@ class Evictions:
         with queue.lock, queue.changing:
             room = groups.rooms.get(group)
             member = None if room is None else room.members.get(name)
+            if member is None and is_out and (group, name) in self._out:
+                return 0  # a client whose answer was lost asks again
             if member is None:
                 raise UnknownMember(group, name)
             held = groups.in_hand(group, member)
             if is_out:
+                self._out.add((group, name))
                 member.refusal = MemberPutOut(group, name, by, reason)
                 groups.leave(group, member)
                 member.stir()

@@ -149,7 +149,8 @@ class Group:
         """Put `member` out of the group, and return how many messages it has held: others get them
         at once, and its queues. Its next call raises MemberPutOut, with `by` and `reason`.
 
-        A new consumer may join under its name. Raises UnknownMember.
+        A new consumer may join under its name. A member that was put out before and is not back
+        counts as 0. Raises UnknownMember for any other that is not there.
         """
         return self._door.change("put_out", self._name, member, caller(by), reason)
 
