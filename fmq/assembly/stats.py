@@ -56,6 +56,10 @@ class Stats:
     spares_reserved: int
     kept: Kept | None
     """The segment that retention would drop next, and what keeps it."""
+    kept_by: tuple[str, ...]
+    """All that keeps it, at most 100 of each kind. `kept.by` is what retention has met first."""
+    free_bytes: int | None
+    """How much more the file system would store. None if it does not say."""
     trouble: str | None
     """What a chore could not do and will try again, such as for want of room; or the error of a
     database that does not answer questions about transactions."""
@@ -78,6 +82,8 @@ class Stats:
         queues: int,
         messages: int,
         counts: Counts,
+        kept_by: tuple[str, ...],
+        free_bytes: int | None,
     ) -> Stats:
         """Take the snapshot. The caller holds the engine's lock. The two counts were taken
         before.
@@ -109,6 +115,8 @@ class Stats:
             spares=journal.spares.count(),
             spares_reserved=journal.spares.needed,
             kept=Kept(*chores.retention.kept) if chores.retention.kept else None,
+            kept_by=kept_by,
+            free_bytes=free_bytes,
             trouble=chores.trouble or journal.spares.failed,
             failure=str(commit_queue.failure) if commit_queue.failure is not None else None,
             recovery=report,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from fmq.arguments.options import Options
@@ -18,6 +19,7 @@ from fmq.basics.clock import as_datetime, as_text
 from fmq.chores.carried_ids import IdCarrier
 from fmq.consume.groups.burial import Burying
 from fmq.copies.holders import ShippingHolder, holders
+from fmq.errors import FmqError
 from fmq.machine.disk import Directory, File
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.internal import is_internal
@@ -31,14 +33,17 @@ from fmq.store.reading.key_marks import SUFFIX as KEYS_SUFFIX
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.carryover import to_json
-from fmq.tx.ledger.ledger import Ledger
+from fmq.tx.ledger.ledger import Entry, Ledger
 
 logger = logging.getLogger("fmq.groups")
 # segments dropped at once; each is an open file meanwhile, and a process may have few
 AT_ONCE_MAX = 16
+HOLDERS_MAX = 100  # of what keeps a segment, how many `stats().kept_by` has
 # If the newest time in the journal is further ahead of the clock, `stats().kept` says so.
 AHEAD_US_MAX = 60_000_000
 POSITION_MAX = 1 << 63
+INDEX, CHECKPOINT = "its index, which is not written yet", "the checkpoint, which replays from it"
+"""What a checkpoint takes away, of all that may keep a segment."""
 
 
 class Retention:
@@ -74,6 +79,7 @@ class Retention:
         self.kept: tuple[int, str] | None = None
         # True if a checkpoint would let the segment in `kept` go.
         self.waits_for_checkpoint = False
+        self._scan_from = 0  # where a replay would begin, at the last look
         # What the last look found unread: the base of the segment, the group, and the queue with
         # its messages. The next look begins with it, as most find it again.
         self._unread: tuple[int, str, QueueKey, LaneSummary] | None = None
@@ -126,16 +132,18 @@ class Retention:
         """Return the oldest segments that may be dropped now. `kept` says what keeps the
         next one.
         """
-        self.kept, self.looked, self.waits_for_checkpoint = None, True, False
+        self.kept, self.looked, self._scan_from = None, True, scan_from
+        self.waits_for_checkpoint = False
         chosen: list[Segment] = []
         with self._writer.commit_queue.lock:
             segments = list(self._journal.segments)
         for i, segment in enumerate(segments[:-1]):
             if i == AT_ONCE_MAX or not self._over_limits(segments[i:]):
                 break
-            by = self._needed_by(segment, scan_from)
+            by = next(self._holders(segment, most=1), None)
             if by is not None:
                 self.kept = segment.base, by
+                self.waits_for_checkpoint = by in (INDEX, CHECKPOINT)
                 break
             chosen.append(segment)
         fitting = self._ids.fitting(chosen)
@@ -206,34 +214,56 @@ class Retention:
                 return {}  # the segment was opened ahead of use; no append in it is applied yet
         return self._catalog.summary(segment.base)
 
-    def _needed_by(self, segment: Segment, scan_from: int) -> str | None:
-        with self._writer.commit_queue.lock:
-            oldest = next(iter(self._ledger.undecided.values()), None)
-            if oldest is not None and oldest.prepare.position < segment.limit:
-                return f"undecided transaction {oldest.prepare.tx_id!r}"
-            self.waits_for_checkpoint = segment.base not in self._catalog.bases()
-            if self.waits_for_checkpoint:
-                return "its index, which is not written yet"
-        if (ship := self._shipping_of(segment)) is not None:
-            return f"the shipping to {ship.destination}, which has come to {ship.position}"
-        self.waits_for_checkpoint = scan_from < segment.limit
-        if self.waits_for_checkpoint:
-            return "the checkpoint, which replays from it"
-        lanes = self._catalog.summary(segment.base)
-        with self._writer.commit_queue.lock:
-            return self._wanted_by(segment, lanes)
+    def kept_by(self) -> tuple[str, ...]:
+        """Return all that keeps the segment in `kept`, and not only what was met first. At most
+        HOLDERS_MAX are listed. The caller does not hold the engine's lock.
+        """
+        kept = self.kept
+        segment = None if kept is None else self._journal.segment_of(kept[0])
+        if kept is None or segment is None:
+            return ()
+        found: list[str] = []
+        with contextlib.suppress(FmqError, OSError):  # the engine may be closed
+            found += self._holders(segment, HOLDERS_MAX)
+        # What no look finds is known only when retention meets it, such as an export.
+        return (*found,) or (kept[1],)
 
-    def _wanted_by(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:
-        """Return which reader of its messages keeps `segment`. The caller holds the engine's
+    def _holders(self, segment: Segment, most: int) -> Iterator[str]:
+        """Yield what keeps `segment`, at most `most` of each kind."""
+        lock, limit = self._writer.commit_queue.lock, segment.limit
+        with lock:
+            entries = [*self._ledger.undecided.values()] if most > 1 else self._oldest_undecided()
+            has_index = segment.base in self._catalog.bases()
+        prepared = [each.prepare.tx_id for each in entries if each.prepare.position < limit]
+        yield from [f"undecided transaction {tx_id!r}" for tx_id in prepared[:most]]
+        if not has_index:
+            yield INDEX
+            return  # without it nobody knows whose messages are in the segment
+        for ship in self._shippings_of(segment):
+            yield f"the shipping to {ship.destination}, which has come to {ship.position}"
+        if self._scan_from < limit:
+            yield CHECKPOINT
+        lanes = self._catalog.summary(segment.base)
+        with lock:
+            wanted = [*islice(self._wanted_by(segment, lanes), most)]
+        yield from wanted
+
+    def _oldest_undecided(self) -> list[Entry]:
+        return [*islice(self._ledger.undecided.values(), 1)]
+
+    def _wanted_by(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> Iterator[str]:
+        """Yield which readers of its messages keep `segment`. The caller holds the engine's
         lock.
         """
-        by = self._without_group(segment, lanes) if self.only_acked else None
-        if by is None and (self.only_acked or self._options.keep_unread):
-            by = self._unread_in(segment, lanes)
-        return by
+        if self.only_acked:
+            yield from self._without_group(segment, lanes)
+        if self.only_acked or self._options.keep_unread:
+            yield from self._unread_in(segment, lanes)
 
-    def _without_group(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:
-        """Return what keeps messages that no group will ack: a topic that no group reads, or one
+    def _without_group(
+        self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]
+    ) -> Iterator[str]:
+        """Yield what keeps messages that no group will ack: a topic that no group reads, or one
         that has its own retention. The caller holds the engine's lock.
         """
         ledger = self._ledger
@@ -245,20 +275,19 @@ class Retention:
             if queue.first >= lane.next:
                 continue  # the topic's own retention has dropped them already
             if queue.owner.retain_ms:
-                return f"the topic {name!r}, which keeps messages for a time of its own"
-            if name not in read:
-                return f"the topic {name!r}, which no group reads"
-        return None
+                yield f"the topic {name!r}, which keeps messages for a time of its own"
+            elif name not in read:
+                yield f"the topic {name!r}, which no group reads"
 
-    def _shipping_of(self, segment: Segment) -> ShippingHolder | None:
-        """Return what still ships `segment`, and is not too far behind."""
+    def _shippings_of(self, segment: Segment) -> Iterator[ShippingHolder]:
+        """Yield what still ships `segment`, and is not too far behind."""
         for holder in holders(self._directory):
             if holder.position >= segment.limit:
                 continue
             behind = self._journal.position - holder.position
             if behind <= holder.keep_bytes:
-                return holder
-            if holder.destination not in self._passed_over:
+                yield holder
+            elif holder.destination not in self._passed_over:
                 self._passed_over.add(holder.destination)
                 logger.warning(
                     "%s: retention goes on without the shipping to %s, which is %s bytes behind, "
@@ -266,26 +295,26 @@ class Retention:
                     *(self._directory.path, holder.destination, f"{behind:,}"),
                     f"{holder.keep_bytes:,}",
                 )
-        return None
 
-    def _unread_in(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> str | None:
-        """Return which group has not acked all messages in `segment`. The caller holds the
-        engine's lock.
+    def _unread_in(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> Iterator[str]:
+        """Yield which groups have not acked all messages of a queue in `segment`. The caller holds
+        the engine's lock.
         """
+        first = None
         if self._unread is not None and self._unread[0] == segment.base:
             _, group, key, lane = self._unread
-            if by := self._has_unread(segment, group, key, lane):
-                return by
+            if first := self._has_unread(segment, group, key, lane):
+                yield first
         keys: dict[str, list[QueueKey]] = {}
         for key in lanes:
             keys.setdefault(key[0], []).append(key)
         # A group reads all queues of its topics, also those in which it has acked nothing yet.
         for group, topic in sorted(self._ledger.subscriptions):
             for key in keys.get(topic, ()):
-                if by := self._has_unread(segment, group, key, lanes[key]):
+                by = self._has_unread(segment, group, key, lanes[key])
+                if by and by != first:
                     self._unread = segment.base, group, key, lanes[key]
-                    return by
-        return None
+                    yield by
 
     def _has_unread(
         self, segment: Segment, group: str, key: QueueKey, lane: LaneSummary
@@ -352,14 +381,8 @@ class Retention:
         def plan(state: Carryover) -> bool:
             if not self._ids.is_current():
                 return False
-            self.kept = next(
-                (
-                    (segment.base, by)
-                    for segment, lanes in held
-                    if (by := self._wanted_by(segment, lanes)) is not None
-                ),
-                None,
-            )
+            reasons = ((each.base, by) for each, of in held for by in self._wanted_by(each, of))
+            self.kept = next(reasons, None)
             if self.kept is not None:
                 return True
             firsts: dict[QueueKey, int] = {}

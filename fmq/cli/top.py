@@ -8,7 +8,6 @@ files, so it can neither stop nor slow down an engine by more than a look.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from fmq.cli.text import duration, size
 
 HELD_MAX = 1000  # ranges of one group that are counted; more are shown as "1000+"
 BARS = "▁▂▃▄▅▆▇█"
+HOLDERS_SHOWN = 5
 HISTORY = 20  # looks that a line of bars shows
 Engine = fmq.ReadOnlyEngine | fmq.RemoteEngine
 
@@ -47,7 +47,7 @@ class Sight:
     in_hand: dict[str, int | None]
     members: dict[str, int | None]
     clients: int | None
-    free_bytes: int
+    free_bytes: int | None
     options: fmq.Options
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -72,10 +72,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     left = (0 if sys.stdout.isatty() else 1) if args.count is None else args.count
     history: dict[str, list[float]] = {}
     with reading(args.dir) as engine, output.screen(stays=left == 1) as show:
-        before = look(engine, args.dir)
+        before = look(engine)
         while True:
             time.sleep(args.interval)
-            after = look(engine, args.dir)
+            after = look(engine)
             rows = compared(before, after)
             for row in rows[1:]:
                 rates = history.setdefault(row["group"], [])
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 return FINE
 
 
-def look(engine: Engine, path: str) -> Sight:
+def look(engine: Engine) -> Sight:
     """Look once."""
     began = time.monotonic()
     stats = engine.stats()
@@ -122,7 +122,7 @@ def look(engine: Engine, path: str) -> Sight:
         in_hand=in_hand,
         members=members,
         clients=clients,
-        free_bytes=shutil.disk_usage(path).free,
+        free_bytes=stats.free_bytes,
         options=engine.options,
     )
 
@@ -156,12 +156,12 @@ def compared(before: Sight, after: Sight) -> list[Row]:
             "clients": after.clients,
             "journal_bytes": kept,
             "free_bytes": after.free_bytes,
-            "seconds_to_full": after.free_bytes / grows if grows else None,
+            "seconds_to_full": (after.free_bytes or 0) / grows if grows else None,
             "retain_bytes": limit,
             "retain_seconds": options.retain_seconds,
             "retain_acked_bytes": acked_limit,
             "seconds_to_retention": _until(limit or acked_limit, kept, grows),
-            "kept_by": after.stats.kept.by if after.stats.kept else None,
+            "kept_by": [*after.stats.kept_by],
             "trouble": after.stats.failure or after.stats.trouble,
         }
     ]
@@ -236,13 +236,21 @@ def _undecided(row: Row) -> str:
 
 def _disk(row: Row) -> str:
     full = row["seconds_to_full"]
-    said = f"{size(row['journal_bytes'])} of journal, {size(row['free_bytes'])} free"
+    free = row["free_bytes"]
+    said = f"{size(row['journal_bytes'])} of journal"
+    said += "" if free is None else f", {size(free)} free"
     return said + ("" if full is None else f", full in {duration(full)} at this rate")
+
+
+def _listed(holders: list[str]) -> str:
+    more = len(holders) - HOLDERS_SHOWN
+    said = ", and ".join(holders[:HOLDERS_SHOWN])
+    return f"{said}, and {more} more" if more > 0 else said
 
 
 def _retention(row: Row) -> str:
     if row["kept_by"]:
-        return f"its limit is reached; kept by {row['kept_by']}"
+        return f"its limit is reached; kept by {_listed(row['kept_by'])}"
     soon = row["seconds_to_retention"]
     when = "" if soon is None else f", reached in {duration(soon)} at this rate"
     limits = []

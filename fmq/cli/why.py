@@ -108,7 +108,8 @@ def _others(args: argparse.Namespace, engine: Engine) -> Iterator[Row]:
         if trouble:
             yield _verdict(what, "failed", trouble, True)
     if stats.kept is not None:
-        said = f"segment {stats.kept.segment} is over the limits, and kept by {stats.kept.by}"
+        holders = ", and ".join(stats.kept_by)
+        said = f"segment {stats.kept.segment} is over the limits, and kept by {holders}"
         yield _verdict("retention", "waits", said)
 
 

@@ -40,7 +40,7 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.errors.storage_errors import unreadable_within
-from fmq.machine.disk import Directory, Disk
+from fmq.machine.disk import Directory, Disk, free_of
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
@@ -379,6 +379,8 @@ class ReadOnlyDoor:
                 spares=sum(map(is_spare, self._directory.names())),
                 spares_reserved=0,
                 kept=None,
+                kept_by=(),
+                free_bytes=free_of(self._directory),
                 trouble=None if damage is None else str(damage),
                 failure=None,
                 recovery=RecoveryReport(

@@ -37,7 +37,7 @@ from fmq.errors import BadOption, Closed, FmqError, Forked, Locked, Nested, Stor
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
-from fmq.machine.disk import Directory, Disk
+from fmq.machine.disk import Directory, Disk, free_of
 from fmq.recovery.recover import Claimed
 from fmq.server.doors import Reach
 from fmq.server.host import Host
@@ -347,10 +347,12 @@ class ThreadDoor(ProducingDoor):
             topics = ledger.own_topics()
         spans = [queue.next - queue.first for topic in topics for queue in topic.queues]
         counts = len(spans), sum(spans)
+        kept_by, free = parts.chores.retention.kept_by(), free_of(self._directory)
         with parts.lock:
             stats = Stats.of(
                 *(self.path, parts.journal, ledger, parts.commit_queue, parts.chores),
-                *(self._report, *counts, parts.counted()),
+                *(self._report, *counts),
+                *(parts.counted(), kept_by, free),
             )
         databases = self._producing.databases
         if databases is None or stats.trouble is not None:

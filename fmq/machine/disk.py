@@ -88,6 +88,9 @@ class Directory(Protocol):
 
     def names(self) -> list[str]: ...
 
+    def free_bytes(self) -> int:
+        """Return how much more the file system would store for this user."""
+
     def open(self, name: str, *, write: bool = False) -> File:
         """Return the existing file `name`; raise FileNotFoundError."""
 
@@ -146,6 +149,14 @@ class Disk(Protocol):
 def is_full(error: OSError) -> bool:
     """Return whether `error` says that the disk has no room. Other errors mean that it fails."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def free_of(directory: Directory) -> int | None:
+    """Return how much more the file system would store; None if it does not say."""
+    try:
+        return directory.free_bytes()
+    except OSError:  # the directory is closed, too
+        return None
 
 
 def free(directory: Directory, *names: str) -> None:

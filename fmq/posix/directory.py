@@ -47,6 +47,10 @@ class RealDirectory:
             raise OSError(errno.EBADF, f"{self.path}: closed")
         return os.listdir(self._fd)
 
+    def free_bytes(self) -> int:
+        found = os.fstatvfs(self._fd)
+        return found.f_bavail * found.f_frsize
+
     def open(self, name: str, *, write: bool = False) -> RealFile:
         return self._file(name, os.O_RDWR if write else os.O_RDONLY)
 

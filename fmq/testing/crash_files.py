@@ -172,6 +172,9 @@ class CrashPage:
                 self._inode.pins.pop(self, None)
 
 
+FREE_BYTES = 1 << 40
+
+
 class CrashDirectory:
     """An open directory of a CrashDisk."""
 
@@ -192,6 +195,9 @@ class CrashDirectory:
     def names(self) -> list[str]:
         with self._power:
             return list(self._opened().seen)
+
+    def free_bytes(self) -> int:
+        return FREE_BYTES  # it is never full by itself
 
     def open(self, name: str, *, write: bool = False) -> CrashFile:
         with self._power as power:

@@ -163,6 +163,9 @@ class FaultDirectory:
     def names(self) -> list[str]:
         return self._directory.names()
 
+    def free_bytes(self) -> int:
+        return self._directory.free_bytes()
+
     def open(self, name: str, *, write: bool = False) -> FaultFile:
         path = self._join(name)
         self._faults.meet("open", path)

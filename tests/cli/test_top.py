@@ -46,11 +46,11 @@ def test_rates_are_differences_of_two_looks(tmp_path: Path) -> None:
             engine.consumer("t", group="g") as consumer,
         ):
             held = consumer.poll(limit=4)
-            before = look(client, str(tmp_path / "d"))
+            before = look(client)
             engine.send_many("t", [b"x" * 1000] * 2)
             for each in held:
                 each.ack()
-            after = look(client, str(tmp_path / "d"))
+            after = look(client)
             top, group = compared(before, replace(after, at=before.at + 2))
     assert (top["messages_per_second"], top["syncs_per_second"]) == (1.0, pytest.approx(1, abs=2))
     assert top["bytes_per_second"] > 1000
@@ -62,9 +62,9 @@ def test_rates_are_differences_of_two_looks(tmp_path: Path) -> None:
 
 def test_a_group_that_is_moved_back_has_no_negative_rate(shop: Path) -> None:
     with fmq.open(shop, background=False) as engine:
-        before = look(engine, str(shop))  # type: ignore[arg-type]
+        before = look(engine)  # type: ignore[arg-type]
         engine.group("billing").seek("audit", to="earliest")
-        after = look(engine, str(shop))  # type: ignore[arg-type]
+        after = look(engine)  # type: ignore[arg-type]
     _, group = compared(before, replace(after, at=before.at + 1, now=after.now + timedelta(1)))
     assert group["acks_per_second"] == 0 and group["seconds_to_catch_up"] is None
 

@@ -55,6 +55,35 @@ def test_messages_that_a_group_has_not_acked_are_kept_and_stats_name_it() -> Non
     check(disk)
 
 
+def test_all_that_keeps_a_segment_is_listed() -> None:
+    """Not only what is met first: each goes away by itself, and the others stay."""
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        for name in ("T1", "T2"):
+            tx = engine.transaction(tx_id=name)
+            tx.send("t", b"kept")
+            tx.prepare()
+        for group in ("billing", "mail"):
+            engine.create_group(group, "t")
+        send(engine, 60)
+        transactions = [f"undecided transaction {name!r}" for name in ("T1", "T2")]
+        said = engine.stats().kept_by
+        assert [each for each in said if "transaction" in each] == transactions
+        groups = [each for each in said if each.startswith("group")]
+        assert len(groups) == 2 and "'billing'" in groups[0] and "'mail'" in groups[1]
+        engine.decide("T1", "rollback")
+        engine.group("mail").delete()
+        send(engine, 1)
+        said = engine.stats().kept_by
+        assert transactions[0] not in said and transactions[1] in said
+        assert "'mail'" not in "".join(said) and "'billing'" in "".join(said)
+        engine.decide("T2", "rollback")
+        engine.group("billing").delete()
+        send(engine, 10)
+        assert engine.stats().kept_by == ()
+    check(disk)
+
+
 def test_unacked_messages_are_kept_in_each_queue_of_a_groups_topic() -> None:
     """This holds after a crash too, when it is lost that a group polled without an ack."""
     disk = CrashDisk()
