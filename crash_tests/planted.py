@@ -157,26 +157,26 @@ MUTANTS = (
     ),
     Mutant(
         "retention ignores undecided transactions",
-        "if oldest is not None and oldest.prepare.position < segment.limit:",
-        "if False:",
+        "for each in entries if each.prepare.position < limit]",
+        "for each in entries if False]",
         "--workload retention-after-a-pin",
     ),
     Mutant(
         "retention ignores who has not read",
-        "if by is None and (self.only_acked or self._options.keep_unread):",
+        "if self.only_acked or self._options.keep_unread:",
         "if False:",
         "--workload retention-of-several",
     ),
     Mutant(
         "by default retention drops what no group reads",
-        "by = self._without_group(segment, lanes) if self.only_acked else None",
-        "by = None",
+        "            yield from self._without_group(segment, lanes)\n",
+        "            pass\n",
         "--workload retention-spares-a-log",
     ),
     Mutant(
         "by default retention drops what is not acked",
-        "if by is None and (self.only_acked or self._options.keep_unread):",
-        "if by is None and self._options.keep_unread and not self.only_acked:",
+        "if self.only_acked or self._options.keep_unread:",
+        "if self._options.keep_unread and not self.only_acked:",
         "--workload retention-of-acked",
     ),
     Mutant(

@@ -136,7 +136,7 @@ IN_COPIES = (
     ),
     Mutant(
         "a backup of an engine leaves out what no other process can see yet",
-        '        self.change("checkpoint")  # it proves everything that is visible by now\n'
+        '        self.change("checkpoint")  # proves durable what is visible now\n'
         "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
         "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
         tests="tests/copies/test_engine_backups.py",
@@ -161,8 +161,9 @@ IN_COPIES = (
     ),
     Mutant(
         "retention does not wait for what is shipped",
-        "            if behind <= holder.keep_bytes:\n                return holder\n",
-        "",
+        "            if behind <= holder.keep_bytes:\n"
+        "                yield holder\n            elif holder",
+        "            if behind > holder.keep_bytes and holder",
         tests="tests/copies/test_ships.py",
     ),
     Mutant(
