@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 from fmq.basics.tuples import tuple_maker
+from fmq.store.journal.commit_queue import CommitQueue
 
 T = TypeVar("T")
 Notify = Callable[[], None]
@@ -68,6 +69,14 @@ def nothing(what: object = None) -> None:
 
 
 made_durable = tuple_maker(Durable)
+
+
+def all_shown(queue: CommitQueue) -> Durable:
+    """Return the step that ends when all that was planned before is shown, in every mode: also in
+    one in which a call does not wait for a sync.
+    """
+    return Durable(nothing, None, None if queue.waits(None) else True)
+
 
 Steps = Generator[Durable | Arrival | Apart | Callable[[], Any], Any, T]
 """A call. The last kind of step is work that may touch the disk: a function."""

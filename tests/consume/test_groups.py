@@ -17,6 +17,8 @@ from fmq.errors import (
     StillUndecided,
     UnknownGroup,
 )
+from fmq.steps.call_steps import Durable
+from fmq.testing.inside import inside
 from tests.small import CrashDisk, check, fill, opened
 
 
@@ -283,3 +285,33 @@ def test_explain_lists_members_with_their_queues(engine: Engine) -> None:
         text = engine.group("g").explain()
     assert "t: ada compete for its messages" in text
     assert "queue 0: acked below 1, 9 unread" in text
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+def test_a_change_in_steps_leaves_each_write_to_its_driver(disk: CrashDisk, sync: str) -> None:
+    """A loop drives it. A write between two steps would block all its clients.
+
+    Method: two calls join one group. The first is planned and not written, so the second has
+    nothing to change, and has to wait until the change of the first is shown.
+    """
+    with opened(disk, sync=sync) as engine:
+        engine.send("t", b"1")
+        parts = inside(engine)
+        queue, ledger = parts.commit_queue, parts.ledger
+        joins = [parts.group_changes.in_steps(lambda to: to.join("g", ["t"])) for _ in range(2)]
+        planned = next(joins[0])
+        assert isinstance(planned, Durable)
+        queue.submit(planned.plan, planned.what, lambda error: None)
+        writes = disk.operations
+        wait = next(joins[1])
+        assert disk.operations == writes, "it has not written"
+        assert isinstance(wait, Durable)
+        assert queue.run(wait.plan, wait.what, wait.sync) is None
+        assert ledger.shown_to > ledger.changed_at, "the step has waited"
+        writes = disk.operations
+        with pytest.raises(StopIteration):
+            joins[1].send(None)
+        assert disk.operations == writes
+        with pytest.raises(StopIteration):
+            joins[0].send(None)
+    check(disk)

@@ -29,7 +29,7 @@ from fmq.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from fmq.steps.call_steps import Durable, Steps, nothing
+from fmq.steps.call_steps import Durable, Steps, all_shown
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
@@ -66,7 +66,6 @@ class GroupChanges:
         self._catch_up = writer.catch_up
         # Only in the copy of this object that `in_steps` makes: the step that its caller drives.
         self._step: Durable | None = None
-        self._upto = -1
 
     def in_steps(
         self, change: Callable[[GroupChanges], object], request: Request | None = None
@@ -80,14 +79,15 @@ class GroupChanges:
         change(found)
         if found._step is not None:
             yield found._step
-        self._catch_up(found._upto)  # the earlier call may not have waited, in a mode without syncs
 
     def _keep(self, plan: Callable[[None], None], what: None, sync: bool) -> None:
+        assert self._step is None, "`change` makes one change"
         self._step = Durable(plan, what, sync)
 
     def _wait_later(self, position: int) -> None:
+        assert self._step is None, "`change` makes one change"
         if position >= self._ledger.shown_to:
-            self._step, self._upto = Durable(nothing), position
+            self._step = all_shown(self._writer.commit_queue)
 
     # --- members --------------------------------------------------------------------------------
 
@@ -426,6 +426,8 @@ class GroupChanges:
         """Write the changes that `plan` returns. They are durable on return."""
         writer = self._writer
 
+        # `plan` is called twice: here, to find out whether there is anything to write, and in the
+        # plan, where others may have changed something meanwhile. So it must change nothing.
         def plan_changes(_: None) -> None:
             writer.release_dropped()
             changes = plan()

@@ -15,7 +15,7 @@ from fmq.arguments.names import check_name, check_text, check_tx_id
 from fmq.basics.message import Decision, Message
 from fmq.basics.results import Outcome
 from fmq.errors import AlreadyDecided, BadOption, Damaged, Impaired, UnknownTransaction
-from fmq.steps.call_steps import Durable, Steps
+from fmq.steps.call_steps import Durable, Steps, all_shown, nothing
 from fmq.steps.thread_driver import drive
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.encoding import measured
@@ -171,6 +171,9 @@ class Decisions:
 
         With `number`, decide the transaction of that number only: another transaction may have
         taken the id since.
+
+        Its waits for syncs are steps. Two reads of the disk are not: of an old index, for an id
+        that is not undecided, and of prepared bodies that are not in memory.
         """
         self.refuse_nested()
         while True:
@@ -179,12 +182,15 @@ class Decisions:
                 entry = self._ledger.by_tx_id.get(tx_id)
                 prepared_at = -1 if entry is None else entry.prepare.position
             # Wait for its PREPARE to be durable, as the call that prepares it does.
-            self._writer.catch_up(prepared_at)
+            if prepared_at >= self._ledger.shown_to:
+                yield all_shown(self._commit_queue)
             if entry is None:
                 before = self._decided_before(tx_id, kind, seal, number)
                 if before is None:
                     continue  # another call has prepared a transaction of this id meanwhile
-                self.make_durable(sync)  # the earlier call may not have waited for its sync
+                if self._commit_queue.waits(sync):
+                    # The earlier call may not have waited for its sync.
+                    yield Durable(nothing, None, sync)
                 return before
             _check_number(tx_id, number, entry.tx)
             if seal is not None and seal != seal_text(entry.prepare.seal):
