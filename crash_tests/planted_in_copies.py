@@ -178,4 +178,22 @@ IN_COPIES = (
         "        if False:\n",
         tests="tests/copies/test_ships.py -k overwrites",
     ),
+    Mutant(
+        "what a tool puts counts after another one has taken the place",
+        "            return (int(match[1]), int(match[4])) <= (generation, end)\n",
+        "            return True\n",
+        tests="tests/copies/test_ships_to_buckets.py -k two_tools",
+    ),
+    Mutant(
+        "a tool that was displaced goes on",
+        '        if found["ETag"] != self._etag:\n',
+        "        if False:\n",
+        tests="tests/copies/test_ships_to_buckets.py -k two_tools",
+    ),
+    Mutant(
+        "a place is taken without a condition",
+        '        how = {"IfMatch": before} if before else {"IfNoneMatch": "*"}\n',
+        "        how: dict[str, str] = {}\n",
+        tests="tests/copies/test_ships_to_buckets.py -k two_tools",
+    ),
 )

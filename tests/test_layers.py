@@ -87,6 +87,8 @@ NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.testing", "fmq.spark", "fmq.expor
 # Too slow or too much for everybody who writes `import fmq`.
 NOT_LOADED_BY_FMQ = {
     "asyncio",
+    "boto3",
+    "botocore",
     "ctypes",
     "django",
     "hypothesis",

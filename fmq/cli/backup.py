@@ -41,7 +41,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
         formatter_class=form,
     )
-    parser.add_argument("backup", metavar="BACKUP", help="a directory that `fmq backup` has made")
+    parser.add_argument(
+        "backup",
+        metavar="BACKUP",
+        help="what `fmq backup` or `fmq ship` has made: a directory, or s3://bucket/shop",
+    )
     parser.add_argument("dir", metavar="NEW", help="a new or empty directory")
     parser.add_argument(
         "--to",

@@ -36,7 +36,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("dir", metavar="DIR")
-    parser.add_argument("dest", metavar="DEST", help="a directory, such as one of another machine")
+    parser.add_argument(
+        "dest",
+        metavar="DEST",
+        help="a directory, such as one of another machine, or s3://bucket/shop",
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--every", type=seconds, default=1.0, metavar="SECONDS", help="look so often; 1 by default"

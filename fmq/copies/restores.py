@@ -16,7 +16,9 @@ from fmq.basics.clock import as_us
 from fmq.copies import contents
 from fmq.copies.backups import Progress
 from fmq.copies.contents import Contents, SegmentCopy
+from fmq.copies.places import address_of, place_to_read
 from fmq.copies.segments import NEW, Segments, copy, name_segments, prove
+from fmq.copies.ship_pieces import ShippingPlace
 from fmq.copies.shipped import shipped
 from fmq.errors import BackupRefused, BadOption, Damaged
 from fmq.errors.storage_errors import unreadable_within
@@ -50,21 +52,15 @@ def restore(
     disk: Disk | None = None,
 ) -> Restored:
     """Make the new directory `path` of the backup in the directory `backup`, or of what was shipped
-    there.
+    there, or to an address such as s3://bucket/shop.
 
     It is the journal as of the backup, or up to the position or the time `to`: of each append, all
     or nothing. Raises BackupRefused or Damaged, and then `path` holds no journal.
     """
-    source_path, where = check_local(text_of(backup)), check_local(text_of(path))
+    source_path, where = address_of(text_of(backup)), check_local(text_of(path))
     disk = disk or RealDisk()
-    with unreadable_within(source_path), closing(disk.directory(source_path, make=False)) as source:
-        found = shipped(source)
-        files, held = found or (source, contents.read(source))
-        if held is None:
-            raise BackupRefused(
-                f"{source_path}: holds no {contents.NAME}, so it is no backup, or one that was "
-                "never finished. Nothing was changed. Name a directory that fmq.backup() has made."
-            )
+    with unreadable_within(source_path), closing(place_to_read(source_path, disk)) as source:
+        files, held = shipped(source) or _backed_up(source)
         limit = _limit(source_path, held, to)
         with unreadable_within(where), closing(disk.directory(where, make=True)) as directory:
             if names := directory.names():
@@ -73,6 +69,18 @@ def restore(
                     "directory. Nothing was changed. Name another one."
                 )
             return _RestoreRun(files, held, directory, limit, progress).go()
+
+
+def _backed_up(place: ShippingPlace) -> tuple[Directory, Contents]:
+    """Return the backup in a directory. Raises BackupRefused if there is none."""
+    held = None if place.directory is None else contents.read(place.directory)
+    if place.directory is None or held is None:
+        raise BackupRefused(
+            f"{place.path}: holds no {contents.NAME} and nothing that was shipped, so it is no "
+            "backup, or one that was never finished. Nothing was changed. Name a directory that "
+            "fmq.backup() has made, or where fmq.ship() ships to."
+        )
+    return place.directory, held
 
 
 class _Limit:

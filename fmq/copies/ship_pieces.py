@@ -20,11 +20,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from typing import NamedTuple
+from contextlib import closing, suppress
+from typing import NamedTuple, Protocol
 
 from fmq.errors import BackupRefused, Damaged
-from fmq.machine.disk import Buffer, Directory, replace
+from fmq.machine.disk import Buffer, Directory, File, replace
 
 SHIP = "SHIP"
 FORMAT = 1
@@ -108,18 +108,72 @@ def whole_run(pieces: Iterable[ShippedPiece]) -> list[list[ShippedPiece]]:
     return run
 
 
-class ShippingPlace:
-    """A directory to which a journal is shipped. A name is there with all of its bytes or not."""
+class ShippingPlace(Protocol):
+    """Where a journal is shipped to. A name is there with all of its bytes or not."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def directory(self) -> Directory | None:
+        """The directory that the place is; None if it is none."""
+
+    def names(self) -> list[str]: ...
+
+    def put(self, name: str, blocks: Iterable[Buffer]) -> None:
+        """Make the file `name` of `blocks`, durably."""
+
+    def read(self, name: str, offset: int, size: int) -> bytes: ...
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, the first ones first."""
+
+    def store(self) -> str | None:
+        """Return the UUID of the store that is shipped here; None if there is none. Raises Damaged,
+        or BackupRefused if the place is used for something else.
+        """
+
+    def take(self, store: str) -> None:
+        """Let the pieces that come next be of this run and this store. Raises BackupRefused if
+        another process ships to the place.
+        """
+
+    def close(self) -> None: ...
+
+
+def store_said(data: bytes) -> str:
+    """Return the UUID that the file SHIP says. Raises Damaged."""
+    try:
+        said = json.loads(data)
+        if said["format"] != FORMAT:
+            raise ValueError(f"it has the format {said['format']}, of a newer fmq")
+        return str(said["store"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise Damaged(SHIP, 0, f"{error}, so nothing tells whose pieces these are") from error
+
+
+def check_only_ours(path: str, names: Iterable[str]) -> None:
+    """Raise BackupRefused if there are other `names` at a place than those before SHIP."""
+    foreign = [name for name in names if name not in (BUSY, SHIP + NEW)]
+    if foreign:
+        raise BackupRefused(
+            f"{path}: holds {min(foreign)!r}, and no journal is shipped here. Nothing was changed. "
+            "Name a new or empty directory."
+        )
+
+
+class PlaceInDirectory:
+    """A directory to which a journal is shipped. Implements ShippingPlace."""
 
     def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+        self.directory = self._directory = directory
         self.path = directory.path
+        self._busy: File | None = None
 
     def names(self) -> list[str]:
         return self._directory.names()
 
     def put(self, name: str, blocks: Iterable[Buffer]) -> None:
-        """Make the file `name` of `blocks`, durably."""
         directory, new = self._directory, name + NEW
         with suppress(FileNotFoundError):
             directory.remove(new)
@@ -136,55 +190,36 @@ class ShippingPlace:
         with closing(self._directory.open(name)) as file:
             return file.read(offset, size)
 
-    def size(self, name: str) -> int:
-        with closing(self._directory.open(name)) as file:
-            return file.size()
-
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files, the first ones first."""
         for name in names:
             self._directory.remove(name)
             self._directory.sync()
 
     def store(self) -> str | None:
-        """Return the UUID of the store that is shipped here; None if there is none. Raises Damaged,
-        or BackupRefused if the place is used for something else.
-        """
         names = self.names()
         if SHIP in names:
-            try:
-                said = json.loads(self.read(SHIP, 0, 4096))
-                if said["format"] != FORMAT:
-                    raise ValueError(f"it has the format {said['format']}, of a newer fmq")
-                return str(said["store"])
-            except (ValueError, TypeError, KeyError) as error:
-                raise Damaged(
-                    SHIP, 0, f"{error}, so nothing tells whose pieces these are"
-                ) from error
-        foreign = [name for name in names if name not in (BUSY, SHIP + NEW)]
-        if foreign:
-            raise BackupRefused(
-                f"{self.path}: holds {min(foreign)!r}, and no journal is shipped here. Nothing was "
-                "changed. Name a new or empty directory."
-            )
+            return store_said(self.read(SHIP, 0, 4096))
+        check_only_ours(self.path, names)
         return None
 
-    def begin(self, store: str) -> None:
-        """Say of which store the pieces are that come next."""
-        data = json.dumps({"format": FORMAT, "store": store}).encode()
-        replace(self._directory, SHIP, SHIP + NEW, data)
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Let no other process ship to this place while the block runs."""
+    def pin(self) -> None:
+        """Let no other process ship to this place until it is closed. Raises BackupRefused."""
         try:
-            file = self._directory.create(BUSY)
+            self._busy = self._directory.create(BUSY)
         except FileExistsError:
-            file = self._directory.open(BUSY, write=True)
-        with closing(file):
-            if not file.pin(exclusive=True):
-                raise BackupRefused(
-                    f"{self.path}: another process ships to this place. Nothing was changed. Let "
-                    "one of them go on."
-                )
-            yield
+            self._busy = self._directory.open(BUSY, write=True)
+        if not self._busy.pin(exclusive=True):
+            raise BackupRefused(
+                f"{self.path}: another process ships to this place. Nothing was changed. Let "
+                "one of them go on."
+            )
+
+    def take(self, store: str) -> None:
+        if SHIP not in self.names():
+            data = json.dumps({"format": FORMAT, "store": store}).encode()
+            replace(self._directory, SHIP, SHIP + NEW, data)
+
+    def close(self) -> None:
+        if self._busy is not None:
+            self._busy.close()
+        self._directory.close()

@@ -8,7 +8,7 @@ from fmq.copies.contents import Contents, SegmentCopy
 from fmq.copies.segments import OnlyRead, prove
 from fmq.copies.ship_pieces import SHIP, ShippedPiece, ShippingPlace, listing, whole_run
 from fmq.errors import BackupRefused, Damaged
-from fmq.machine.disk import Directory, File
+from fmq.machine.disk import File
 from fmq.store.journal.segment import (
     HEADER_BYTES,
     Header,
@@ -57,13 +57,12 @@ class ShippedSegments:
         return PieceFile(self._place, self._run[base_of(name)])
 
 
-def shipped(directory: Directory) -> tuple[ShippedSegments, Contents] | None:
-    """Return what was shipped to `directory`; None if nothing is. Raises BackupRefused if no
+def shipped(place: ShippingPlace) -> tuple[ShippedSegments, Contents] | None:
+    """Return what was shipped to `place`; None if nothing is. Raises BackupRefused if no
     generation is complete yet, Damaged if a piece is missing between others.
     """
-    if SHIP not in directory.names():
+    if SHIP not in place.names():
         return None
-    place = ShippingPlace(directory)
     store = place.store()
     assert store is not None
     found = listing(place.names(), ready=True)

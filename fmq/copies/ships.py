@@ -20,6 +20,7 @@ from fmq.arguments.names import check_count, check_seconds
 from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.copies.backups import Progress
 from fmq.copies.holders import ShippingHolder, hold, release
+from fmq.copies.places import address_of, place_to_ship_to
 from fmq.copies.segments import BLOCK_BYTES, prove
 from fmq.copies.ship_pieces import ShippedPiece, ShippingPlace, listing, ready_name, whole_run
 from fmq.copies.shipped import ShippedSegments, header_of
@@ -62,14 +63,15 @@ def ship(
     progress: Progress | None = None,
     disk: Disk | None = None,
 ) -> Shipped:
-    """Copy to the directory `destination` what it lacks of the journal at `path`, and go on with
-    that `every` so many seconds, until `stop` is set; without `every`, once.
+    """Copy to `destination`, a directory or an address such as s3://bucket/shop, what it lacks of
+    the journal at `path`, and go on with that `every` so many seconds, until `stop` is set; without
+    `every`, once.
 
     At any moment `fmq.restore` makes a directory of it: all that was durable up to some instant.
     Retention waits for it, also between calls, until the journal is `keep_bytes` ahead. Raises
     BackupRefused if `destination` holds something else, or what this journal has not.
     """
-    where, target = check_local(text_of(path)), check_local(text_of(destination))
+    where, target = check_local(text_of(path)), address_of(text_of(destination))
     wait = None if every is None else check_seconds("every", every)
     keep_bytes = check_count("keep_bytes", keep_bytes)
     disk, stop = disk or RealDisk(), stop or threading.Event()
@@ -77,11 +79,10 @@ def ship(
         look_for_journal(source, where, "ship")
         with (
             unreadable_within(target),
-            closing(disk.directory(target, make=True)) as directory,
-            ShippingPlace(directory).alone(),
+            closing(place_to_ship_to(target, disk)) as place,
             closing(Source(source)) as journal,
         ):
-            run = Shipping(journal, ShippingPlace(directory), keep_bytes)
+            run = Shipping(journal, place, keep_bytes)
             run.go_on(progress or (lambda done, total: None))
             while wait is not None and not stop.wait(wait):
                 run.go_on(lambda done, total: None)
@@ -94,7 +95,7 @@ def forget_shipping(
     path: str | PathLike, destination: str | PathLike, *, disk: Disk | None = None
 ) -> bool:
     """Have retention wait no more for what is shipped to `destination`. Return whether it did."""
-    where, target = check_local(text_of(path)), check_local(text_of(destination))
+    where, target = check_local(text_of(path)), address_of(text_of(destination))
     disk = disk or RealDisk()
     with unreadable_within(where), closing(disk.directory(where, make=False)) as source:
         return release(source, target)
@@ -170,8 +171,7 @@ class Shipping:
                 f"{place.path}: another journal is shipped here, of the store {store}. Nothing was "
                 "changed. Name another directory."
             )
-        if store is None:
-            place.begin(source.store.hex())
+        place.take(source.store.hex())
         found = listing(place.names())
         self._generation, self._is_ready = max(found.generation, 1), found.is_ready
         self._others = found.others

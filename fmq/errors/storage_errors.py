@@ -181,7 +181,12 @@ BROKEN_DISK = (
 )
 ONLY_READ = "It may only be read there: look with fmq.open(path, read_only=True)."
 TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and call again."
+NO_BUCKET = (
+    "If it is the bucket, the credentials, the region or the endpoint, put that right: they are "
+    "those of the environment (AWS_...). Then run it again: it goes on where it was."
+)
 ADVICE_BY_ERRNO = {
+    errno.EPROTO: NO_BUCKET,
     errno.EIO: BROKEN_DISK,
     errno.EUCLEAN: BROKEN_DISK,
     errno.EROFS: ONLY_READ,

@@ -1,0 +1,53 @@
+"""Which place an address means: a directory, or a bucket of an object store."""
+
+from __future__ import annotations
+
+import re
+
+from fmq.arguments.path import check_local
+from fmq.copies.ship_pieces import PlaceInDirectory, ShippingPlace
+from fmq.errors import BadOption
+from fmq.machine.disk import Disk
+
+S3 = re.compile(r"s3:/+([^/]+)/*(.*?)/*")  # one slash is enough: pathlib makes one of two
+
+
+def address_of(text: str) -> str:
+    """Return `text` in the one way to write it. Raises BadName for other addresses."""
+    bucket = S3.fullmatch(text)
+    if bucket is None:
+        return check_local(text)
+    return "s3://" + "/".join(filter(None, bucket.groups()))
+
+
+def place_to_ship_to(address: str, disk: Disk) -> ShippingPlace:
+    """Return the place, which no other process of this machine ships to. A directory is made."""
+    bucket = S3.fullmatch(address)
+    if bucket is not None:
+        return _in_bucket(*bucket.groups())
+    place = PlaceInDirectory(disk.directory(address, make=True))
+    try:
+        place.pin()
+    except BaseException:
+        place.close()
+        raise
+    return place
+
+
+def place_to_read(address: str, disk: Disk) -> ShippingPlace:
+    """Return the place for a restore. Nothing is written to it."""
+    bucket = S3.fullmatch(address)
+    if bucket is not None:
+        return _in_bucket(*bucket.groups())
+    return PlaceInDirectory(disk.directory(address, make=False))
+
+
+def _in_bucket(bucket: str, prefix: str) -> ShippingPlace:
+    try:
+        from fmq.copies.bucket_place import PlaceInBucket
+    except ImportError as error:
+        raise BadOption(
+            f"s3://{bucket}/{prefix}: boto3, the client of object stores, cannot be imported "
+            f"({error}). Nothing was changed. Install it: pip install 'fmq-engine[s3]'."
+        ) from error
+    return PlaceInBucket(bucket, prefix)
