@@ -12,9 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 import fmq
 from fmq.copies import forget_shipping
@@ -23,12 +21,14 @@ from fmq.testing import CrashDisk, FakeClock
 from tests.recovery.sights import OPTIONS, seen, work
 from tests.small import bodies, fill, opened
 
+boto3 = pytest.importorskip("boto3")
+moto = pytest.importorskip("moto.server")
 S = "s3://bucket/queues/shop"
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
