@@ -60,13 +60,13 @@ OF_SCHEDULES = (
         "what was due in a pause is published after it",
         "        return [_changed(known._replace(paused=None, next_us=next_us))]\n",
         "        return [_changed(known._replace(paused=None))]\n",
-        STORIES,
+        tests=f"{TESTS} -k passes_over",
     ),
     Mutant(
         "a time that comes twice is due twice",
         "            if (found := as_us(moment)) > after_us:\n",
         "            if found := as_us(moment):\n",
-        tests=f"{TESTS} -k once_over",
+        tests=f"{TESTS} -k next_due_time",
     ),
     Mutant(
         "a schedule that is replaced is due again at what was published",

@@ -389,8 +389,9 @@ def test_a_reader_shows_schedules_and_refuses_to_change_them() -> None:
 def test_a_thread_publishes_schedules() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with fmq.open("data", disk=disk, clock=clock) as engine:
-        engine.send("t", b"", delay=10_000)
-        clock.until(lambda: inside(engine).chores.timer_thread is not None)
+        engine.schedule("paused", MINUTE, "t", b"").pause(reason="so nothing is due")
+        timers = inside(engine).chores.timer_thread
+        clock.until(lambda: timers is not None and timers._thread is not None)
         engine.schedule("m", "0 * * * * *", "t", b"1")
         for minutes in range(1, 4):
             clock.advance(60)
