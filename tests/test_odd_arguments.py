@@ -66,7 +66,7 @@ KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("sync", "ordered", "strict", "broadcast", "all", "replace"), FLAGS),
     **dict.fromkeys(("body", "bodies", "headers", "filter", "wanted", "retry"), THINGS),
     **dict.fromkeys(("on_change", "receipt", "delivery", "question", "messages"), THINGS),
-    **dict.fromkeys(("local", "handler", "data", "error", "damaged", "options"), THINGS),
+    **dict.fromkeys(("local", "handler", "data", "error", "damaged", "options", "places"), THINGS),
 }
 """What is given for an argument of a name."""
 
@@ -199,6 +199,7 @@ NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
     ("engine", "group"): lambda w: {"name": "g"},
     ("engine", "dead_letters"): lambda w: {"group": "dead"},
     ("engine", "unread"): lambda w: {"group": "g", "topic": "t"},
+    ("engine", "wait"): lambda w: {"places": {("t", 0): 0}, "timeout": 0.0},
     ("transaction", "ack"): lambda w: {"delivery": w.delivery()},
     ("engine", "erase"): lambda w: {"topic": "t", "key": "nobody"},
     ("group", "seek"): lambda w: {"topic": "t"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from fmq.aio.loop_manager import LoopManager
 from fmq.aio.loop_turn import AioTurn
 from fmq.aio.orders import AioOrder
 from fmq.aio.threads import Threads
-from fmq.basics.message import Body, Message
+from fmq.basics.message import Body, Message, MessagePlace
 from fmq.consume.calls.take import take_for_good
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.claim import Claim
@@ -112,6 +112,10 @@ class LocalSide:
     ) -> Batch | None:
         """Return messages as one batch, as `Engine.read_batch` does."""
         return await self._driver.drive(self.door.reading(topic, queue, offset, limit, timeout))
+
+    async def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, as `ThreadDoor.wait` does."""
+        return await self._driver.drive(self.door.waiting(places, timeout))
 
     # --- consuming ------------------------------------------------------------------------------
 

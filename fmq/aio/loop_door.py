@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import CancelledError, get_running_loop
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, TypeVar
@@ -23,7 +23,7 @@ from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
 from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.results import Outcome, Settled
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress
@@ -174,6 +174,14 @@ class LoopDoor:
         """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
         side = self._side_now if get_running_loop() is self._loop else await self._met()
         found: Batch | None = await side.read_batch(topic, queue, offset, limit, timeout)
+        return found
+
+    async def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, after waiting up to `timeout` seconds for
+        the first one.
+        """
+        side = self._side_now if get_running_loop() is self._loop else await self._met()
+        found: list[MessagePlace] = await side.wait(places, timeout)
         return found
 
     # --- transactions and consumers -------------------------------------------------------------

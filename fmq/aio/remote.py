@@ -7,7 +7,7 @@ calls are made by a thread over the same connection. The loop reads the answers 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, CancelledError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,7 @@ from fmq.aio.loop_manager import LoopManager
 from fmq.aio.orders import AioOrder, SentCall, Undo
 from fmq.aio.threads import Threads
 from fmq.arguments.names import waits
-from fmq.basics.message import Body, Message
+from fmq.basics.message import Body, Message, MessagePlace
 from fmq.consume.claims.delivery import DeliveryBatch
 from fmq.consume.claims.handed import range_of
 from fmq.errors import FmqError
@@ -41,7 +41,7 @@ from fmq.wire.batches import decode_batch
 from fmq.wire.claims import AckAsked, encode_ack
 from fmq.wire.frames import Op
 from fmq.wire.sends import decode_sent, encode_send
-from fmq.wire.values import decode_values, encode_values
+from fmq.wire.values import decode_places, decode_values, encode_values
 
 T = TypeVar("T")
 # How long a cancelled poll waits until the engine process has taken its messages back.
@@ -214,6 +214,14 @@ class RemoteSide:
         name = next(self._names)
         said = encode_values([topic, queue, offset, limit, timeout, name])
         call = self._ask(Op.READ, said, _batch_of, patience=timeout)
+        return await self._waited(call, name, lambda _: None)  # type: ignore[no-any-return]
+
+    async def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, as `LinkDoor.wait` does."""
+        self._link.check()
+        name = next(self._names)
+        said = encode_values([[[*each] for each in places], timeout, name])
+        call = self._ask(Op.WAIT, said, decode_places, patience=timeout)
         return await self._waited(call, name, lambda _: None)  # type: ignore[no-any-return]
 
     async def _waited(self, call: AioOrder, name: int, unwanted: Callable[[Any], None]) -> Any:

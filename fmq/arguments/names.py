@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from numbers import Real
@@ -156,6 +156,20 @@ def check_place(
         check_count("offset", offset, 0),
         check_count("limit", limit, limit_least),
     )
+
+
+def check_places(places: object) -> list[tuple[str, int, int]]:
+    """Return topic, queue and offset of each place; raise TypeError or BadOption."""
+    if not isinstance(places, Mapping):
+        raise TypeError(
+            f"places={places!r}: must have an offset for each (topic, queue). Nothing was changed."
+        )
+    found = []
+    for where, offset in places.items():
+        if not isinstance(where, tuple) or len(where) != 2:
+            raise TypeError(f"places: {where!r} must be (topic, queue). Nothing was changed.")
+        found.append((where[0], *check_place(*where, offset, 1)[:2]))
+    return found
 
 
 def check_erased(

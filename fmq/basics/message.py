@@ -18,6 +18,8 @@ ERASED_HEADER = "fmq.erased"
 """The one header of a message that was erased."""
 
 Body = bytes | bytearray | memoryview
+MessagePlace = tuple[str, int, int]
+"""Topic, queue and offset."""
 Decision = Literal["commit", "rollback", "commit_without_lost"]
 """What may become of an undecided transaction. The third commits what is left of one that is
 impaired, because messages of it were damaged on the disk.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -23,7 +23,7 @@ from fmq.arguments.stored_options import Setting, settings, with_stored
 from fmq.assembly.shutdown import forget, refusals_of_close, remember
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock, as_datetime, sleep
-from fmq.basics.message import DelayedReceipt
+from fmq.basics.message import DelayedReceipt, MessagePlace
 from fmq.basics.results import Outcome, UndecidedTransaction
 from fmq.consume.groups.dead_pages import DeadLetterPages
 from fmq.consume.groups.filter_counts import passing
@@ -181,6 +181,19 @@ class ReadOnlyDoor:
             found = self._look_for(topic, queue, offset, limit)
             left = deadline - self._clock.monotonic()
             if found is not None or left <= 0:
+                return found
+            self._wait(min(left, LOOK_SECONDS))
+
+    def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, after waiting up to `timeout` seconds for
+        the first one.
+        """
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            self.check_readable()
+            found: list[MessagePlace] = self._refreshed(lambda: self._messages.reached(places))
+            left = deadline - self._clock.monotonic()
+            if found or left <= 0:
                 return found
             self._wait(min(left, LOOK_SECONDS))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -26,7 +26,7 @@ from fmq.assembly.shutdown import (
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.lock_owner import is_mine
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.own_process import here
 from fmq.basics.process import Process
 from fmq.consume.calls.consumer import Consumer
@@ -239,6 +239,21 @@ class ThreadDoor(ProducingDoor):
             return found
         reading = self.reading(topic, queue, offset, limit, timeout)
         return drive(reading, self._queue, self._clock)
+
+    def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, after waiting up to `timeout` seconds for
+        the first one.
+        """
+        if is_mine(self._lock):
+            raise Nested
+        return drive(self.waiting(places, timeout), self._queue, self._clock)
+
+    def waiting(self, places: Sequence[MessagePlace], timeout: float) -> Steps[list[MessagePlace]]:
+        """Return what `wait` does, for a caller that may not block."""
+        self.check_readable()
+        if self._queue.owes:
+            yield self._queue.catch_up
+        return (yield from self.parts.messages.waiting(places, timeout, self.check_readable))
 
     def reading(
         self, topic: str, queue: int, offset: int, limit: int, timeout: float

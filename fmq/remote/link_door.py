@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -12,7 +12,7 @@ from fmq.arguments.options import Options
 from fmq.assembly.shutdown import forget, remember
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress, back_up
 from fmq.errors import BackupRefused, Closed, FmqError, Forked, Locked
@@ -37,7 +37,7 @@ from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
 from fmq.wire.processes import new_member
 from fmq.wire.sends import decode_sent, encode_recall, encode_send
-from fmq.wire.values import encode_values
+from fmq.wire.values import decode_places, encode_values
 
 HANDLES = 1 << 16
 UNIX, TCP = "unix:", "tcp://"
@@ -172,6 +172,13 @@ class LinkDoor(ProducingDoor):
         said = encode_values([topic, queue, offset, limit, timeout])
         answer = self.link.ask(Op.READ, said, patience=timeout)
         return decode_batch(answer) if answer else None
+
+    def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, after waiting up to `timeout` seconds for
+        the first one.
+        """
+        said = encode_values([[[*each] for each in places], timeout])
+        return decode_places(self.link.ask(Op.WAIT, said, patience=timeout))
 
     # --- transactions and consumers -------------------------------------------------------------
 

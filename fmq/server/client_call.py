@@ -19,7 +19,7 @@ from fmq.wire.frames import Frame, Op
 
 logger = logging.getLogger("fmq.server")
 
-NAMES_AT: dict[int, int] = {Op.POLL: 3, Op.READ: 5}
+NAMES_AT: dict[int, int] = {Op.POLL: 3, Op.READ: 5, Op.WAIT: 2}
 """Where a request says by which name, a number, the client may cancel it."""
 
 

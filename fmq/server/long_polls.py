@@ -1,4 +1,4 @@
-"""The requests of one client that may wait, its polls aside: READ and ASK."""
+"""The requests of one client that may wait, its polls aside: READ, WAIT and ASK."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class LongPolls:
         self._asked: dict[int, tuple[Question, float]] = {}
         self.serves: dict[int, Callable[[Frame, Any], Steps[bytes]]] = {
             Op.READ: self._on_read,
+            Op.WAIT: self._on_wait,
             Op.ASK: self._on_ask,
         }
 
@@ -47,6 +48,10 @@ class LongPolls:
         topic, queue, offset, limit, timeout, *_ = said
         batch = yield from self._host.door.reading(topic, queue, offset, limit, timeout)
         return b"" if batch is None else encode_batch(fitting(batch))
+
+    def _on_wait(self, asked: Frame, said: list[Any]) -> Steps[bytes]:
+        places, timeout, *_ = said
+        return encode_values((yield from self._host.door.waiting(places, timeout)))
 
     def _on_ask(self, asked: Frame, said: list[Any]) -> Steps[bytes]:
         keys, limit, wait = said

@@ -57,11 +57,12 @@ class Op(IntEnum):
     REJECT = 18
     CHANGE = 19  # a call that changes a group or a topic, by name
     RECALL = 20
-    CANCEL = 21  # let a waiting POLL or READ return now
+    CANCEL = 21  # let a waiting POLL, READ or WAIT return now
     DRAIN = 22  # hand no new messages to a consumer
     EXTEND = 23
     ACK_ALL = 24  # acks several ranges of one consumer, all of them or none
     ADVANCE = 25  # acks as ACK does; the answer brings the next message, if there is one
+    WAIT = 26  # until one of several queues has a message
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

@@ -251,6 +251,9 @@ JOIN = Row(
     damaged=text,
 )
 READ = Row(5, topic=text, queue=count, offset=count, limit=positive, timeout=seconds, name=number)
+WAIT = Row(
+    2, places=list_of(Row(topic=text, queue=count, offset=count)), timeout=seconds, name=number
+)
 POLL = Row(3, limit=positive, timeout=seconds, in_one_piece=flag, name=number)
 RANGE: dict[str, Field] = {"claim": u32, "first": u64, "end": u64}
 RELEASE = Row(**RANGE, delay=seconds, count=flag, attempt=within(1, ATTEMPTS_MAX))
@@ -324,6 +327,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Op.EXTEND: Row(**RANGE, seconds=seconds).decode,
     Op.ACK_ALL: decode_acks,
     Op.ADVANCE: decode_ack,
+    Op.WAIT: WAIT.decode,
 }
 """How the payload of each request is decoded: see `decode`."""
 

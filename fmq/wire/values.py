@@ -21,7 +21,7 @@ from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
 from fmq.basics.clock import as_datetime, as_us
 from fmq.basics.counts import Counts, GroupCounts, Times
-from fmq.basics.message import DelayedReceipt, Mark, Receipt
+from fmq.basics.message import DelayedReceipt, Mark, MessagePlace, Receipt
 from fmq.basics.results import (
     ClientInfo,
     DeadLetter,
@@ -101,6 +101,11 @@ def decode_values(data: bytes) -> Any:
         return _value(json.loads(data.decode("utf-8", "surrogatepass")))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadFrame(f"values that cannot be read: {error!r:.200}") from None
+
+
+def decode_places(data: bytes) -> list[MessagePlace]:
+    """Return the places that an answer has. Raises BadFrame."""
+    return [(topic, queue, offset) for topic, queue, offset in decode_values(data)]
 
 
 def decode_asked(data: bytes) -> Any:

@@ -165,6 +165,7 @@ def sound() -> dict[str, Sound]:
         "COMMIT": Sound(Op.COMMIT, COLLECTED, RUN),
         "PREPARE": Sound(Op.PREPARE, COLLECTED, RUN),
         "READ": Sound(Op.READ, ["t", 0, 0, 10, 0.0, 5]),
+        "WAIT": Sound(Op.WAIT, [[["t", 0, 0]], 0.0, 5]),
         "JOIN": Sound(Op.JOIN, said),
         **{
             f"JOIN {name}": Sound(Op.JOIN, [*said[:5], [name, *args], *how[1:]])

@@ -4,14 +4,14 @@ another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from fmq.aio.face.consumer import AsyncConsumer
 from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.results import Outcome, Settled
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress
@@ -52,6 +52,12 @@ class AsyncLookingDoor(Protocol):
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
         """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
+
+    async def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, with the offset of the next message of
+        each, after waiting up to `timeout` seconds for the first one.
+        """
+        ...
 
     async def stats(self) -> Stats:
         """Return a snapshot of the engine."""

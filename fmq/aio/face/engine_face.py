@@ -23,6 +23,7 @@ from fmq.arguments.names import (
     check_flag,
     check_marks,
     check_place,
+    check_places,
     check_seconds,
     check_text,
     check_texts,
@@ -112,6 +113,19 @@ class AsyncAnyEngine:
         queue, offset, limit = check_place(topic, queue, offset, limit)
         wait = check_seconds("timeout", timeout)
         return await self._door.read_batch(topic, queue, offset, limit, wait)
+
+    async def wait(
+        self, places: Mapping[tuple[str, int], int], *, timeout: float
+    ) -> dict[tuple[str, int], int]:
+        """Wait up to `timeout` seconds until a queue has a message at an offset or behind it.
+
+        `places` has the offset for each topic and queue. Return those that have one, with the
+        offset of the queue's next message; nothing at the end of the time. A program that copies
+        messages elsewhere waits like this for all of its queues at once.
+        """
+        wanted = check_places(places)
+        found = await self._door.wait(wanted, check_seconds("timeout", timeout))
+        return {(topic, queue): end for topic, queue, end in found}
 
     async def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
         """Return up to `limit` messages of `topic` with this key, the newest first.

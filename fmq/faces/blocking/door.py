@@ -5,13 +5,13 @@ another process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
-from fmq.basics.message import Body, Message, Receipt
+from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.results import Outcome, Settled
 from fmq.consume.calls.any_consumer import AnyConsumer
 from fmq.consume.claims.membership import Joining
@@ -53,6 +53,12 @@ class LookingDoor(Protocol):
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
         """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
+
+    def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
+        """Return the places whose queues have messages, with the offset of the next message of
+        each, after waiting up to `timeout` seconds for the first one.
+        """
+        ...
 
     def stats(self) -> Stats:
         """Return a snapshot of the engine."""

@@ -14,7 +14,7 @@ from threading import RLock
 
 from fmq.arguments.names import no_queue
 from fmq.basics.clock import Clock
-from fmq.basics.message import Mark
+from fmq.basics.message import Mark, MessagePlace
 from fmq.basics.results import GroupInfo, QueueInfo
 from fmq.errors import Damaged, OffsetGone, StorageError
 from fmq.steps.call_steps import Arrival, Steps, Wakeup
@@ -277,6 +277,36 @@ class Messages:
                 return found
             stop = partial(self.stop_listening, topics=(topic,))
             yield Arrival(partial(self._listen, (topic,)), stop, deadline)
+
+    def waiting(
+        self, places: Sequence[MessagePlace], timeout: float, check: Callable[[], None]
+    ) -> Steps[list[MessagePlace]]:
+        """Return the places that `reached` finds; wait up to `timeout` seconds for the first one.
+        Each look calls `check` first.
+        """
+        deadline = self.clock.monotonic() + timeout
+        topics = (*dict.fromkeys(topic for topic, _, _ in places),)
+        while True:
+            check()
+            found = self.reached(places)
+            if found or self.clock.monotonic() >= deadline:
+                return found
+            stop = partial(self.stop_listening, topics=topics)
+            yield Arrival(partial(self._listen, topics), stop, deadline)
+
+    def reached(self, places: Iterable[MessagePlace]) -> list[MessagePlace]:
+        """Return each of `places` whose queue has a message at its offset or behind it, with the
+        offset of the queue's next message.
+
+        Raises BadName if a topic has no such queue.
+        """
+        with self.lock:
+            known = [(place, self._known(place[0], place[1])) for place in places]
+            return [
+                (topic, number, queue.next)
+                for (topic, number, offset), queue in known
+                if queue is not None and queue.next > offset
+            ]
 
     def _is_warm(self, topic: str, queue: int, offset: int) -> bool:
         """Return whether to look for a message touches no disk: it is in memory, or not there."""
