@@ -413,6 +413,37 @@ def test_no_two_classes_have_one_name() -> None:
     )
 
 
+# A type alias that has the name of a class or of another alias, all the same.
+NAMED_TWICE = {
+    "Requests": "of one append in ledger/apply.py; of all clients in ledger/done_requests.py",
+}
+
+
+def names_of_types(module: str) -> Iterator[tuple[str, str]]:
+    """Yield the classes of a module and its type aliases, each with what it stands for."""
+    for node in TREES[module].body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, module
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name[0].isupper() and not name.isupper() and not makes_a_type_variable(node.value):
+                yield name, ast.unparse(node.value)
+
+
+def makes_a_type_variable(value: ast.expr) -> bool:
+    """Return whether `value` makes a type variable, whose name counts in its module alone."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "TypeVar"
+
+
+def test_no_two_types_of_the_core_have_one_name() -> None:
+    """A type alias is a name of a thing, too. Equal aliases are one thing."""
+    meant: dict[str, set[str]] = {}
+    for module in filter(is_core, SOURCES):
+        for name, what in names_of_types(module):
+            meant.setdefault(name, set()).add(what)
+    assert {name for name, whats in meant.items() if len(whats) > 1} == set(NAMED_TWICE)
+
+
 def test_no_two_modules_of_the_core_have_one_name() -> None:
     """So a module is found by its name alone, but for MIRRORS."""
     assert not repeated(module.rpartition(".")[2] for module in filter(is_core, SOURCES))

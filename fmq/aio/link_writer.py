@@ -11,7 +11,7 @@ from typing import Any
 
 from fmq.aio.link_reader import LoopReader
 from fmq.aio.order_batch import Gathering
-from fmq.aio.orders import AioOrder, Joined, Place, Target, TurnBatch
+from fmq.aio.orders import AioOrder, Joined, RecordPlace, Target, TurnBatch
 from fmq.aio.threads import Threads
 from fmq.remote.link import Link
 from fmq.remote.open_requests import Asked, ToAsk
@@ -19,7 +19,7 @@ from fmq.tx.commands.sender import Sender
 from fmq.wire.frames import Op
 from fmq.wire.sends import decode_sent, encode_send
 
-Work = tuple[Op, Callable[..., Any], tuple[Any, ...], int]
+LinkWork = tuple[Op, Callable[..., Any], tuple[Any, ...], int]
 """What `Link.write` takes: op, how to encode, of what, and the handle of a consumer."""
 
 
@@ -49,7 +49,7 @@ class Asking:
         self.order, self.add, self.drain = gathering.order, gathering.add, gathering.drain
         self.add_send = gathering.add_send
 
-    def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> Work:
+    def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> LinkWork:
         return Op.SEND, encode_send, (sync, self._sender.joined(*target, bodies)), 0
 
     def ask(self, order: AioOrder) -> None:
@@ -138,6 +138,6 @@ class Asking:
         self._reader.look()
 
 
-def _place_of(work: Work, answer: bytes) -> Place:
+def _place_of(work: LinkWork, answer: bytes) -> RecordPlace:
     (receipt,) = decode_sent("", answer)
     return receipt.queue, receipt.offset, receipt.position

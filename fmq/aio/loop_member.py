@@ -15,7 +15,7 @@ from fmq.aio.face.delivery import AsyncDelivery, AsyncDeliveryBatch
 from fmq.basics.message import Message
 from fmq.consume.calls.in_hand import Draining
 from fmq.consume.calls.lookahead import Lookahead
-from fmq.consume.claims.handed import HandedRange, Held, range_of
+from fmq.consume.claims.handed import HandedRange, OwnedRange, range_of
 from fmq.consume.claims.membership import Joining
 from fmq.errors import Closed
 
@@ -120,7 +120,7 @@ class LoopMember:
         except CancelledError as cancelled:
             await end_of(call, cancelled, written)
 
-    async def ack_all(self, ranges: list[Held[Any]], sync: bool | None) -> None:
+    async def ack_all(self, ranges: list[OwnedRange[Any]], sync: bool | None) -> None:
         """Ack all of `ranges`, or none of them if that raises LeaseLost."""
         await self._side.threads.run(self._joined.ack_all, ranges, sync)
 

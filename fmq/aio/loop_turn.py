@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fmq.aio.order_batch import Gathering
-from fmq.aio.orders import AioOrder, LateOrder, Place, Target
+from fmq.aio.orders import AioOrder, LateOrder, RecordPlace, Target
 from fmq.loops.turn_writer import TurnWriter
 from fmq.steps.call_steps import Command
 from fmq.store.journal.commit_queue import CommitQueue
@@ -26,7 +26,7 @@ from fmq.tx.commands.writer import Writer
 
 T = TypeVar("T")
 
-Work = tuple[Callable[[Any], object], Any]
+OrderWork = tuple[Callable[[Any], object], Any]
 """A plan, and its argument."""
 
 
@@ -77,10 +77,10 @@ class AioTurn:
         self._gathering.add(order)
         return order
 
-    def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> Work:
+    def _make(self, target: Target, bodies: list[bytes], sync: bool | None) -> OrderWork:
         return self._send, self._sender.joined(*target, bodies)
 
 
-def _place_of(work: Work) -> Place:
+def _place_of(work: OrderWork) -> RecordPlace:
     run = work[1][-1]
     return run.queue, run.offset, run.position

@@ -18,7 +18,7 @@ from fmq.aio.orders import (
     JOINED_BYTES_MAX,
     AioOrder,
     Joined,
-    Place,
+    RecordPlace,
     SentCall,
     Target,
     TurnBatch,
@@ -34,7 +34,7 @@ class Gathering:
         self,
         loop: AbstractEventLoop,
         make: Callable[[Target, list[bytes], bool | None], Any],
-        place_of: Callable[..., Place],
+        place_of: Callable[..., RecordPlace],
         carry_out: Callable[[TurnBatch], None],
     ) -> None:
         """`make` and `place_of` are for Joined. `carry_out` gets the orders of each turn, and calls

@@ -20,11 +20,11 @@ from fmq.steps.call_steps import Command
 T = TypeVar("T")
 
 JOINED_BYTES_MAX = 256 << 10  # limit for the bodies of a record that several sends share
-Failure = Callable[[], BaseException]
+MakeError = Callable[[], BaseException]
 Undo = Callable[[BaseException | None], BaseException | None]
 Target = tuple[str, int, str]
 """Topic, queue and producer of a message."""
-Place = tuple[int, int, int]
+RecordPlace = tuple[int, int, int]
 """Queue, offset and position of a record."""
 
 
@@ -80,7 +80,7 @@ class AioOrder(Call):
         else:
             self.settle(result)
 
-    def fail(self, make: Failure) -> None:
+    def fail(self, make: MakeError) -> None:
         """Give the caller the error that `make` makes."""
         error = make()
         self.settle(None, error if self.undo is None else self.undo(error) or error)
@@ -144,7 +144,7 @@ class Joined:
     def __init__(
         self,
         make: Callable[[Target, list[bytes], bool | None], Any],
-        place_of: Callable[..., Place],
+        place_of: Callable[..., RecordPlace],
         target: Target,
         sync: bool | None,
     ) -> None:
@@ -188,7 +188,7 @@ class Joined:
             if not call.future.done():
                 call.future.set_result(receipt)
 
-    def fail(self, make: Failure) -> None:
+    def fail(self, make: MakeError) -> None:
         """Give each caller an error of its own. A shared error would collect the tracebacks of all
         callers.
         """

@@ -29,7 +29,7 @@ from fmq.consume.claims.delivery import DeliveryBatch
 from fmq.consume.claims.handed import range_of
 from fmq.errors import FmqError
 from fmq.remote.link_door import LinkDoor
-from fmq.remote.remote_claims import Piece, RemoteClaim
+from fmq.remote.remote_claims import ClaimedBatch, RemoteClaim
 from fmq.remote.remote_consumer import RemoteMember
 from fmq.store.bytes.content import as_bytes, listed
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
@@ -257,7 +257,7 @@ class RemoteSide:
 
     async def poll(
         self, member: RemoteMember, limit: int, timeout: float, *, as_batch: bool = False
-    ) -> tuple[list[Piece]] | None:
+    ) -> tuple[list[ClaimedBatch]] | None:
         """Return what a poll of `member` has claimed; None if nothing comes within its timeout."""
         member.begin()
         while True:
@@ -287,7 +287,7 @@ class RemoteSide:
             await end_of(call, cancelled, written)
         return batch.messages
 
-    def _give_back(self, member: RemoteMember, found: list[Piece] | None) -> None:
+    def _give_back(self, member: RemoteMember, found: list[ClaimedBatch] | None) -> None:
         for claim, batch in found or ():
             said = encode_values(
                 [claim.number, batch.offset, batch.next, 0.0, False, claim.attempt]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from fmq.arguments.options import Options
 from fmq.errors import BadOption
 
-Source = Literal["directory", "opening", "default"]
+OptionSource = Literal["directory", "opening", "default"]
 
 AT_ONCE = frozenset((
     *("retain_acked_bytes", "retain_bytes", "retain_seconds", "keep_unread"),
@@ -46,7 +46,7 @@ class Setting:
     value: Any
     """What counts in the running engine. In an engine that only reads: what will count."""
     default: Any
-    source: Source
+    source: OptionSource
     """The directory, if it is stored there; this opening, if that names it; else the default."""
     in_directory: bool
     """Whether it belongs to the directory, and `engine.configure` stores it."""
@@ -141,8 +141,10 @@ def settings(opened: Options, counts: Options, stored: Mapping[str, Any]) -> lis
     found = []
     for name, default in DEFAULTS.items():
         value, own = getattr(counts, name), getattr(opened, name)
-        by_opening: Source = "opening" if name in opened.given or own != default else "default"
-        source: Source = "directory" if name in known else by_opening
+        by_opening: OptionSource = (
+            "opening" if name in opened.given or own != default else "default"
+        )
+        source: OptionSource = "directory" if name in known else by_opening
         waits = name in STORED and value != known.get(name, own)
         found.append(Setting(name, value, default, source, name in STORED, waits))
     return found

@@ -39,7 +39,7 @@ from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
 
-Connection = psycopg.Connection[Any]
+PsycopgConnection = psycopg.Connection[Any]
 
 STATEMENTS = POSTGRES.statements.in_percent_format()
 FENCE = (
@@ -62,7 +62,7 @@ CONNECT_SECONDS = 5  # seconds to connect, unless the address has its own timeou
 class PostgresBinding:
     """One connection of the user, for one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PsycopgConnection) -> None:
         if connection.closed:
             raise unusable_connection("it is closed.")
         self._connection = connection
@@ -179,7 +179,7 @@ class PostgresBinding:
             raise transaction_open(self.path)
 
 
-def address_of(connection: Connection) -> str:
+def address_of(connection: PsycopgConnection) -> str:
     """Return the address for another connection like `connection`, which must be open."""
     info = connection.info
     return make_conninfo(info.dsn, password=info.password)
@@ -217,7 +217,7 @@ class PostgresDatabase:
         except psycopg.OperationalError as error:
             raise Unreachable(str(error)) from error
 
-    def _connect(self, *, autocommit: bool) -> Connection:
+    def _connect(self, *, autocommit: bool) -> PsycopgConnection:
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         seconds = known.get("connect_timeout") or CONNECT_SECONDS
         return psycopg.connect(self._address, autocommit=autocommit, connect_timeout=seconds)
@@ -230,7 +230,7 @@ class PostgresDatabase:
             raise NoMarkerTable(without_password(self._address), DDL["postgres"]) from None
 
 
-def _fence(connection: Connection, address: str, question: Question) -> Answer:
+def _fence(connection: PsycopgConnection, address: str, question: Question) -> Answer:
     for statement in POSTGRES.setup:
         connection.execute(statement)
     registered = key_of(question.store, registered_as(question.producer))
@@ -248,7 +248,7 @@ def without_password(address: str) -> str:
     return " ".join(f"{name}={info[name]}" for name in ("host", "port", "dbname") if name in info)
 
 
-def create_table(connection: Connection) -> None:
+def create_table(connection: PsycopgConnection) -> None:
     """Make the marker table if it does not exist."""
     found = _tuple_cursor(connection).execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
     if found is None or found[0] is None:
@@ -257,7 +257,7 @@ def create_table(connection: Connection) -> None:
 
 
 def purge(
-    connection: Connection, store: str, undecided: frozenset[str], older_seconds: float
+    connection: PsycopgConnection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
     """Remove markers that no checker can ask about any more, and return how many."""
     commit = connection.commit
@@ -266,12 +266,12 @@ def purge(
     )
 
 
-def markers(connection: Connection, store: str) -> MarkerRows:
+def markers(connection: PsycopgConnection, store: str) -> MarkerRows:
     """Return the rows of a store in the marker table."""
     return dialects.markers(_tuple_cursor(connection), STATEMENTS, store, POSTGRES.spread_seconds)
 
 
-def _tuple_cursor(connection: Connection) -> psycopg.Cursor[Any]:
+def _tuple_cursor(connection: PsycopgConnection) -> psycopg.Cursor[Any]:
     """Return a cursor whose rows are tuples, even if the connection has another row type."""
     return connection.cursor(row_factory=tuple_row)
 

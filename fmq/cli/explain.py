@@ -23,7 +23,7 @@ from fmq.cli.records import place
 from fmq.cli.text import counted, duration, exact, plain, size
 from fmq.cli.tx import note_what_is_not_shown
 from fmq.machine.disk import Directory
-from fmq.recovery.walk import Append, Walk
+from fmq.recovery.walk import ReadAppend, Walk
 from fmq.store.bytes.forms import ACK
 from fmq.store.bytes.kinds import Acks, Decided, Kind, Prepare, Record, Run
 from fmq.store.journal.scan import end_of
@@ -100,7 +100,7 @@ def _steps(
                 }
 
 
-def _append_at(directory: Directory, position: int) -> Append:
+def _append_at(directory: Directory, position: int) -> ReadAppend:
     """Return the append at `position`; none if retention has dropped it."""
     append = next(iter(Walk(directory, position)), [])
     return append if append and append[0].position <= position < end_of(append) else []

@@ -21,7 +21,7 @@ from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit
 from fmq.cli.text import exact, plain, printable
-from fmq.recovery.walk import Append, Walk
+from fmq.recovery.walk import ReadAppend, Walk
 from fmq.store.bytes.change_words import change_said
 from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.bytes.forms import ACK, FORMS
@@ -141,7 +141,7 @@ def _rows(walk: Walk, start: int, fates: Fates) -> Iterator[Row]:
         fates.close()
 
 
-def _fate_of(append: Append, fates: Fates) -> str:
+def _fate_of(append: ReadAppend, fates: Fates) -> str:
     """Return the fate of the transaction that `append` prepares; "" if it prepares none."""
     last = append[-1]
     if isinstance(last, Decided):

@@ -29,7 +29,7 @@ from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk
 from fmq.posix import RealDisk
 from fmq.recovery.layout import look, look_for_journal, store_of
-from fmq.recovery.walk import Append, Walk
+from fmq.recovery.walk import ReadAppend, Walk
 from fmq.store.bytes.kinds import Decided, Kind, Prepare, Run
 from fmq.tx.looks.outcomes import outcome_of
 from fmq.tx.looks.receipts import receipt_of
@@ -296,7 +296,7 @@ def _outcomes(directory: Directory, positions: frozenset[int]) -> Iterator[Outco
         raise walk.damage
 
 
-def _outcome(append: Append) -> Outcome:
+def _outcome(append: ReadAppend) -> Outcome:
     decided = append[-1]
     assert isinstance(decided, Decided)
     return outcome_of(decided, [receipt_of(each) for each in append if isinstance(each, Run)])

@@ -39,7 +39,7 @@ from fmq.store.journal.scan import Finding, Scan
 from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
 from fmq.tx.ledger.ledger import Ledger
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, slots=True)

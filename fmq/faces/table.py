@@ -21,9 +21,9 @@ from fmq.tx.schedules.schedules import Schedules
 if TYPE_CHECKING:
     from fmq.assembly.parts import Parts
 
-Call = Callable[..., Any]
+PublicCall = Callable[..., Any]
 
-LOOKS: dict[str, Callable[[Parts], Call]] = {
+LOOKS: dict[str, Callable[[Parts], PublicCall]] = {
     "check_group": lambda parts: parts.group_changes.check_known,
     "check_topic": lambda parts: parts.group_changes.check_topic,
     "clients": lambda parts: parts.list_clients,
@@ -48,7 +48,7 @@ LOOKS: dict[str, Callable[[Parts], Call]] = {
 }
 """Calls that change nothing."""
 
-GROUP_CHANGES: dict[str, Call] = {
+GROUP_CHANGES: dict[str, PublicCall] = {
     "add_queues": GroupChanges.add_queues,
     "configure": configure,
     "delete_group": GroupChanges.delete,

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from fmq.basics.message import Decision
 from fmq.basics.results import Outcome
 from fmq.feedback.question import Question
-from fmq.feedback.schedule import Key
+from fmq.feedback.schedule import QuestionKey
 from fmq.tx.ledger.state import State
 
 
@@ -33,7 +33,7 @@ B = TypeVar("B", bound=Watched)
 class Questions(Protocol[B]):
     """The open questions of an engine."""
 
-    def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
+    def take(self, keys: list[QuestionKey], limit: int, wait: float) -> list[Question]:
         """Return up to `limit` questions under `keys`, as soon as one is due; none after `wait`
         seconds.
         """
@@ -69,7 +69,7 @@ class Questions(Protocol[B]):
     def has_ended(self, baseline: B) -> bool:
         """Return whether a try has ended since `baseline`."""
 
-    def wait_for_end(self, baseline: B, keys: list[Key], seconds: float) -> None:
+    def wait_for_end(self, baseline: B, keys: list[QuestionKey], seconds: float) -> None:
         """Wait until any question ends or one under `keys` is due, for at most `seconds`."""
 
     def finish_decisions(self) -> None:

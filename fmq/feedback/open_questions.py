@@ -18,7 +18,7 @@ from fmq.basics.message import Message
 from fmq.basics.results import UndecidedTransaction
 from fmq.errors import LeaseLost, UnknownTransaction
 from fmq.feedback.question import Question
-from fmq.feedback.schedule import Key, OpenQuestion, Schedule
+from fmq.feedback.schedule import OpenQuestion, QuestionKey, Schedule
 from fmq.feedback.waiters import Waiters
 from fmq.steps.call_steps import Arrival, Notify, Steps, Wakeup
 from fmq.steps.thread_driver import drive
@@ -109,14 +109,14 @@ class OpenQuestions:
 
     # --- handing out ----------------------------------------------------------------------------
 
-    def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
+    def take(self, keys: list[QuestionKey], limit: int, wait: float) -> list[Question]:
         """Return up to `limit` questions under `keys`, as soon as one is due.
 
         Return none after `wait` seconds, and when `release_waiting` is called.
         """
         return drive(self.taking(keys, limit, wait), self._decisions.commit_queue, self._clock)
 
-    def taking(self, keys: list[Key], limit: int, wait: float) -> Steps[list[Question]]:
+    def taking(self, keys: list[QuestionKey], limit: int, wait: float) -> Steps[list[Question]]:
         """Return what `take` does, for a caller that may not block."""
         deadline, releases = self._clock.monotonic() + wait, self._releases
         while True:
@@ -135,7 +135,7 @@ class OpenQuestions:
                 stop = partial(self._stop_listening, keys)
                 yield Arrival(partial(self._listen, keys, deadline), stop, deadline)
 
-    def _listen(self, keys: list[Key], deadline: float, wakeup: Notify) -> float:
+    def _listen(self, keys: list[QuestionKey], deadline: float, wakeup: Notify) -> float:
         """Call `wakeup` when a question under `keys` becomes due. Return when one is due without a
         wake-up, or the `deadline`.
         """
@@ -144,7 +144,7 @@ class OpenQuestions:
             self._waiters.wait_for_due(keys, wakeup, until)
             return until
 
-    def _stop_listening(self, keys: list[Key], wakeup: Notify) -> None:
+    def _stop_listening(self, keys: list[QuestionKey], wakeup: Notify) -> None:
         """Do not call `wakeup` any more."""
         with self._lock, self._changing:
             self._waiters.remove_due(keys, wakeup)
@@ -340,7 +340,7 @@ class OpenQuestions:
             found.append(None if unasked else state)
         return found
 
-    def wait_for_end(self, baseline: Baseline, keys: list[Key], seconds: float) -> None:
+    def wait_for_end(self, baseline: Baseline, keys: list[QuestionKey], seconds: float) -> None:
         """Wait until any question ends or one under `keys` is due, for at most `seconds`.
 
         Return at once if a try has ended since `baseline`.

@@ -33,7 +33,7 @@ BACKOFF_FACTOR_MAX = 10
 BUSY_SECONDS = 1.0  # seconds to put a question off while its decision is being written
 STALE_MAX = 64  # stale entries that are left in even a small heap
 
-Key = tuple[str, str | None]
+QuestionKey = tuple[str, str | None]
 """A producer with one topic, or with None for all topics."""
 
 
@@ -125,7 +125,7 @@ class QuestionHeap:
         return entries[0] if entries else None
 
 
-Snapshot = tuple[list[OpenQuestion], list[tuple[Entry, float]]]
+ScheduleSnapshot = tuple[list[OpenQuestion], list[tuple[Entry, float]]]
 
 
 class Schedule:
@@ -139,7 +139,7 @@ class Schedule:
         # Transactions that are not in the heaps yet, each with its due time, by number.
         self._new: dict[int, tuple[Entry, float]] = {}
         self._open: dict[int, OpenQuestion] = {}  # the open questions, by number of the transaction
-        self._heaps: dict[Key, QuestionHeap] = {}  # the heap of each key that has questions
+        self._heaps: dict[QuestionKey, QuestionHeap] = {}  # the heap of each key that has questions
         self._by_topic = False  # True once there are heaps by topic
         self._numbers = count()
         # True if the last `take` met a question whose decision is being written.
@@ -175,7 +175,7 @@ class Schedule:
 
     # --- finding --------------------------------------------------------------------------------
 
-    def keys_of(self, question: OpenQuestion) -> tuple[Key, ...]:
+    def keys_of(self, question: OpenQuestion) -> tuple[QuestionKey, ...]:
         """Return the keys of the heaps that contain `question`."""
         producer = question.producer
         if self._by_topic:
@@ -187,12 +187,12 @@ class Schedule:
         self._index_new()
         return self._open.get(tx)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ScheduleSnapshot:
         """Return all questions, unsorted, for `in_order`. Only this part needs the lock."""
         return [*self._open.values()], [*self._new.values()]
 
     @staticmethod
-    def in_order(snapshot: Snapshot) -> list[OpenQuestion]:
+    def in_order(snapshot: ScheduleSnapshot) -> list[OpenQuestion]:
         """Return all questions of `snapshot`, the oldest first. This needs no lock."""
         known, new = snapshot
         everything = {entry.tx: OpenQuestion(entry) for entry, _ in new}
@@ -204,14 +204,14 @@ class Schedule:
         self._index_new()
         return [self._open[tx] for tx in sorted(self._open)]
 
-    def next_due(self, keys: Iterable[Key]) -> float:
+    def next_due(self, keys: Iterable[QuestionKey]) -> float:
         """Return the time when the next question under any of `keys` is due."""
         entry = _soonest(self._heaps_of(keys))
         return math.inf if entry is None else entry.due
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def take(self, keys: Iterable[Key], limit: int, now: float) -> list[OpenQuestion]:
+    def take(self, keys: Iterable[QuestionKey], limit: int, now: float) -> list[OpenQuestion]:
         """Lease and return up to `limit` questions that are due, the longest due first.
 
         The order is the same over all `keys`, so no producer or topic holds back another.
@@ -292,7 +292,7 @@ class Schedule:
     def _random(self) -> Random:
         return Random(self._seed)
 
-    def _heaps_of(self, keys: Iterable[Key]) -> list[QuestionHeap]:
+    def _heaps_of(self, keys: Iterable[QuestionKey]) -> list[QuestionHeap]:
         self._index_new()
         keys = tuple(keys)
         if not self._by_topic and any(topic is not None for _, topic in keys):

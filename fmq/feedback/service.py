@@ -18,7 +18,7 @@ from fmq.errors import AlreadyDecided, BadOption, UnknownTransaction
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.needs import Decider, Questions
 from fmq.feedback.question import Question
-from fmq.feedback.schedule import Key
+from fmq.feedback.schedule import QuestionKey
 from fmq.tx.commands.decisions import check_reason
 
 
@@ -123,7 +123,7 @@ class Feedback:
         self._questions.make_due(tx_id)
 
 
-def _keys(producer: str | Iterable[str], topics: str | Iterable[str] | None) -> list[Key]:
+def _keys(producer: str | Iterable[str], topics: str | Iterable[str] | None) -> list[QuestionKey]:
     producers = check_names("producer", producer, or_none=True)
     if topics is None:
         return [(each, None) for each in producers]

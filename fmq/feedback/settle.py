@@ -9,7 +9,7 @@ from fmq.basics.results import Settled
 from fmq.feedback.answers import Checker
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.needs import B, Questions
-from fmq.feedback.schedule import Key
+from fmq.feedback.schedule import QuestionKey
 from fmq.feedback.service import Feedback
 from fmq.tx.ledger.state import State
 
@@ -27,7 +27,7 @@ def settle(
     """
     deadline = clock.monotonic() + timeout
     everything = questions.make_all_due(checkers)
-    keys: list[Key] = [(producer, None) for producer in checkers]
+    keys: list[QuestionKey] = [(producer, None) for producer in checkers]
     loop = CheckLoop(feedback, checkers, limit=1, pause=0.0, clock=clock, gave_up=questions.end_try)
     left = [each for each in everything if each.producer in checkers and not each.parked]
     while left and (seconds := deadline - clock.monotonic()) > 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fmq.feedback.schedule import Key
+from fmq.feedback.schedule import QuestionKey
 from fmq.steps.call_steps import Notify, Wakeup
 
 
@@ -16,10 +16,10 @@ class Waiters:
 
     def __init__(self) -> None:
         # The waiting calls by key, and by what wakes them: when each looks again by itself.
-        self._for_due: dict[Key, dict[Notify, float]] = {}
+        self._for_due: dict[QuestionKey, dict[Notify, float]] = {}
         self._for_end: set[Wakeup] = set()
 
-    def wait_for_due(self, keys: Iterable[Key], wakeup: Notify, until: float) -> None:
+    def wait_for_due(self, keys: Iterable[QuestionKey], wakeup: Notify, until: float) -> None:
         """Call `wakeup` when a question under one of `keys` becomes due before `until`."""
         for key in keys:
             self._for_due.setdefault(key, {})[wakeup] = until
@@ -28,7 +28,7 @@ class Waiters:
         """Wake `wakeup` when any question ends, with or without a decision."""
         self._for_end.add(wakeup)
 
-    def remove_due(self, keys: Iterable[Key], wakeup: Notify) -> None:
+    def remove_due(self, keys: Iterable[QuestionKey], wakeup: Notify) -> None:
         """Remove `wakeup` from the calls that wait for a due question, if it is there."""
         for key in keys:
             wakeups = self._for_due.get(key)
@@ -45,7 +45,7 @@ class Waiters:
         """Return whether any call would otherwise sleep beyond the time `due`."""
         return any(due < until for wakeups in self._for_due.values() for until in wakeups.values())
 
-    def wake_for_due(self, keys: Iterable[Key], due: float) -> None:
+    def wake_for_due(self, keys: Iterable[QuestionKey], due: float) -> None:
         """Wake the calls that wait for a question under `keys` and would sleep beyond the time
         `due`.
         """

@@ -14,7 +14,7 @@ from fmq.posix.engine_lock import EngineLock
 from fmq.posix.file import RealFile
 from fmq.posix.locks import lock_past_looks
 from fmq.posix.page import RealPage
-from fmq.posix.write_call import Writer
+from fmq.posix.write_call import WriteCall
 
 NEW = ".new"  # the suffix of a page that is being written
 
@@ -26,7 +26,7 @@ class RealDirectory:
         self,
         path: str,
         fd: int,
-        writer: Writer,
+        writer: WriteCall,
         *,
         remote: str | None,
         is_local: bool = True,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fmq.machine.disk import Buffer
 from fmq.posix.descriptors import close
 from fmq.posix.locks import lock, share
-from fmq.posix.write_call import Writer
+from fmq.posix.write_call import WriteCall
 
 OPEN_FILES = "/proc/self/fd"
 IOV_MAX = 1024  # the number of buffers that one pwritev takes on Linux
@@ -26,7 +26,7 @@ class RealFile:
 
     __slots__ = ("_fd", "_path", "_writer")
 
-    def __init__(self, fd: int, path: str, writer: Writer) -> None:
+    def __init__(self, fd: int, path: str, writer: WriteCall) -> None:
         self._fd = fd
         self._path = path
         self._writer = writer

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from fmq.machine.disk import Buffer
 
 # The signature of os.pwritev: file, buffers, position, flags; returns how many bytes it wrote.
-Writer = Callable[[int, Sequence[Buffer], int, int], int]
+WriteCall = Callable[[int, Sequence[Buffer], int, int], int]
 
 
-def gil_holding_writer() -> Writer:
+def gil_holding_writer() -> WriteCall:
     """Return a writer that keeps the interpreter's lock through a synced write.
 
     Beside a thread that computes, it takes up to the switch interval (5 ms) to get that lock back.

@@ -20,7 +20,7 @@ from fmq.store.bytes.kinds import Record
 from fmq.store.journal.scan import Finding, Scan, durable_beyond, end_of
 from fmq.store.journal.segment import HEADER_BYTES, Segment
 
-Append = list[Record]
+ReadAppend = list[Record]
 ATTEMPTS = 5
 
 
@@ -40,7 +40,7 @@ class Walk:
         self.damage: FmqError | None = None
         self.unfinished: str | None = None
 
-    def __iter__(self) -> Iterator[Append]:
+    def __iter__(self) -> Iterator[ReadAppend]:
         try:
             self._prepare()
             bases = self._layout.bases
@@ -61,7 +61,7 @@ class Walk:
         self._proven_to = checkpoint.applied_upto if checkpoint else 0
         self._layout = look(self._directory)
 
-    def _if_kept(self, base: int, behind: int | None = None) -> Iterator[Append]:
+    def _if_kept(self, base: int, behind: int | None = None) -> Iterator[ReadAppend]:
         """Yield the appends of one segment, unless retention drops the segment before it is
         opened.
         """
@@ -71,7 +71,7 @@ class Walk:
             if base in look(self._directory).bases:
                 raise
 
-    def _segment(self, base: int, behind: int | None) -> Iterator[Append]:
+    def _segment(self, base: int, behind: int | None) -> Iterator[ReadAppend]:
         """Yield the appends of one segment. `behind`, the base of the next segment, tells the end
         of this one.
         """
@@ -93,7 +93,7 @@ class Walk:
         if trouble is not None:
             raise trouble
 
-    def _tail(self, file: File, segment: Segment) -> Iterator[Append]:
+    def _tail(self, file: File, segment: Segment) -> Iterator[ReadAppend]:
         """Yield the appends of the last segment, which another process may be writing.
 
         So damage counts only if the segment is still damaged when it is read again.
@@ -111,7 +111,7 @@ class Walk:
 
     def _appends(
         self, file: File, segment: Segment, limit: int, *, durable_to: int | None
-    ) -> Iterator[Append]:
+    ) -> Iterator[ReadAppend]:
         """Yield the appends in `file` up to `limit`.
 
         If `durable_to` is None, find out how far they are durable.

@@ -19,7 +19,7 @@ from fmq.wire.frames import HEAD, HELLO_BYTES_MAX, ONCE, VALUES_BYTES_MAX, WRITE
 REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000
 """How long a request may be sent again. The engine process may have forgotten it after that."""
 
-Then = Callable[[bytes, Exception | None], None]
+Answered = Callable[[bytes, Exception | None], None]
 """Called once, by the thread that reads: with the answer, or with an error."""
 
 
@@ -31,7 +31,7 @@ class ToAsk(NamedTuple):
     what: tuple[object, ...]
     handle: int
     patience: float
-    then: Then
+    then: Answered
 
 
 class Asked:
@@ -51,7 +51,7 @@ class Asked:
         since_us: int,
         since: float,
         patience: float,
-        then: Then | None,
+        then: Answered | None,
     ) -> None:
         self.op = op
         self.then = then
@@ -90,7 +90,7 @@ class OpenRequests:
         what: Iterable[object],
         handle: int,
         patience: float,
-        then: Then | None = None,
+        then: Answered | None = None,
     ) -> Asked:
         """Return a new request. From now on it waits for its answer.
 

@@ -42,7 +42,7 @@ class RemoteClaim:
         self.done: set[int] = set()
 
 
-Piece = tuple[RemoteClaim, Batch]
+ClaimedBatch = tuple[RemoteClaim, Batch]
 """A claim, and its messages: what a poll has brought from one queue."""
 
 

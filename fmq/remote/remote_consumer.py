@@ -17,7 +17,7 @@ from fmq.consume.claims.handed import range_of
 from fmq.consume.claims.membership import OwnedQueue
 from fmq.errors import FmqError, LeaseLost
 from fmq.remote.link import Link
-from fmq.remote.remote_claims import Membership, Piece, RemoteClaim, RemoteQueue
+from fmq.remote.remote_claims import ClaimedBatch, Membership, RemoteClaim, RemoteQueue
 from fmq.remote.remote_manager import RemoteKeeper
 from fmq.remote.remote_settlement import RemoteSettler
 from fmq.store.reading.batch import Batch
@@ -108,7 +108,7 @@ class RemoteMember(RemoteSettler):
         found = self.deliveries(Delivery, self, self._pieces(answer[ADVANCED.size :]))
         return found[0] if found else None
 
-    def _poll(self, limit: int, timeout: float, *, in_one_piece: bool) -> list[Piece]:
+    def _poll(self, limit: int, timeout: float, *, in_one_piece: bool) -> list[ClaimedBatch]:
         self.begin()
         while not self.draining.is_on:
             said = encode_values([limit, timeout, in_one_piece])
@@ -123,7 +123,7 @@ class RemoteMember(RemoteSettler):
         self.check()
         self.keeper.change(_nothing)
 
-    def answered(self, answer: bytes) -> list[Piece] | None:
+    def answered(self, answer: bytes) -> list[ClaimedBatch] | None:
         """Return the pieces that a poll has brought. If the answer is news, tell the program and
         return None.
         """
@@ -132,7 +132,7 @@ class RemoteMember(RemoteSettler):
         self._tell(*decode_values(answer[CLAIM.size :]))
         return None
 
-    def _pieces(self, answer: bytes) -> list[Piece]:
+    def _pieces(self, answer: bytes) -> list[ClaimedBatch]:
         """Return the pieces of a poll's answer. Note a claim for each."""
         found, at = [], 0
         until = self.monotonic() + self.lease_seconds
@@ -149,7 +149,9 @@ class RemoteMember(RemoteSettler):
             found.append((claim, batch))
         return found
 
-    def deliveries(self, make: Callable[..., D], member: object, pieces: list[Piece]) -> list[D]:
+    def deliveries(
+        self, make: Callable[..., D], member: object, pieces: list[ClaimedBatch]
+    ) -> list[D]:
         """Return `pieces` as deliveries that `make` makes. `member` will carry out their calls."""
         return [
             make(member, claim, message, claim.attempt, first)
@@ -158,7 +160,7 @@ class RemoteMember(RemoteSettler):
         ]
 
     def delivery_batch(
-        self, make: Callable[..., D], member: object, pieces: list[Piece]
+        self, make: Callable[..., D], member: object, pieces: list[ClaimedBatch]
     ) -> D | None:
         """Return the one piece as a delivery that `make` makes; None if there is none."""
         for claim, batch in pieces:

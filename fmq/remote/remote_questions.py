@@ -10,7 +10,7 @@ from fmq.basics.clock import Clock, sleep
 from fmq.basics.message import Decision, Message, Origin
 from fmq.basics.results import Outcome
 from fmq.feedback.question import Question
-from fmq.feedback.schedule import Key
+from fmq.feedback.schedule import QuestionKey
 from fmq.remote.link import Link
 from fmq.tx.ledger.state import State
 from fmq.wire.frames import Op
@@ -36,7 +36,7 @@ class RemoteQuestions:
         self._link = link
         self._clock = clock
 
-    def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
+    def take(self, keys: list[QuestionKey], limit: int, wait: float) -> list[Question]:
         """Return up to `limit` questions for `keys`, as soon as one is due."""
         said = encode_values([[*map(list, keys)], limit, wait])
         answer = self._link.ask(Op.ASK, said, patience=wait)
@@ -93,7 +93,9 @@ class RemoteQuestions:
         """Return whether a try has ended since `baseline`."""
         return self.became([baseline]) != [None]
 
-    def wait_for_end(self, baseline: RemoteBaseline, keys: list[Key], seconds: float) -> None:
+    def wait_for_end(
+        self, baseline: RemoteBaseline, keys: list[QuestionKey], seconds: float
+    ) -> None:
         """Wait for a short time: another process is asking the question."""
         sleep(self._clock, min(seconds, LOOK_SECONDS))
 

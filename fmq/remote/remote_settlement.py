@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fmq.consume.calls.in_hand import InHand
-from fmq.consume.claims.handed import Held, joined, lost, of_another_engine
+from fmq.consume.claims.handed import OwnedRange, joined, lost, of_another_engine
 from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.remote.link import Link
 from fmq.remote.remote_claims import Membership, RemoteClaim
@@ -41,13 +41,13 @@ class RemoteSettler(InHand):
         asked = AckAsked(claim.number, first, end, sync, *claim.queue)
         self.ask(Op.ACK, encode_ack(asked), claim, first, end)
 
-    def ack_all(self, ranges: list[Held[RemoteClaim]], sync: bool | None) -> None:
+    def ack_all(self, ranges: list[OwnedRange[RemoteClaim]], sync: bool | None) -> None:
         """Ack several ranges, in one append for each ACKS_MAX."""
         ranges = joined(ranges)
         for at in range(0, len(ranges), ACKS_MAX):
             self._ack_ranges(ranges[at : at + ACKS_MAX], sync)
 
-    def _ack_ranges(self, ranges: list[Held[RemoteClaim]], sync: bool | None) -> None:
+    def _ack_ranges(self, ranges: list[OwnedRange[RemoteClaim]], sync: bool | None) -> None:
         if len(ranges) == 1:  # the usual case, with a shorter request
             self.ack(*ranges[0], sync)
             return
@@ -160,7 +160,7 @@ class RemoteSettler(InHand):
 
         self.keeper.change(spend)
 
-    def _spend_all(self, ranges: list[Held[RemoteClaim]]) -> None:
+    def _spend_all(self, ranges: list[OwnedRange[RemoteClaim]]) -> None:
         """Note that all ranges are being settled. If one was settled before, note none."""
         for number, each in enumerate(ranges):
             try:

@@ -14,7 +14,7 @@ from fmq.wire.frames import Frame
 from fmq.wire.requests import CallAsked
 from fmq.wire.values import encode_values
 
-Call = Callable[..., object]
+NamedCall = Callable[..., object]
 
 
 def _look(name: str, host: Host, *args: Any) -> object:
@@ -27,7 +27,7 @@ def _queues_of(host: Host, topic: str) -> int:
     return host.parts.writer.options.queues_of(topic) if known is None else len(known.queues)
 
 
-def _of_questions(name: str) -> Call:
+def _of_questions(name: str) -> NamedCall:
     def call(host: Host, *args: Any) -> object:
         return getattr(host.parts.questions, name)(*args)
 
@@ -93,7 +93,7 @@ WRITING: dict[str, Callable[..., Steps[bytes]]] = {
 """The calls that write. What they write is ordered, and shares a sync."""
 DECISIONS = {"commit_prepared", "confirm_prepared", "decide", "roll_back_prepared"}
 
-CALLS: dict[str, Call] = {
+CALLS: dict[str, NamedCall] = {
     **WRITING,
     **{name: partial(_look, name) for name in LOOKS},
     **{

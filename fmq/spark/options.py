@@ -11,7 +11,7 @@ from fmq.basics.clock import as_us
 from fmq.errors import BadOption
 from fmq.table.extents import SPLIT_BYTES
 from fmq.table.schema import VIEWS, check_choice
-from fmq.table.selection import EVERYTHING, LAST, Range, Selection
+from fmq.table.selection import EVERYTHING, LAST, RowRange, Selection
 
 KNOWN = {
     "view": "messages, records, transactions, marks, acks, attempts, dead_letters or damage",
@@ -150,14 +150,14 @@ def _between(
     values: Mapping[str, str],
     column: str,
     number: Callable[[str, str], int],
-    everything: Range = EVERYTHING.offset,
-) -> Range:
+    everything: RowRange = EVERYTHING.offset,
+) -> RowRange:
     """Return the range from the option `...From` up to, not including, the option `...Before`."""
     low, high = (
         number(name, values[name]) if (name := f"{column}{bound}") in values else None
         for bound in BOUNDS
     )
-    return Range(
+    return RowRange(
         everything.low if low is None else low, everything.high if high is None else high - 1
     )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import InputPartition
 
-from fmq.table.records import Row
+from fmq.table.records import RecordRow
 from fmq.table.split import Split
 
 
 class SparkPart(InputPartition):
     """One split, or the rows of a journal that belong to no split."""
 
-    def __init__(self, split: Split, rows: tuple[Row, ...] | None = None) -> None:
+    def __init__(self, split: Split, rows: tuple[RecordRow, ...] | None = None) -> None:
         super().__init__(None)
         self.split = split
         self.rows = rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from fmq.table.schema import VIEWS
-from fmq.table.selection import Range, Selection
+from fmq.table.selection import RowRange, Selection
 
 
 def with_compared(schema: pa.Schema, view: str, wanted: Selection) -> pa.Schema:
@@ -23,10 +23,10 @@ def rows_wanted(batch: pa.RecordBatch, wanted: Selection) -> pa.RecordBatch:
     return batch
 
 
-def _matches(column: pa.Array, values: frozenset[str] | frozenset[int] | Range) -> pa.Array:
+def _matches(column: pa.Array, values: frozenset[str] | frozenset[int] | RowRange) -> pa.Array:
     import pyarrow.compute as compute  # imported here, because it takes 0.2 s
 
-    if not isinstance(values, Range):
+    if not isinstance(values, RowRange):
         return compute.is_in(column, value_set=pa.array(sorted(values), column.type))
     numbers = column.cast(pa.int64())  # times are compared as microseconds
     return compute.and_(

@@ -7,12 +7,13 @@ repeat what was so before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from fmq.errors import Damaged
+from fmq.recovery.walk import ReadAppend
 from fmq.store.bytes.dead_column import failures_in
 from fmq.store.bytes.decoding import columns_of
 from fmq.store.bytes.extension import EXPIRED_ACKS
@@ -32,11 +33,10 @@ from fmq.store.bytes.kinds import (
 from fmq.store.bytes.pieces import BadColumns
 from fmq.store.bytes.record import BadRecord
 from fmq.store.reading.batch import messages_of
-from fmq.table.records import Row, in_batches
+from fmq.table.records import RecordRow, in_batches
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger.carryover import carried_by
 
-Append = Sequence[Record]
 EVENTS = {0: "purged", 1: "replayed", 2: "carried"}
 """By the value of END_DEAD, what became of dead letters."""
 IN_BODY = frozenset(("body", "key", "tag", "headers", "message_id", "priority", "expires_at"))
@@ -47,7 +47,9 @@ def read_log(source: OpenSplit, view: str, schema: pa.Schema) -> Iterator[pa.Rec
     return in_batches(_rows(source, LOGS[view], schema), schema)
 
 
-def _rows(source: OpenSplit, log: Callable[..., Iterator[Row]], schema: pa.Schema) -> Iterator[Row]:
+def _rows(
+    source: OpenSplit, log: Callable[..., Iterator[RecordRow]], schema: pa.Schema
+) -> Iterator[RecordRow]:
     columns = frozenset(schema.names)
     for append in source.appends():
         yield from log(source, append, columns)
@@ -70,7 +72,7 @@ def _carried(source: OpenSplit, state: Carryover, name: str) -> Any:
 # --- the views ----------------------------------------------------------------------------------
 
 
-def _marks(source: OpenSplit, append: Append, _: frozenset[str]) -> Iterator[Row]:
+def _marks(source: OpenSplit, append: ReadAppend, _: frozenset[str]) -> Iterator[RecordRow]:
     last = append[-1]
     for record in append:
         if isinstance(record, Carryover):
@@ -100,7 +102,7 @@ def _range(group: str, topic: str, queue: int, first: int, end: int) -> dict[str
     }
 
 
-def _acks(source: OpenSplit, append: Append, _: frozenset[str]) -> Iterator[Row]:
+def _acks(source: OpenSplit, append: ReadAppend, _: frozenset[str]) -> Iterator[RecordRow]:
     last = append[-1]
     tx_id = last.tx_id if isinstance(last, Decided) else None
     for record in append:
@@ -115,7 +117,7 @@ def _acks(source: OpenSplit, append: Append, _: frozenset[str]) -> Iterator[Row]
                 yield _front(record) | _range(*ack.key()) | {"tx_id": tx_id, "expired": expired}
 
 
-def _attempts(source: OpenSplit, append: Append, _: frozenset[str]) -> Iterator[Row]:
+def _attempts(source: OpenSplit, append: ReadAppend, _: frozenset[str]) -> Iterator[RecordRow]:
     for record in append:
         if isinstance(record, Carryover):
             for group, topic, queue, ranges in _carried(source, record, "tried"):
@@ -128,7 +130,9 @@ def _attempts(source: OpenSplit, append: Append, _: frozenset[str]) -> Iterator[
                 yield _front(record) | _range(*tried[:5]) | said
 
 
-def _dead_letters(source: OpenSplit, append: Append, columns: frozenset[str]) -> Iterator[Row]:
+def _dead_letters(
+    source: OpenSplit, append: ReadAppend, columns: frozenset[str]
+) -> Iterator[RecordRow]:
     for record in append:
         if isinstance(record, Run) and record.topic.startswith(f"{INTERNAL}{DEAD}{INTERNAL}"):
             yield from _died(source, record, _group_of(record.topic, append), columns)
@@ -142,7 +146,9 @@ def _dead_letters(source: OpenSplit, append: Append, columns: frozenset[str]) ->
                     yield ended | {"place": place}
 
 
-def _died(source: OpenSplit, run: Run, group: str | None, columns: frozenset[str]) -> Iterator[Row]:
+def _died(
+    source: OpenSplit, run: Run, group: str | None, columns: frozenset[str]
+) -> Iterator[RecordRow]:
     """Yield a row for each dead letter in `run`."""
     try:
         failures = failures_in(run.extension, run.count)
@@ -179,7 +185,7 @@ def _died(source: OpenSplit, run: Run, group: str | None, columns: frozenset[str
         yield row
 
 
-def _group_of(topic: str, append: Append) -> str | None:
+def _group_of(topic: str, append: ReadAppend) -> str | None:
     """Return the group whose dead letters `topic` holds, as `append` states it."""
     groups = [ack.group for record in append if isinstance(record, Acks) for ack in record.ranges]
     groups += [record.group for record in append if isinstance(record, Changed)]
@@ -187,7 +193,7 @@ def _group_of(topic: str, append: Append) -> str | None:
     return None if found is None else shown(found)
 
 
-LOGS: dict[str, Callable[[OpenSplit, Append, frozenset[str]], Iterator[Row]]] = {
+LOGS: dict[str, Callable[[OpenSplit, ReadAppend, frozenset[str]], Iterator[RecordRow]]] = {
     "marks": _marks,
     "acks": _acks,
     "attempts": _attempts,

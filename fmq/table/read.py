@@ -16,7 +16,7 @@ from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
 from fmq.table.logs import LOGS, read_log
 from fmq.table.message_rows import read_messages
-from fmq.table.records import Row, batch_of, read_records
+from fmq.table.records import RecordRow, batch_of, read_records
 from fmq.table.schema import FLEET, schema_of
 from fmq.table.selection import EVERYTHING, Selection
 from fmq.table.snapshot import Snapshot
@@ -96,7 +96,7 @@ def read_split(
 
 def told_rows(
     journal: Snapshot, view: str, *, permissive: bool = False, disk: Disk | None = None
-) -> tuple[Row, ...]:
+) -> tuple[RecordRow, ...]:
     """Return the rows of `view` that belong to no split: undecided transactions for
     "transactions", damaged parts for "damage", and none for any other view.
     """
@@ -110,7 +110,7 @@ def told_rows(
 
 
 def told_batch(
-    origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Selection = EVERYTHING
+    origin: Split, rows: Iterable[RecordRow], schema: pa.Schema, wanted: Selection = EVERYTHING
 ) -> pa.RecordBatch:
     """Return the rows that are `wanted`, as a batch."""
     # Position is the only column of these views that can be compared.
@@ -159,7 +159,7 @@ READ: dict[str, Callable[[OpenSplit, pa.Schema, Selection], Batches]] = {
 READ |= {view: _log(view) for view in LOGS}
 
 
-def _row_of(path: str, part: LeftOut) -> Row:
+def _row_of(path: str, part: LeftOut) -> RecordRow:
     return {
         "segment": part.file,
         "position": part.position,

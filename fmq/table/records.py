@@ -45,7 +45,7 @@ from fmq.table.split import OpenSplit
 from fmq.tx.ledger.ledger import seal_text
 
 NO_OFFSET_YET = frozenset((Kind.PRE_MESSAGE, Kind.TIMER))
-Row = Mapping[str, Any]
+RecordRow = Mapping[str, Any]
 
 
 def read_records(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -53,7 +53,7 @@ def read_records(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatc
     return in_batches(_rows(source, wants_bodies="bodies" in schema.names), schema)
 
 
-def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
+def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[RecordRow]:
     for append in source.appends():
         for record in append:
             try:
@@ -65,9 +65,9 @@ def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
             yield row
 
 
-def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def in_batches(rows: Iterable[RecordRow], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield `rows` in batches. If making a row fails, the rows before it are yielded first."""
-    waiting: list[Row] = []
+    waiting: list[RecordRow] = []
     trouble = None
     try:
         for row in rows:
@@ -83,7 +83,7 @@ def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatc
         raise trouble
 
 
-def batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of(rows: list[RecordRow], schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows as columns, with null for what a row does not have."""
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

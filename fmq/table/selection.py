@@ -15,7 +15,7 @@ LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RowRange:
     """Whole numbers from `low` to `high`, both included."""
 
     low: int = 0
@@ -32,15 +32,15 @@ class Selection:
 
     topics: frozenset[str] | None = None
     queues: frozenset[int] | None = None
-    offset: Range = Range()
-    position: Range = Range()
-    time_us: Range = Range(-LAST, LAST)
+    offset: RowRange = RowRange()
+    position: RowRange = RowRange()
+    time_us: RowRange = RowRange(-LAST, LAST)
 
-    def by_column(self) -> dict[str, frozenset[str] | frozenset[int] | Range]:
+    def by_column(self) -> dict[str, frozenset[str] | frozenset[int] | RowRange]:
         """Return the range or value that each column must have. Columns without a limit are left
         out.
         """
-        said: dict[str, frozenset[str] | frozenset[int] | Range] = {}
+        said: dict[str, frozenset[str] | frozenset[int] | RowRange] = {}
         if self.topics is not None:
             said["topic"] = self.topics
         if self.queues is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fmq.store.bytes.kinds import TIMER, Decided, Kind, Run
 from fmq.store.bytes.timing import timing_in
-from fmq.table.records import NO_OFFSET_YET, Row, in_batches
+from fmq.table.records import NO_OFFSET_YET, RecordRow, in_batches
 from fmq.table.snapshot import Undecided
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger.ledger import seal_text
@@ -26,14 +26,14 @@ def read_transactions(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.Recor
     return in_batches(_rows(source), schema)
 
 
-def _rows(source: OpenSplit) -> Iterator[Row]:
+def _rows(source: OpenSplit) -> Iterator[RecordRow]:
     for append in source.appends():
         decided = append[-1]
         if isinstance(decided, Decided):
             yield _decided(decided, [record for record in append if isinstance(record, Run)])
 
 
-def undecided_rows(undecided: Iterable[Undecided]) -> tuple[Row, ...]:
+def undecided_rows(undecided: Iterable[Undecided]) -> tuple[RecordRow, ...]:
     """Return the rows of undecided transactions."""
     return tuple(_undecided(tx) for tx in undecided)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq import Options
-from fmq.feedback.schedule import BUSY_SECONDS, STALE_MAX, Key, OpenQuestion, Schedule
+from fmq.feedback.schedule import BUSY_SECONDS, STALE_MAX, OpenQuestion, QuestionKey, Schedule
 from fmq.store.bytes.kinds import Kind, Prepare, Run
 from fmq.tx.ledger.ledger import Entry
 
@@ -22,7 +22,7 @@ OPTIONS = Options(
 )
 PRODUCERS = ("p", "q", "")
 TOPICS = ("a", "b", "c")
-KEYS: list[Key] = [(producer, topic) for producer in PRODUCERS for topic in (None, *TOPICS)]
+KEYS: list[QuestionKey] = [(producer, topic) for producer in PRODUCERS for topic in (None, *TOPICS)]
 
 
 def never_deciding(entry: Entry) -> bool:
@@ -51,7 +51,7 @@ class Row:
     parked: bool = False
     busy: bool = False
 
-    def is_under(self, key: Key) -> bool:
+    def is_under(self, key: QuestionKey) -> bool:
         return self.producer == key[0] and (key[1] is None or key[1] in self.topics)
 
 
@@ -117,7 +117,7 @@ class Model:
         assert not new & {"", *self.tokens}, "a token came twice"
         self.tokens |= new
 
-    def under(self, keys: list[Key]) -> list[Row]:
+    def under(self, keys: list[QuestionKey]) -> list[Row]:
         return [row for row in self.rows if any(row.is_under(key) for key in keys)]
 
     def time_passes(self, a: int, b: int) -> None:

@@ -16,7 +16,7 @@ import fmq.table
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.schema import schema_of
-from fmq.table.selection import EVERYTHING, Range, Selection
+from fmq.table.selection import EVERYTHING, RowRange, Selection
 from fmq.testing import FakeClock
 from tests.table.counting import CountingDisk
 
@@ -143,15 +143,15 @@ FILTERS = {
     ),
     "queue": lambda row: (Selection(queues=frozenset({1})), lambda row: row["queue"] == 1),
     "offset": lambda row: (
-        Selection(offset=Range(350, 360)),
+        Selection(offset=RowRange(350, 360)),
         lambda row: 350 <= row["offset"] <= 360,
     ),
     "position": lambda row: (
-        Selection(position=Range(row["position"])),
+        Selection(position=RowRange(row["position"])),
         lambda each: each["position"] >= row["position"],
     ),
     "time": lambda row: (
-        Selection(time_us=Range(us(row))),
+        Selection(time_us=RowRange(us(row))),
         lambda each: each["time"] >= row["time"],
     ),
 }
@@ -177,7 +177,7 @@ def test_a_filter_opens_only_segments_that_hold_its_rows(path: str, name: str) -
 
 def test_only_the_wanted_records_of_a_segment_are_read(path: str) -> None:
     """A few offsets of one queue cost a few records."""
-    wanted = Selection(topics=frozenset({"hour-5"}), offset=Range(50, 51))
+    wanted = Selection(topics=frozenset({"hour-5"}), offset=RowRange(50, 51))
     rows, _, reading = read(path, wanted)
     assert [row["offset"] for row in rows] == [50, 51]
     assert reading.bytes_of(".seg") < 10 * BODY_BYTES

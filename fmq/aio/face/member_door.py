@@ -14,7 +14,7 @@ from fmq.basics.message import Message
 from fmq.consume.calls.in_hand import Draining
 from fmq.consume.calls.lookahead import Lookahead
 from fmq.consume.claims.backoff import Retry
-from fmq.consume.claims.handed import HandedRange, Held
+from fmq.consume.claims.handed import HandedRange, OwnedRange
 
 
 class AsyncMemberDoor(Protocol):
@@ -69,7 +69,7 @@ class AsyncMemberDoor(Protocol):
     async def ack(self, claim: Any, first: int, end: int, sync: bool | None) -> None:
         """Ack the messages from `first` up to `end`. Raises LeaseLost."""
 
-    async def ack_all(self, ranges: list[Held[Any]], sync: bool | None) -> None:
+    async def ack_all(self, ranges: list[OwnedRange[Any]], sync: bool | None) -> None:
         """Ack all of `ranges`, or none of them if that raises LeaseLost."""
 
     async def extend(self, claim: Any, first: int, end: int, seconds: float) -> None:

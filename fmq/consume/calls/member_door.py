@@ -15,7 +15,7 @@ from fmq.consume.calls.in_hand import Draining
 from fmq.consume.calls.lookahead import Lookahead
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.delivery import Delivery, DeliveryBatch
-from fmq.consume.claims.handed import HandedRange, Held
+from fmq.consume.claims.handed import HandedRange, OwnedRange
 
 
 class MemberDoor(Protocol):
@@ -70,7 +70,7 @@ class MemberDoor(Protocol):
     def ack(self, claim: Any, first: int, end: int, sync: bool | None) -> None:
         """Ack the messages from `first` up to `end`. Raises LeaseLost."""
 
-    def ack_all(self, ranges: list[Held[Any]], sync: bool | None) -> None:
+    def ack_all(self, ranges: list[OwnedRange[Any]], sync: bool | None) -> None:
         """Ack all of `ranges`, or none of them if that raises LeaseLost."""
 
     def extend(self, claim: Any, first: int, end: int, seconds: float) -> None:

@@ -13,7 +13,7 @@ from fmq.basics.counts import GroupTally
 from fmq.basics.tuples import tuple_maker
 from fmq.consume.calls.in_hand import InHand
 from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.handed import Held, found_twice, lost, of_another_engine
+from fmq.consume.claims.handed import OwnedRange, found_twice, lost, of_another_engine
 from fmq.consume.claims.membership import Member
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.tries import Tries
@@ -78,13 +78,13 @@ class Settler(InHand):
             self.draining.changed()
         self.after()
 
-    def ack_all(self, ranges: list[Held[Claim]], sync: bool | None) -> None:
+    def ack_all(self, ranges: list[OwnedRange[Claim]], sync: bool | None) -> None:
         """Ack several ranges, in one append."""
         self.writer.commit_queue.run(self.plan_ack_all, self.acking_all(ranges), sync)
         self.draining.changed()
         self.after()
 
-    def acking_all(self, held: list[Held[Claim]]) -> tuple[list[Held[Claim]], Append]:
+    def acking_all(self, held: list[OwnedRange[Claim]]) -> tuple[list[OwnedRange[Claim]], Append]:
         """Return the argument for `plan_ack_all`. Raises LeaseLost if a message is in the list
         twice.
         """
@@ -93,7 +93,7 @@ class Settler(InHand):
             self._refuse(*twice)
         return held, [Acks([self.range_of(*each) for each in held], 0)]
 
-    def plan_ack_all(self, what: tuple[list[Held[Claim]], Append]) -> None:
+    def plan_ack_all(self, what: tuple[list[OwnedRange[Claim]], Append]) -> None:
         """Plan the ack of several ranges. The caller holds the engine's lock."""
         held, append = what
         self.writer.release_dropped()

@@ -16,7 +16,7 @@ from fmq.store.bytes.kinds import AckRange
 from fmq.store.reading.batch import Batch
 
 C = TypeVar("C")
-Held = tuple[C, int, int]
+OwnedRange = tuple[C, int, int]
 """A claim, the offset of the first message, and the one after the last."""
 
 
@@ -212,7 +212,7 @@ def held_by(handed: HandedRange) -> tuple[Any, Any, int, int]:
     return handed._consumer.blocking, handed._claim, *handed._offsets()
 
 
-def range_of(handed: HandedRange) -> Held[Any]:
+def range_of(handed: HandedRange) -> OwnedRange[Any]:
     """Return the claim of a delivery, its first offset and the one after its last."""
     return handed._claim, *handed._offsets()
 
@@ -223,9 +223,9 @@ def settle(handed: Iterable[HandedRange]) -> None:
         each._settled = True
 
 
-def joined(ranges: Iterable[Held[C]]) -> list[Held[C]]:
+def joined(ranges: Iterable[OwnedRange[C]]) -> list[OwnedRange[C]]:
     """Join adjacent ranges of the same claim."""
-    found: list[Held[C]] = []
+    found: list[OwnedRange[C]] = []
     for claim, first, end in ranges:
         if found and found[-1][0] is claim and found[-1][2] == first:
             found[-1] = claim, found[-1][1], end
@@ -234,7 +234,7 @@ def joined(ranges: Iterable[Held[C]]) -> list[Held[C]]:
     return found
 
 
-def found_twice(ranges: Iterable[Held[C]]) -> tuple[C, int] | None:
+def found_twice(ranges: Iterable[OwnedRange[C]]) -> tuple[C, int] | None:
     """Return the claim and the offset of a message that is in two of the ranges; None if there is
     none.
     """

@@ -25,7 +25,7 @@ from heapq import heappop, heappush
 
 from fmq.consume.claims.ranges import Ranges
 
-Key = str | None  # None: messages without a key keep their order among themselves
+MessageKey = str | None  # None: messages without a key keep their order among themselves
 WAITING_MAX = 32_768
 """How many messages of one queue are kept in memory before they are handed out: some 40 bytes each,
 and a text for each key."""
@@ -50,11 +50,12 @@ class KeyOrder:
         self._first = 0  # no message below this offset is handed out now
         self._again: Ranges = []  # ranges below `looked` whose keys are to be read again
         # Key -> offsets that are not handed out yet, in order.
-        self._lines: dict[Key, list[int]] = {}
-        self._out: dict[Key, list[int]] = {}  # key -> offsets that are handed out now, in order
-        self._key_of: dict[int, Key] = {}  # offset -> key, of the messages in `_out`
+        self._lines: dict[MessageKey, list[int]] = {}
+        # For each key, the offsets that are handed out now, in order.
+        self._out: dict[MessageKey, list[int]] = {}
+        self._key_of: dict[int, MessageKey] = {}  # offset -> key, of the messages in `_out`
         # A heap of the first waiting message of each key. Some entries are out of date.
-        self._free: list[tuple[int, Key]] = []
+        self._free: list[tuple[int, MessageKey]] = []
 
     def __contains__(self, offset: int) -> bool:
         """Return whether the message at `offset` is out."""
@@ -93,7 +94,7 @@ class KeyOrder:
         self._again.append((first, end))
         self._again.sort()
 
-    def add(self, offset: int, key: Key, *, is_out: bool) -> None:
+    def add(self, offset: int, key: MessageKey, *, is_out: bool) -> None:
         """Note that the message at `offset`, which is not acked, has this key."""
         if offset in self._key_of:
             return
@@ -103,7 +104,7 @@ class KeyOrder:
         else:
             self._wait(offset, key)
 
-    def _wait(self, offset: int, key: Key) -> None:
+    def _wait(self, offset: int, key: MessageKey) -> None:
         line = self._lines.setdefault(key, [])
         if not line or line[-1] < offset:
             line.append(offset)
@@ -133,7 +134,7 @@ class KeyOrder:
                 return offset
         return None
 
-    def _next_of(self, offset: int, key: Key) -> None:
+    def _next_of(self, offset: int, key: MessageKey) -> None:
         """Remove the first free message, and let the next one of its key be free instead."""
         heappop(self._free)
         line = self._lines[key]
@@ -149,7 +150,7 @@ class KeyOrder:
         them as ranges, or only the first range if it has to be `in_one_piece`.
         """
         found: Ranges = []
-        taken: list[tuple[int, Key]] = []
+        taken: list[tuple[int, MessageKey]] = []
         while len(taken) < limit and (offset := self.first_free(is_gone)) is not None:
             if found and found[-1][1] == offset:
                 found[-1] = found[-1][0], offset + 1

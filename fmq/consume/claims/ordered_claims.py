@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.holds import QueueHolds
-from fmq.consume.claims.key_order import WAITING_MAX, Key, KeyOrder
+from fmq.consume.claims.key_order import WAITING_MAX, KeyOrder, MessageKey
 from fmq.consume.claims.ranges import Ranges, ranges_of
 from fmq.consume.claims.redelivery import GivenBack
 from fmq.tx.ledger.queues import Queue
@@ -133,7 +133,7 @@ def _those_that_may_go(
 def learn(
     wanted: LookWanted,
     end: int,
-    keys: Iterable[tuple[int, Key, bool]],
+    keys: Iterable[tuple[int, MessageKey, bool]],
     claim: Claim,
     deadline: float,
 ) -> Ranges:

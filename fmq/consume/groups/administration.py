@@ -14,7 +14,7 @@ from fmq.arguments.options import QUEUES_MAX, SECONDS_MAX
 from fmq.basics.clock import as_us
 from fmq.basics.results import HeldMessages, MemberInfo
 from fmq.consume.groups.groups import Groups
-from fmq.consume.groups.held_messages import HeldPages, Place
+from fmq.consume.groups.held_messages import HeldPages, HeldPlace
 from fmq.consume.groups.sieve import check_filter
 from fmq.errors import (
     BadName,
@@ -101,7 +101,7 @@ class GroupChanges:
                 self._messages.wake()
         return found
 
-    def in_hand(self, group: str, after: Place | None, limit: int) -> list[HeldMessages]:
+    def in_hand(self, group: str, after: HeldPlace | None, limit: int) -> list[HeldMessages]:
         """Return what `group` has in hand or will try again, from the place `after` on."""
         self.put_out()
         self._catch_up(max(self._ledger.changed_at, self._ledger.acked_at))

@@ -22,7 +22,7 @@ from fmq.tx.ledger.queues import Queue
 
 PAGE_MAX = 1000
 
-Place = tuple[str, bool, int, int]
+HeldPlace = tuple[str, bool, int, int]
 """Topic, whether its replayed dead letters are meant, queue, and offset."""
 
 
@@ -34,7 +34,7 @@ class HeldPages:
         self._ledger = ledger
         self._clock = clock
 
-    def page(self, group: str, after: Place | None, limit: int) -> list[HeldMessages]:
+    def page(self, group: str, after: HeldPlace | None, limit: int) -> list[HeldMessages]:
         """Return what `group` has from the place `after` on, at most `limit` or 1,000
         ranges. The caller
         holds the engine's lock.
@@ -42,7 +42,7 @@ class HeldPages:
         most = min(limit, PAGE_MAX)
         return [*islice(self._all(group, after or ("", False, 0, 0)), most)]
 
-    def _all(self, group: str, after: Place) -> Iterator[HeldMessages]:
+    def _all(self, group: str, after: HeldPlace) -> Iterator[HeldMessages]:
         replays = {again: name for (of, name), again in self._ledger.again.items() if of == group}
         queues = [
             (

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from itertools import count, repeat
 
 from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.key_order import Key
+from fmq.consume.claims.key_order import MessageKey
 from fmq.consume.claims.ordered_claims import LookWanted, learn, next_look
 from fmq.consume.claims.ranges import Ranges, gaps_between, ranges_of
 from fmq.consume.groups.burial import Burying
@@ -184,7 +184,7 @@ class Sieve:
         spans = queue.spans
         may_expire = spans is not None and not is_internal(queue.topic)
         now_us = self._messages.clock.time_us() if may_expire else 0
-        keys: list[tuple[int, Key, bool]] = []
+        keys: list[tuple[int, MessageKey, bool]] = []
         expired: set[int] = set()
         at = first
         try:
@@ -311,7 +311,9 @@ class Sieve:
         self._writer.commit_queue.run(plan, append, False)
 
 
-def _keys_in(carried: Carried, text: str, now_us: int) -> Iterator[tuple[int, Key, bool, int]]:
+def _keys_in(
+    carried: Carried, text: str, now_us: int
+) -> Iterator[tuple[int, MessageKey, bool, int]]:
     """Yield for each message its offset, its key, whether it passes the filter `text`, and, if that
     is asked for, when it expires.
     """

@@ -39,13 +39,13 @@ ROW_BYTES = sum(array(code).itemsize for code in CODES) + KEY_BYTES
 WAITS = 1 << 63
 assert ROW_BYTES == 46
 
-Key = bytes
+IdKey = bytes
 
 
 class IdKeys(NamedTuple):
     """The messages of a run that have ids: each one's number, and the key of its id."""
 
-    keys: list[Key]
+    keys: list[IdKey]
     numbers: Sequence[int]
 
 
@@ -56,7 +56,7 @@ class BadIds(BadRecord):
 class TakenId(NamedTuple):
     """The message that has taken an id."""
 
-    key: Key
+    key: IdKey
     topic: str
     queue: int
     offset: int
@@ -169,7 +169,7 @@ class IdTable:
         self.own += count
         self.newest_us = max(self.newest_us, run.time_us)
 
-    def all_keys(self, start: int = 0) -> Iterator[Key]:
+    def all_keys(self, start: int = 0) -> Iterator[IdKey]:
         """Yield the keys of the rows from `start` on."""
         data = bytes(self._keys[start * KEY_BYTES :])
         return (data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES))

@@ -26,7 +26,7 @@ from fmq.tx.commands.router import Router
 NO_EXTRAS = (None, None, None)
 NO_MARKS = MarkBuffer()
 """Of each transaction that changes no mark. A change is made in a copy."""
-Place = tuple[str, int, Timing | None]
+RunPlace = tuple[str, int, Timing | None]
 """Topic, queue, and when the messages are due."""
 # Each character of a topic's name takes at most 4 bytes, and the name may be written twice.
 NAME_BYTES = 4 * 2
@@ -85,10 +85,10 @@ class Ackable(Protocol):
 
 # A delivery that a transaction acks, and the object in whose name it is held meanwhile. Each pair
 # has an object of its own, so that ending one transaction's hold never ends another's.
-Held = tuple[Ackable, object]
+HeldAck = tuple[Ackable, object]
 
 
-def _release(held: Iterable[Held]) -> None:
+def _release(held: Iterable[HeldAck]) -> None:
     """Give deliveries back to their consumers. The caller holds the engine's lock."""
     for ackable, holder in held:
         ackable._end_hold_for_transaction(holder)
@@ -131,12 +131,12 @@ class TransactionBuffer:
         # True if the user chose the id, and `take_id` has not been called yet.
         self.must_take_id = False
         self.messages = 0
-        self.runs: dict[Place, list[Message | bytes]] = {}
+        self.runs: dict[RunPlace, list[Message | bytes]] = {}
         # True while every message is only a body, without key, tag, headers or extras.
         self.plain = True
         self.acks: list[AckRange] = []
         self.marks = NO_MARKS
-        self._held: list[Held] = []
+        self._held: list[HeldAck] = []
         # The value of `Keeper.moves` when this transaction held its first delivery.
         self._moves = 0
         # A finalizer. If this object is dropped, it releases the deliveries that are held for its

@@ -29,7 +29,7 @@ from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.ledger import Entry, seal_text
 from fmq.tx.looks.outcomes import Outcomes, outcome_of, undecided_outcome
-from fmq.tx.looks.receipts import LeftOut, receipts_of, with_left_out
+from fmq.tx.looks.receipts import RepeatOf, receipts_of, with_left_out
 
 T = TypeVar("T")
 DECISIONS = get_args(Decision)
@@ -49,7 +49,7 @@ class Numbered(Protocol):
     def number(self) -> int: ...
 
     @property
-    def left_out(self) -> Sequence[LeftOut]: ...
+    def left_out(self) -> Sequence[RepeatOf]: ...
 
 
 class Decisions:

@@ -23,12 +23,12 @@ from fmq.store.bytes.extras import Extras
 from fmq.store.bytes.kinds import Append, Record, Run
 from fmq.store.bytes.timing import timing_in, with_timing
 from fmq.store.index.catalog import Catalog
-from fmq.store.index.id_table import WAITS, IdTable, Key, TakenId, id_keys_of
+from fmq.store.index.id_table import WAITS, IdKey, IdTable, TakenId, id_keys_of
 from fmq.store.reading.batch import messages_of
 from fmq.tx.commands.buffer import TransactionBuffer
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.id_window import IdWindow
-from fmq.tx.looks.receipts import FirstSent, LeftOut
+from fmq.tx.looks.receipts import FirstSent, RepeatOf
 
 
 class Admitted(NamedTuple):
@@ -99,7 +99,7 @@ class MessageIds:
         """
         admitted: list[Run] = []
         left_out: list[FirstSent | Receipt] = []
-        mine: dict[Key, Run] = {}
+        mine: dict[IdKey, Run] = {}
         for run in runs:
             keys = id_keys_of(run).keys
             if self._are_free(keys, mine):
@@ -112,7 +112,7 @@ class MessageIds:
                     admitted.append(left)
         return Admitted(admitted, left_out)
 
-    def _are_free(self, keys: list[Key], mine: dict[Key, Run]) -> bool:
+    def _are_free(self, keys: list[IdKey], mine: dict[IdKey, Run]) -> bool:
         """Return whether all ids are free, by looking all of them up at once."""
         window = self._ledger.id_window
         assert window is not None, "loaded before the plan"
@@ -121,12 +121,14 @@ class MessageIds:
             return False
         return all(each.keys().isdisjoint(keys) for each in (mine, *known))
 
-    def _admit_some(self, run: Run, mine: dict[Key, Run]) -> tuple[Run, list[FirstSent | Receipt]]:
+    def _admit_some(
+        self, run: Run, mine: dict[IdKey, Run]
+    ) -> tuple[Run, list[FirstSent | Receipt]]:
         """Return `run` without the messages whose ids are taken, and the places of the
         first ones.
         """
         repeats: list[FirstSent | Receipt] = []
-        fresh: list[Key] = []
+        fresh: list[IdKey] = []
         out: set[int] = set()
         for key, number in zip(*id_keys_of(run), strict=True):
             first: FirstSent | Receipt | None
@@ -149,7 +151,7 @@ class MessageIds:
                 each.run = left
         return left, repeats
 
-    def _first_sent(self, run: Run, number: int, key: Key) -> FirstSent | Receipt | None:
+    def _first_sent(self, run: Run, number: int, key: IdKey) -> FirstSent | Receipt | None:
         """Return the place of the message that took the id `key`; None if it is free."""
         holder = self._ledger.held_ids.get(key)
         if holder is not None:
@@ -161,7 +163,7 @@ class MessageIds:
             return None
         return _receipt(found)
 
-    def _find(self, topic: str, key: Key) -> TakenId | None:
+    def _find(self, topic: str, key: IdKey) -> TakenId | None:
         window = self._ledger.id_window
         assert window is not None, "loaded before the plan"
         deleted = self._ledger.deleted.get(topic, 0)
@@ -193,7 +195,7 @@ class MessageIds:
         if not self.load_for(runs):
             return found
         with self._writer.commit_queue.lock:
-            met: set[Key] = set()
+            met: set[IdKey] = set()
             for run in runs:
                 for key in id_keys_of(run).keys:
                     first = self._find(run.topic, key)
@@ -263,12 +265,12 @@ def _receipt(taken: TakenId) -> Receipt:
     return DelayedReceipt(taken.topic, taken.queue, None, taken.position, 1, due_us)
 
 
-def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[LeftOut]:
+def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[RepeatOf]:
     """Return the receipts of the messages that a prepare has left out. A message that repeats
     another one of the same transaction gets its receipt by the commit only: for it, return the
     record of the first one and its number there.
     """
-    found: list[LeftOut] = []
+    found: list[RepeatOf] = []
     for each in left_out:
         if isinstance(each, FirstSent):
             mine = [number for number, run in enumerate(runs) if run is each.run]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fmq.store.index.id_table import IdTable, Key, TakenId
+from fmq.store.index.id_table import IdKey, IdTable, TakenId
 
 ROW_BITS = 32
 ROW = (1 << ROW_BITS) - 1
@@ -34,7 +34,7 @@ class IdWindow:
         self._numbers: dict[int, int] = {}
         self._next = 0
         # For each key, the number of the table and the row in it, packed into one int.
-        self._where: dict[Key, int] = {}
+        self._where: dict[IdKey, int] = {}
         # How many ids were taken in the segments of the tables. Carried ids do not count.
         self.own = 0
         for table in tables:
@@ -51,13 +51,13 @@ class IdWindow:
         self.own += sum(1 for each in table.positions[start:] if each >= table.base)
         self._note(table, start, table.all_keys(start))
 
-    def note_run(self, table: IdTable, keys: Sequence[Key]) -> None:
+    def note_run(self, table: IdTable, keys: Sequence[IdKey]) -> None:
         """Note the last rows of `table`. They belong to a run whose messages take `keys`."""
         if keys:
             self.own += len(keys)
             self._note(table, len(table) - len(keys), keys)
 
-    def _note(self, table: IdTable, start: int, keys: Iterable[Key]) -> None:
+    def _note(self, table: IdTable, start: int, keys: Iterable[IdKey]) -> None:
         number = self._numbers.get(table.base)
         if number is None:
             number = self._numbers[table.base] = self._next
@@ -67,7 +67,7 @@ class IdWindow:
         self._where.update(zip(keys, range(number << ROW_BITS | start, MORE), strict=False))
 
     @property
-    def known(self) -> Mapping[Key, object]:
+    def known(self) -> Mapping[IdKey, object]:
         """The keys of all ids that may be in the window."""
         return self._where
 
@@ -100,7 +100,7 @@ class IdWindow:
     def _is_old(self, time_us: int, now_us: int) -> bool:
         return now_us - time_us > self._age_us
 
-    def find(self, key: Key, deleted: int, now_us: int) -> TakenId | None:
+    def find(self, key: IdKey, deleted: int, now_us: int) -> TakenId | None:
         """Return the message that took an id; None if the window has none.
 
         An id before the position `deleted`, where the topic was last deleted, does not count.

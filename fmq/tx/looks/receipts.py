@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from fmq.basics.message import DelayedReceipt, Receipt, made_receipt
 from fmq.store.bytes.kinds import TIMER, Record, Run
 from fmq.store.bytes.timing import timing_in
-from fmq.store.index.id_table import Key, id_keys_of
+from fmq.store.index.id_table import IdKey, id_keys_of
 
 
 class FirstSent:
@@ -19,7 +19,7 @@ class FirstSent:
 
     __slots__ = ("key", "run")
 
-    def __init__(self, run: Run, key: Key) -> None:
+    def __init__(self, run: Run, key: IdKey) -> None:
         self.run = run
         self.key = key
 
@@ -34,12 +34,12 @@ class FirstSent:
         return one_of(receipt_of(self.run), self.number)
 
 
-LeftOut = Receipt | tuple[int, int]
+RepeatOf = Receipt | tuple[int, int]
 """What a prepare has left out: the receipt of the first message, or, if that is part of the same
 transaction, the number of its record and its number in that record."""
 
 
-def with_left_out(receipts: list[Receipt], left_out: Iterable[LeftOut]) -> list[Receipt]:
+def with_left_out(receipts: list[Receipt], left_out: Iterable[RepeatOf]) -> list[Receipt]:
     """Return the receipts of a commit, followed by those of the messages that its prepare
     left out.
     """
