@@ -196,4 +196,10 @@ IN_COPIES = (
         "        how: dict[str, str] = {}\n",
         tests="tests/copies/test_ships_to_buckets.py -k two_tools",
     ),
+    Mutant(
+        "the tier of shipping sees a piece that was named before it was durable",
+        "                at += len(block)\n            file.sync()\n",
+        "                at += len(block)\n",
+        "--tier shipped --rounds 10",
+    ),
 )

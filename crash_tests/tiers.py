@@ -21,6 +21,7 @@ from crash_tests.ids.story import Story as MessageIds
 from crash_tests.real.tiers import REAL
 from crash_tests.schedules.story import Story as Schedules
 from crash_tests.seeds import Seeds
+from crash_tests.shipped.story import Story as Shipping
 from crash_tests.tables import Tables
 from crash_tests.tally import Tally
 from crash_tests.threads.tier import Threads
@@ -54,6 +55,7 @@ TIERS: dict[Tier, float] = {
     Groups("ids", MessageIds): 0.1,
     Groups("tries", Tries): 0.1,
     Groups("erased", Erasing, torn=4): 0.05,
+    Groups("shipped", Shipping, torn=4): 0.05,
     Groups("delayed", Delayed, torn=4): 0.1,
     Groups("schedules", Schedules, torn=4): 0.1,
     **dict.fromkeys(REAL, 0.06),
