@@ -88,6 +88,12 @@ OF_SCHEDULES = (
         tests=f"{TESTS} -k meanwhile",
     ),
     Mutant(
+        "a schedule that fits no segment any more ends the engine",
+        "                if own > 2 * self._bytes_max:\n",
+        "                if False:\n",
+        tests=f"{TESTS} -k fits_no_segment",
+    ),
+    Mutant(
         "a new schedule does not wake the thread",
         "    ledger.schedules[schedule.name] = schedule\n"
         "    # The thread that publishes what is due asks again when that is.\n"

@@ -141,7 +141,8 @@ class Chores:
             if self._journal.position >= self.retention.looks_from:
                 trouble = self._retain() or trouble
             trouble = self._delays.unreadable or self._schedules.trouble or trouble
-            self._meet(trouble or self._delays.no_room or self._no_room, is_full=trouble is None)
+            no_room = self._delays.no_room or self._schedules.no_room or self._no_room
+            self._meet(trouble or no_room, is_full=trouble is None)
         except StorageFull as error:
             self._meet(str(error), is_full=True)
         except OSError as error:

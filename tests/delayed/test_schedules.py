@@ -430,3 +430,18 @@ def test_a_schedule_without_its_library_waits_and_says_why(monkeypatch: pytest.M
         engine.sync()
         assert due(engine) == ["00:01"]
         assert engine.stats().trouble is None
+
+
+def test_a_schedule_that_fits_no_segment_any_more_waits_and_the_engine_goes_on() -> None:
+    """The directory was made with larger segments."""
+    disk, clock = CrashDisk(), FakeClock()
+    body = bytes(each * each % 251 for each in range(12_000))
+    with opened(disk, clock, segment_bytes=1 << 16) as engine:
+        engine.schedule("m", MINUTE, "t", body)
+        engine.schedule("n", MINUTE, "u", b"small")
+    with opened(disk, clock, segment_bytes=4096) as engine:
+        pass_time(engine, clock, 60)
+        assert engine.read("t") == []
+        assert "'m' is due, and waits on" in str(engine.stats().trouble)
+        pass_time(engine, clock, 60)
+        assert due(engine, "u") == ["00:01", "00:02"]

@@ -50,6 +50,7 @@ def engines() -> Iterator[tuple[fmq.Engine, fmq.ReadOnlyEngine]]:
         for number in range(4):
             engine.send("t" if number % 2 else "u", b"later", delay=100 - number)
         engine.recall(engine.send("t", b"never", delay=50))
+        engine.schedule("yearly", "0 0 1 1 *", "u", b"").pause(reason="until spring")
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"1")
         tx.prepare()
@@ -67,6 +68,8 @@ def test_a_reader_shows_what_an_engine_shows(
     engine, reader = engines
     looks: list[Any] = [
         lambda of: of.delayed(),
+        lambda of: of.schedules(),
+        lambda of: of.scheduled("yearly").info(),
         lambda of: of.delayed("t", limit=1),
         lambda of: of.dead_letters("g").list(),
         lambda of: [*of.dead_letters("g")],

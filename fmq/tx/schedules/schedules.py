@@ -29,6 +29,7 @@ from fmq.errors import (
     UnknownSchedule,
 )
 from fmq.store.bytes.content import copied_headers, encode_messages, text_bytes
+from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import Changed, ChangeKind, Run, TopicMade
 from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.commands.router import Router
@@ -194,11 +195,16 @@ class Schedules:
 
     @property
     def trouble(self) -> str | None:
-        """Why a schedule that is due was not published."""
+        """The reason why a schedule that is due cannot be published."""
         for name, (schedule, why) in [*self._aside.items()]:
             if self._ledger.schedules.get(name) is schedule:
                 return f"the schedule named {name!r} is due, and waits on: {why}"
-        return self._no_room
+        return None
+
+    @property
+    def no_room(self) -> str | None:
+        """The reason why what is due was not published: the disk is full."""
+        return self._no_room if self._ledger.schedules else None
 
     def next_due_us(self) -> int | None:
         """Return when the next schedule is due; None without one."""
@@ -223,13 +229,18 @@ class Schedules:
         size = 0
         for each in sorted(due, key=lambda each: each.next_us):
             try:
-                found.append(self._published(each, now_us))
+                published = self._published(each, now_us)
+                own = measured(published.records)
+                if own > 2 * self._bytes_max:
+                    self._writer.journal.refuse(own)  # segments were larger once
             except FmqError as error:
                 logger.warning("the schedule named %r is not published: %s", each.name, error)
                 self._aside[each.name] = each, str(error)
-            size += 2 * len(each.text())
-            if size > self._bytes_max:
+                continue
+            size += own
+            if found and size > self._bytes_max:
                 break
+            found.append(published)
         if not found:
             self._no_room = None
             return False
