@@ -2,8 +2,9 @@
 
 Each call is written once, awaited, in fmq/aio/face. Without its `async` and `await` it is the
 blocking call, in the room that MADE names. A line that begins with `#| ` is for the blocking face
-only, and one with the comment `# on a loop: ...` for the awaited one. tests/test_faces.py compares
-the files with what is made here.
+only, and one with the comment `# on a loop: ...` for the awaited one. So is a sentence of a
+docstring that begins with "On a loop" or names a coroutine. tests/test_faces.py compares the files
+with what is made here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -68,11 +70,36 @@ def blocking(name: str) -> str:
         text = re.sub(rf"\b{re.escape(old)}\b", new, text)
     for pattern, new in SYNTAX:
         text = re.sub(pattern, new, text)
+    text = DOCSTRING.sub(_without_loops, text)
     where = source.relative_to(ROOT)
     text = f"# Made of {where} by tools/make_faces.py: change that file, and run it.\n{text}"
     for command in (["check", "--select=I,F401", "--fix-only"], ["format"]):
         text = _ruff(command, text, target(name))
     return text
+
+
+WIDTH = 100
+DOCSTRING = re.compile(r'(?ms)^( *)"""(.*?)"""')
+OF_LOOPS = re.compile(r"On a loop |.*\bcoroutines?\b")
+
+
+def _without_loops(docstring: re.Match[str]) -> str:
+    """Return a docstring without its sentences about loops."""
+    indent, before = docstring[1], docstring[2].split("\n\n")
+    after = []
+    for paragraph in before:
+        words = " ".join(paragraph.split())
+        left = " ".join(each for each in re.split(r"(?<=\.) ", words) if not OF_LOOPS.match(each))
+        if left == words:
+            after.append(paragraph)
+        elif left:
+            first = indent if after else f"{indent}   "  # room for the quotes
+            lines = textwrap.fill(left, WIDTH, initial_indent=first, subsequent_indent=indent)
+            after.append(lines if after else lines.lstrip())
+    if after == before:
+        return docstring[0]
+    text = f'{indent}"""' + "\n\n".join(after).rstrip()
+    return f'{text}"""' if len(text) + 3 <= WIDTH else f'{text}\n{indent}"""'
 
 
 def _ruff(command: list[str], text: str, name: Path) -> str:

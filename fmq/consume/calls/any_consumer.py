@@ -27,8 +27,7 @@ WORKERS_MAX = 1000
 class AnyConsumer:
     """A member of a group. `engine.consumer` makes it.
 
-    On a loop it joins its group when its `with` block begins, or at its first poll. The
-    consumer of a blocking engine joins at once, and is safe for threads.
+    The consumer of a blocking engine joins at once, and is safe for threads.
     """
 
     def __init__(self, door: MemberDoor) -> None:
@@ -89,8 +88,7 @@ class AnyConsumer:
         return in_batches(self._door, max_size, max_wait)
 
     def run(self, handler: Handler, *, workers: int = 1) -> None:
-        """Give each delivery to `handler`, in `workers` threads. On a loop `workers` are tasks, and
-        `handler` may be a coroutine function.
+        """Give each delivery to `handler`, in `workers` threads.
 
         A delivery is acked when the handler returns, and its lease is extended until then. If the
         handler raises, the delivery is tried again as `retry` says. The call returns when the

@@ -315,8 +315,7 @@ class WritingEngine(AnyEngine):
 
         With `sync=False` the call does not wait, unless 8 MiB are pending: the message becomes
         durable and visible with the next sync of any call, or at a normal end of the process. With
-        `sync=True` it is durable on return, whatever the options say. All that the coroutines of a
-        loop send in one of its turns shares one sync.
+        `sync=True` it is durable on return, whatever the options say.
 
         With `delay`, in seconds, or `deliver_at` the message becomes visible at that time, and gets
         its offset then. The receipt is a DelayedReceipt, which `recall` takes.
@@ -386,8 +385,7 @@ class WritingEngine(AnyEngine):
 
         After a prepare, no checker is asked about it for `check_after` seconds. With `bind`, a
         connection to the user's database, the block also begins and ends a transaction of the
-        database: both commit, or neither does. A connection of asyncio needs `with`. On a
-        loop a `tx_id` is claimed when the block begins, at `await`, or by the first step.
+        database: both commit, or neither does. A connection of asyncio needs `with`.
         """
         return self._door.begin(tx_id, producer, check_after, bind)
 
@@ -418,8 +416,7 @@ class WritingEngine(AnyEngine):
         """Register the decorated function as a checker for the transactions of `producer`.
 
         It takes a Question and returns "commit", "rollback" or "unknown". A thread of this process
-        calls it, for transactions that any process has prepared. A coroutine function runs on the
-        loop that registers it.
+        calls it, for transactions that any process has prepared.
         """
         return self._door.checker(producer)
 
@@ -441,8 +438,7 @@ class WritingEngine(AnyEngine):
         """Prepare `messages`, pairs of topic and body, call `local`, and decide as its answer says.
 
         `local` takes the transaction and returns "commit", "rollback" or "unknown"; None means
-        unknown. If it raises, the checker is asked later. On a loop a thread calls it, unless it is
-        a coroutine function.
+        unknown. If it raises, the checker is asked later.
         """
         return self._door.send_with(messages, local, tx_id, producer, check_after)
 
@@ -465,8 +461,7 @@ class WritingEngine(AnyEngine):
         expired: str = COUNT,
         damaged: str = RAISE,
     ) -> M:
-        """Return a member of `group`, which shares the messages of `topics`. On a loop it joins the
-        group when its `with` block begins, or at its first poll.
+        """Return a member of `group`, which shares the messages of `topics`.
 
         A new group begins with the oldest messages. It has the `filter` of its first consumer; a
         consumer with another one raises FilterDiffers.
