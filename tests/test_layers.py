@@ -28,7 +28,7 @@ ROOMS = (
     *("fmq.consume.claims", "fmq.consume.groups", "fmq.consume.calls"),
     *("fmq.chores", "fmq.assembly", "fmq.faces"),
     *("fmq.wire", "fmq.remote", "fmq.loops", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
-    *("fmq.compat", "fmq.cli", "fmq.testing", "fmq.__main__"),
+    *("fmq.compat", "fmq.metrics", "fmq.cli", "fmq.testing", "fmq.__main__"),
 )
 
 # Rooms that know less than all below them.
@@ -39,6 +39,7 @@ KNOWS_ONLY = {
     "fmq.spark": {"fmq.basics", "fmq.errors", "fmq.table"},
     # They call an engine as any program does.
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
+    "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.__main__": {"fmq.cli"},
 }
 

@@ -9,9 +9,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import fmq
 from fmq.cli.codes import ERROR, FINE
@@ -19,6 +25,9 @@ from fmq.cli.output import Output, note
 from fmq.cli.supervised import notify, passed_sockets
 from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG
+
+if TYPE_CHECKING:
+    from fmq.metrics import MetricsPage
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
@@ -55,6 +64,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=_producer_and_url,
         help="ask this database, such as sqlite:///shop.db, what became of the transactions that a "
         "client of the producer has left undecided; for each producer once",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="answer /metrics for Prometheus and /healthz there, such as 127.0.0.1:9464",
     )
     parser.add_argument(
         "--on-demand",
@@ -127,19 +141,23 @@ def _serve(chosen: argparse.Namespace) -> int:
         raise error
     end = partial(os.kill, os.getpid(), signal.SIGTERM)
     with engine:
-        with engine.serve(
-            tcp=chosen.tcp,
-            token_file=chosen.token_file,
-            tls_cert=chosen.tls_cert,
-            tls_key=chosen.tls_key,
-            sockets=sockets,
-            on_stop=end,
-        ) as server:
+        with (
+            ExitStack() as pages,
+            engine.serve(
+                tcp=chosen.tcp,
+                token_file=chosen.token_file,
+                tls_cert=chosen.tls_cert,
+                tls_key=chosen.tls_key,
+                sockets=sockets,
+                on_stop=end,
+            ) as server,
+        ):
             if chosen.on_demand:
                 server.gives_way(end)
+            page = pages.enter_context(_page(engine, chosen.http))
             notify("READY=1")
             if not chosen.on_demand:
-                _say_where(chosen.dir, server)
+                _say_where(chosen.dir, server, page)
             while not _is_told_to_end():
                 if server.has_ended:
                     break
@@ -153,9 +171,20 @@ def _serve(chosen: argparse.Namespace) -> int:
     return FINE
 
 
-def _say_where(path: str, server: fmq.Serving) -> None:
+def _page(engine: fmq.Engine, where: str | None) -> AbstractContextManager[MetricsPage | None]:
+    """Return the page for Prometheus, if one is asked for."""
+    if where is None:
+        return nullcontext()
+    from fmq.metrics import MetricsPage  # imported here: it is slow to import, and few need it
+
+    return MetricsPage(engine, where)
+
+
+def _say_where(path: str, server: fmq.Serving, page: MetricsPage | None) -> None:
     """Print a note that clients are served, and where."""
     where = ", ".join(map(_address, server.addresses))
+    if page is not None:
+        where += f", metrics at {page.url}"
     note(
         f"serving {path}: fmq.connect({path!r}) in other programs, or {where}. Process "
         f"{os.getpid()}; Ctrl-C ends it cleanly, and `fmq top {path}` shows what it does."
