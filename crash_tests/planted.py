@@ -309,8 +309,8 @@ MUTANTS = (
     ),
     Mutant(
         "records vouch for what is not durable",
-        "append, journal.durable_to, journal.seed",
-        "append, start, journal.seed",
+        "records, start, now, journal.durable_to, journal.seed",
+        "records, start, now, start, journal.seed",
         "--workload never",
     ),
     Mutant(
@@ -390,8 +390,8 @@ MUTANTS = (
     ),
     Mutant(
         "a transaction in one phase begins with its topics",
-        "        number = at\n",
-        "        number = self.journal.position\n",
+        "[*made, *append], start + measured(made)",
+        "[*made, *append], start",
         "--workload one-phase",
     ),
     Mutant(

@@ -68,9 +68,8 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a record that no replay takes is written",
-        "            if isinstance(error, IllegalStep) and error.is_first:\n"
-        "                changing.changed = False\n"
-        "            if changing.changed:\n                raise\n"
+        "            if not error.is_first:\n                raise\n"
+        "            changing.changed = False\n"
         "            raise IllegalRecord(append[0].kind, str(error)) from error\n",
         "            pass\n",
         tests="tests/tx/test_late_refusals.py",

@@ -94,7 +94,7 @@ IN_COPIES = (
     ),
     Mutant(
         "a commit without what is lost counts what was prepared",
-        "            self.decided.records = len(kept)\n",
+        "            self.decided.records = len(self.runs)\n",
         "",
         tests="tests/recovery/test_past_damage.py -k rest_of_an_impaired",
     ),

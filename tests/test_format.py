@@ -19,11 +19,11 @@ from fmq.store.bytes.content import encode_one
 from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.encoding import size_of
 from fmq.store.bytes.forms import FORMS
-from fmq.store.bytes.kinds import AckRange, Kind, Prepare, Run
+from fmq.store.bytes.kinds import AckRange, Kind, Prepare
 from fmq.store.index import catalog, index_blocks
 from fmq.store.journal import segment, spares
 from fmq.tx.ledger import seal
-from tests.store.samples import encoded, run_at
+from tests.store.samples import encoded, run_at, run_of
 
 
 def test_the_numbers_of_the_kinds_have_not_changed() -> None:
@@ -228,7 +228,7 @@ def test_an_extended_message_has_the_bytes_it_had() -> None:
 
 def test_the_bytes_of_a_seal_have_not_changed() -> None:
     """A program may name a transaction by its seal years later."""
-    runs = [Run(Kind.PRE_MESSAGE, topic, 1, 0, 2, 0) for topic in ("orders", "käse")]
+    runs = [run_of(Kind.PRE_MESSAGE, topic, 1, 0, 2, 0) for topic in ("orders", "käse")]
     for run in runs:
         run.bodies_crc, run.columns_crc = 0x01234567, 0x89ABCDEF
     assert seal.seal_of(runs).hex() == "353bb02e66761298dcb7ddc3a717ac59"

@@ -30,7 +30,7 @@ from fmq.posix import RealDisk
 from fmq.recovery.layout import look
 from fmq.recovery.lock_check import at_rest
 from fmq.recovery.recover import begin, check_ends
-from fmq.store.bytes.encoding import encode_all, measured, placed, size_of
+from fmq.store.bytes.encoding import encode_all, measured, size_of
 from fmq.store.bytes.kinds import Carryover, Hole, Kind, Record
 from fmq.store.bytes.record import FIRST, LAST, BadRecord
 from fmq.store.journal.scan import Scan, end_of
@@ -259,7 +259,7 @@ class _Salvage:
 
     def _apply(self, append: list[Record]) -> None:
         try:
-            apply(self._ledger, append)
+            apply(self._ledger, append, end_of(append))
         except BadRecord as error:
             raise IllegalStep(str(error)) from None
         show(self._ledger, self._ledger.end)
@@ -271,7 +271,7 @@ class _Salvage:
         self._findings.note_gap(gap, is_known=gap.end <= self._carried_at)
         hole = Hole(b"", self._ledger.last_us)
         hole.position, hole.size = gap.start, gap.end - gap.start
-        apply(self._ledger, [hole])
+        apply(self._ledger, [hole], end_of([hole]))
         show(self._ledger, self._ledger.end)
 
     def _carry_below(self, position: int) -> None:
@@ -360,8 +360,7 @@ class _Salvage:
             content = target.read(at - base + head_bytes, size - head_bytes)
             hole.content = content.ljust(size - head_bytes, b"\0")
             hole.size, hole.flags = size_of(hole), FIRST | LAST
-            start, at = at, placed([hole], at, self._ledger.last_us)
-            buffers, _ = encode_all([hole], start, self._seed, 0)
+            buffers, _, at = encode_all([hole], at, self._ledger.last_us, at, self._seed, 0)
             target.write(hole.position - base, buffers, sync=False)
         return at
 
@@ -377,8 +376,8 @@ class _Salvage:
             target.allocate(capacity)
             target.write(0, (header._replace(capacity=capacity).encode(),), sync=False)
             at = header.base + HEADER_BYTES
-            placed([state], at, max(now_us, ledger.last_us))
-            buffers, _ = encode_all([state], at, self._seed, 0)
+            now_us = max(now_us, ledger.last_us)
+            buffers, *_ = encode_all([state], at, now_us, at, self._seed, 0)
             target.write(HEADER_BYTES, buffers, sync=True)
             target.sync()
 

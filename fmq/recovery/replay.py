@@ -293,7 +293,7 @@ class Replay:
             if position >= self.applied_from:
                 if self.attempts.noted:
                     self.attempts.apply(ledger, position)
-                apply(ledger, append)
+                apply(ledger, append, end_of(append))
                 show(ledger, ledger.end)
                 self.replayed_bytes += ledger.shown_to - position
                 return

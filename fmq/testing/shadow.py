@@ -16,6 +16,7 @@ from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.bytes.record import LAST, aligned
 from fmq.store.journal.attempt_page import entries_of
+from fmq.store.journal.scan import end_of
 from fmq.testing.inside import inside
 from fmq.tx.ledger.apply import apply
 from fmq.tx.ledger.ledger import Ledger
@@ -54,7 +55,7 @@ class Shadow:
             self._ledger.enter_segment(base)
             for append in appends_in(b"".join(data), position, self._seed):
                 attempts.apply(self._ledger, append[0].position)
-                apply(self._ledger, append)
+                apply(self._ledger, append, end_of(append))
                 show(self._ledger, self._ledger.end)
                 touched += append
         attempts.apply(self._ledger, self._ledger.end)

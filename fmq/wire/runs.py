@@ -71,9 +71,9 @@ def decode_runs(
                 raise BadFrame("a run is cut short")
             topic = check_name("topic", data[at : at + names].decode())
             at += names
-            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer)
-            run.flags, run.bodies_crc, run.raw_bytes = flags, crc, raw_bytes
-            run.columns, run.bodies = data[at : at + columns], data[end - bodies : end]
+            column, joined = data[at : at + columns], data[end - bodies : end]
+            run = Run(kind, count, joined, crc, raw_bytes, flags, column)
+            run.topic, run.queue, run.tx_id, run.producer = topic, queue, tx_id, producer
             run.extension = data[at + columns : end - bodies]
             _check(run, message_bytes_max)
             run.columns_crc = columns_crc(run)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fmq import Options
 from fmq.feedback.schedule import BUSY_SECONDS, STALE_MAX, OpenQuestion, QuestionKey, Schedule
-from fmq.store.bytes.kinds import Kind, Prepare, Run
+from fmq.store.bytes.kinds import Kind, Prepare
 from fmq.tx.ledger.ledger import Entry
+from tests.store.samples import run_of
 
 OPTIONS = Options(
     check_lease_seconds=7.0,
@@ -33,7 +34,7 @@ def never_deciding(entry: Entry) -> bool:
 def entry(tx: int, producer: str, *topics: str) -> Entry:
     """Return an undecided transaction with a message for each of `topics`."""
     made = Entry(Prepare(f"T{tx}", producer, 0, len(topics), len(topics), 0, b"", tx=tx))
-    made.runs = [Run(Kind.PRE_MESSAGE, each, 0, 0, 1, 0, tx) for each in topics]
+    made.runs = [run_of(Kind.PRE_MESSAGE, each, 0, 0, 1, 0, tx) for each in topics]
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fmq.machine.disk import Directory, Disk
 from fmq.store.bytes.content import OF_PLACE
-from fmq.store.bytes.encoding import encode_all, measured, placed
+from fmq.store.bytes.encoding import encode_all, measured
 from fmq.store.bytes.kinds import Carryover, Record
 from fmq.store.bytes.record import FIRST, LAST, aligned
 from fmq.store.journal.files import Files
@@ -44,11 +44,10 @@ def append_notes(journal: Journal, records: list[Record]) -> None:
     """Append measured records, for which there is room."""
     for record in records:
         record.flags &= ~OF_PLACE
-    end = placed(records, journal.position, 1)
     records[0].flags |= FIRST
     records[-1].flags |= LAST
-    encoded = encode_all(records, journal.durable_to, journal.seed, journal.current.chain)
-    journal.append(*encoded, end)
+    where = journal.position, 1, journal.durable_to, journal.seed, journal.current.chain
+    journal.append(*encode_all(records, *where))
 
 
 def plan(journal: Journal, records: list[Record]) -> list[Record]:

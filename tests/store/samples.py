@@ -73,7 +73,7 @@ def examples() -> dict[str, Record]:
     records["compressed"] = run_at(packed, Kind.MESSAGE, "orders", 7, 41, 1_700)
     one = encode_messages([Message(b"x")], None)
     records["one body"] = run_at(one, Kind.MESSAGE, "t", 0, 0, 1_700)
-    records["REF_MESSAGE"] = Run(
+    records["REF_MESSAGE"] = run_of(
         Kind.REF_MESSAGE, "orders", 7, 41, 3, 1_700, 64, "order-42", "checkout ö", 1 << 40
     )
     records["PREPARE"] = prepare = Prepare(
@@ -118,9 +118,30 @@ def run_at(
     run: Run, kind: Kind, topic: str, queue: int = 0, offset: int = 0, time_us: int = 0
 ) -> Run:
     """A copy of `run`, as it was made of messages, as a record at this place."""
+    run.topic, run.queue = topic, queue
     new = copy_of(run, kind)
-    new.topic, new.queue, new.offset, new.time_us = topic, queue, offset, time_us
+    new.offset, new.time_us, new.target = offset, time_us, None
     return new
+
+
+def run_of(
+    kind: Kind,
+    topic: str,
+    queue: int,
+    offset: int,
+    count: int,
+    time_us: int,
+    tx: int = 0,
+    tx_id: str = "",
+    producer: str = "",
+    body_position: int = 0,
+) -> Run:
+    """Return a run without bodies, as a replay meets it."""
+    run = Run(kind, count)
+    run.topic, run.queue, run.offset, run.time_us = topic, queue, offset, time_us
+    run.tx, run.tx_id, run.producer, run.body_position = tx, tx_id, producer, body_position
+    run.position, run.target = 0, None
+    return run
 
 
 def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -> Record:
@@ -133,12 +154,13 @@ def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -
 
 def encoded(record: Record, durable_to: int = 64, seed: int = SEED) -> bytes:
     """The bytes of a placed record, padding included."""
-    return b"".join(encode_all([record], durable_to, seed, 0)[0])
+    return b"".join(encode_all([record], record.position, record.time_us, durable_to, seed, 0)[0])
 
 
 def fields(record: Record) -> dict[str, Any]:
     """Return the fields of a record, to be compared with those of another."""
-    said = {name: getattr(record, name) for name in type(record).__slots__ if name not in APART}
+    names = set(type(record).__slots__) - APART
+    said = {name: getattr(record, name, None) for name in names}
     return said | {"kind": record.kind}
 
 
@@ -191,7 +213,7 @@ def runs(draw: st.DrawFn) -> Run:
 
 
 references = st.builds(
-    Run,
+    run_of,
     st.just(Kind.REF_MESSAGE),
     texts(),
     u16,

@@ -23,14 +23,14 @@ from fmq.store.index.index_blocks import (
     encode_unsaved,
     head_size_of,
 )
-from tests.store.samples import STORE
+from tests.store.samples import STORE, run_of
 
 BASE = 1 << 33
 
 
 def run(topic: str, queue: int, offset: int, count: int, place: int, body: int = 0) -> Run:
     """A published run whose record lies at `place`, and its bodies at `body` if elsewhere."""
-    published = Run(Kind.MESSAGE, topic, queue, offset, count, 1_000 + place)
+    published = run_of(Kind.MESSAGE, topic, queue, offset, count, 1_000 + place)
     published.position = BASE + place
     published.body_position = BASE + body if body else 0
     return published

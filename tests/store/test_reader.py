@@ -21,7 +21,7 @@ from fmq.store.reading.batch import Batch
 from fmq.store.reading.reader import RECORD_READ_BYTES, Reader, entries_of
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import directory_of, make_journal, plan
-from tests.store.samples import SEED, run_at
+from tests.store.samples import SEED, run_at, run_of
 
 CAPACITY = 1 << 18
 KEY = ("orders", 0)
@@ -64,7 +64,7 @@ class Stored:
     def refer(self, number: int = 0) -> None:
         """Publish a prepared run by a reference."""
         held, messages = self.prepared.pop(number)
-        run = self._run(Kind.REF_MESSAGE, Run(Kind.MESSAGE, "", 0, 0, len(messages), 0))
+        run = self._run(Kind.REF_MESSAGE, run_of(Kind.MESSAGE, "", 0, 0, len(messages), 0))
         run.tx, run.tx_id, run.producer = held.tx, held.tx_id, held.producer
         run.body_position = held.position
         self._append(run)

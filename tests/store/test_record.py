@@ -91,7 +91,7 @@ def test_messages_of_a_record_decode_to_what_was_encoded(name: str) -> None:
 
 def test_a_compressed_record_states_its_uncompressed_size() -> None:
     run = encode_messages([Message(b"x" * 1000)] * 5, 1)
-    data = encoded(place(run))
+    data = encoded(place(run_at(run, Kind.MESSAGE, "t")))
     again = decode(data, 0, POSITION, SEED)
     assert isinstance(again, Run)
     assert again.flags & COMPRESSED

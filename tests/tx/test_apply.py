@@ -24,6 +24,7 @@ from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
 from fmq.tx.ledger.state import IllegalStep
 from fmq.tx.ledger.transitions import show
+from tests.store.samples import run_of
 
 
 class Steps:
@@ -41,7 +42,7 @@ class Steps:
         return list(records)
 
     def apply(self, *records: Record) -> None:
-        apply(self.ledger, self.place(*records))
+        apply(self.ledger, self.place(*records), self.position)
         show(self.ledger, self.ledger.end)
 
     def refuses(self, *records: Record, match: str) -> None:
@@ -73,7 +74,7 @@ class Steps:
 
 
 def run(kind: Kind, tx: int, queue: int = 0, offset: int = 0, topic: str = "t") -> Run:
-    return Run(kind, topic, queue, offset, 2, 1, tx, "T", "p")
+    return run_of(kind, topic, queue, offset, 2, 1, tx, "T", "p")
 
 
 def decided(kind: Kind, prepare: Prepare, **changed: Any) -> Decided:

@@ -6,8 +6,7 @@ is refused, nothing was changed, the engine goes on, and the directory opens aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -39,6 +38,7 @@ from fmq.store.bytes.kinds import (
 )
 from fmq.store.index.index import OutOfLine
 from fmq.testing.inside import inside
+from fmq.tx.ledger.queues import Topic
 from fmq.tx.ledger.seal import seal_of
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.small import CrashDisk, bodies, check, opened
@@ -293,17 +293,16 @@ def test_a_wrong_offset_of_a_plan_is_refused_before_it_is_written() -> None:
     with opened(disk) as engine:
         engine.send("a", b"1")
         writer = inside(engine).writer
-        place = writer._place
+        give = writer._give
 
-        def misplace(append: Append, *where: Any, **how: Any) -> int:
-            end = place(append, *where, **how)
+        def give_another(append: Append, topics: Mapping[str, Topic]) -> None:
+            give(append, topics)
             append[0].offset = 99
-            return end
 
-        writer._place = misplace  # type: ignore[method-assign]
+        writer._give = give_another  # type: ignore[method-assign]
         with pytest.raises(IllegalRecord, match="continues at offset 99, not 1"):
             engine.send("a", b"2")
-        writer._place = place  # type: ignore[method-assign]
+        writer._give = give  # type: ignore[method-assign]
         engine.send("a", b"3")
     check(disk)
     with opened(disk) as engine:

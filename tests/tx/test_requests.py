@@ -25,6 +25,7 @@ from fmq.tx.ledger.done_requests import (
     check_request,
 )
 from tests.small import opened
+from tests.store.samples import run_of
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -64,7 +65,7 @@ def test_a_request_is_found_after_a_crash() -> None:
 
 
 def test_a_record_carries_out_one_request_or_one_for_each_message() -> None:
-    run = Run(MESSAGE, "t", 0, 0, 3, 0)
+    run = run_of(MESSAGE, "t", 0, 0, 3, 0)
     with pytest.raises(BadRecord, match="2 requests in a record of 3 messages"):
         check_request(Request(A, 0, 0, 2), run)
 
@@ -72,7 +73,7 @@ def test_a_record_carries_out_one_request_or_one_for_each_message() -> None:
 def test_the_records_of_one_request_are_found_together() -> None:
     requests = Requests()
     for queue in range(3):
-        requests.note(Request(A, 7, 0), Run(MESSAGE, "t", queue, 0, 2, 0))
+        requests.note(Request(A, 7, 0), run_of(MESSAGE, "t", queue, 0, 2, 0))
     assert [done.queue for done in requests.find(A, 7)] == [0, 1, 2]
 
 
@@ -131,7 +132,7 @@ def test_a_client_that_is_silent_for_an_hour_is_forgotten() -> None:
 
 def test_all_requests_that_a_client_may_wait_for_are_remembered() -> None:
     requests = Requests()
-    run = Run(MESSAGE, "t", 0, 0, 1, 0)
+    run = run_of(MESSAGE, "t", 0, 0, 1, 0)
     for sequence in range(5000):
         requests.note(Request(A, sequence, min(sequence, WAITING_MAX)), run)
     assert sum(bool(requests.find(A, n)) for n in range(5000)) == WAITING_MAX + 1

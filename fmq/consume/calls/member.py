@@ -206,10 +206,13 @@ class GroupMember(Settler):
                 return None  # a client learns the news by `take_news` before it polls on
             return member.take_news()
         self._turn += 1
-        what = self.topics, self._turn, poll.limit, member, now, now + self.lease_seconds
-        found = self._groups.claim(room, *what, in_one_piece=poll.in_one_piece)
+        found = self._groups.claim(
+            room, self.topics, self._turn, poll.limit, member, now, now + self.lease_seconds,
+            in_one_piece=poll.in_one_piece,
+        )  # fmt: skip
         if type(found) is Claim:
-            poll.claim, poll.ranges, poll.pieces, poll.is_counted = found, found.ranges, [], False
+            poll.claim, poll.ranges = found, found.ranges
+            poll.pieces, poll.is_counted = [], False
             if not (found.filter or found.now_us or self.retry.is_last(found.count)):
                 poll.pieces = self.ahead.take_warm(found, as_batch=poll.as_batch)
                 if poll.pieces and poll.counts:

@@ -459,7 +459,9 @@ class Groups:
         if ledger.pauses:
             topics = ledger.unpaused(group, topics)
         names = self.with_replays(group, topics) if ledger.again else topics
-        names, start = (names, turn) if len(names) == 1 else self._in_turn(names, turn)
+        start = turn
+        if len(names) > 1:
+            names, start = self._in_turn(names, turn)
         for name in names:
             topic = ledger.topics.get(name)
             if topic is None:

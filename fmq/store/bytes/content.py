@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import TypeVar
 from zlib import crc32
 
@@ -30,6 +31,9 @@ RECORD_MESSAGES_MAX = 1 << 16
 Records written before there was this limit hold up to COUNT_MAX."""
 
 PLAIN = {bytes}
+COPIED = attrgetter(
+    "topic", "queue", "producer", "tx", "tx_id", "columns", "columns_crc", "extension"
+)
 
 T = TypeVar("T")
 
@@ -49,15 +53,12 @@ def encode_one(
     whose bodies are joined in `body`.
     """
     bodies = body if type(body) is bytes else as_bytes(body)
-    run, size = Run(MESSAGE, "", 0, 0, count, 0), len(bodies)
-    run.raw_bytes = size
+    size = len(bodies)
     if compress_bytes_min is not None and compress_bytes_min <= size <= RAW_BYTES_MAX:
         packed = compress(bodies)
         if len(packed) < size:
             bodies, flags = packed, flags | COMPRESSED
-    run.flags, run.columns = flags, columns
-    run.bodies, run.bodies_crc = bodies, crc32(bodies)
-    return run
+    return Run(MESSAGE, count, bodies, crc32(bodies), size, flags, columns)
 
 
 def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Run:
@@ -201,14 +202,14 @@ def _not_several(items: object) -> TypeError:
 
 
 def copy_of(run: Run, kind: int) -> Run:
-    """Return a run of `kind` with the messages and the transaction of `run`. Its position, offset
-    and size are not set.
+    """Return a run of `kind` with the messages and the transaction of `run`. It has no place and no
+    size.
     """
-    names = run.tx, run.tx_id, run.producer
-    new = Run(kind, run.topic, run.queue, 0, run.count, 0, *names)
-    new.flags = run.flags & ~OF_PLACE
-    new.columns, new.columns_crc, new.extension = run.columns, run.columns_crc, run.extension
-    new.bodies, new.bodies_crc, new.raw_bytes = run.bodies, run.bodies_crc, run.raw_bytes
+    new = Run(kind, run.count, run.bodies, run.bodies_crc, run.raw_bytes, run.flags & ~OF_PLACE)
+    (
+        new.topic, new.queue, new.producer, new.tx, new.tx_id, new.columns, new.columns_crc,
+        new.extension,
+    ) = COPIED(run)  # fmt: skip
     return new
 
 

@@ -175,7 +175,9 @@ def _decode_run(data: bytes, at: int, head_end: int, kind: int, flags: int) -> R
     offset, time_us, count, topic_size, producer_size, tx_id_size = PLACE.unpack_from(data, at)
     at += PLACE.size
     names = at + topic_size
-    run = Run(kind, text_of(data[at:names]), 0, offset, count, time_us, tx)
+    run = Run(kind, count)
+    run.topic, run.offset, run.time_us, run.tx = text_of(data[at:names]), offset, time_us, tx
+    run.target = None
     if producer_size or tx_id_size:
         at, names = names, names + producer_size
         run.producer = text_of(data[at:names])

@@ -1,5 +1,5 @@
-"""Encoding records. The size of a record is known first, because it is placed before it is
-encoded.
+"""Encoding records. Each is measured and placed when it is encoded, unless its size was asked for
+before.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ PREPARE_BYTES = PREFIX_BYTES + PREPARE_FRONT.size
 DECISION_BYTES = PREFIX_BYTES + DECISION_FRONT.size
 PREPARE_COUNTS_pack = Struct("<" + PREPARE_COUNTS).pack
 DECISION_COUNTS_pack = Struct("<" + DECISION_COUNTS).pack
+MESSAGE_FRONT_pack, TX_FRONT_pack = MESSAGE_FRONT.pack, TX_FRONT.pack
 PREPARE = Kind.PREPARE  # a plain name is looked up faster, see kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
@@ -61,23 +62,28 @@ def measured(records: Iterable[Record]) -> int:
     """Return how many bytes `records` take in the journal. Set the size of each that has none."""
     total = 0
     for record in records:
-        if not record.size:
-            record.size = SIZES[record.kind](record)
-        total += (record.size + 7) & ~7
+        size = record.size or SIZES[record.kind](record)
+        total += (size + 7) & ~7
     return total
 
 
 def _run_size(run: Run) -> int:
-    bodies, tx_id, tail = run.bodies, run.tx_id, run.columns
-    if bodies is None:
+    run.tail = tail = _run_tail(run)
+    front_bytes = MESSAGE_BYTES if run.kind == MESSAGE else TX_BYTES
+    run.size = size = front_bytes + len(tail) + len(run.bodies or b"")
+    return size
+
+
+def _run_tail(run: Run) -> bytes:
+    tail, tx_id = run.columns, run.tx_id
+    if run.bodies is None:
         # A REF_MESSAGE has no bodies, and names those of its PRE_MESSAGE.
-        bodies, tail = b"", U64.pack(run.body_position)
+        tail = U64.pack(run.body_position)
     elif run.flags & COMPRESSED:
         tail = U32.pack(run.raw_bytes) + tail
     if tx_id:
         tail = tx_id.encode() + tail
-    run.tail = tail = names_of(run.topic, run.producer, len(tx_id)) + tail + run.extension
-    return (MESSAGE_BYTES if run.kind == MESSAGE else TX_BYTES) + len(tail) + len(bodies)
+    return names_of(run.topic, run.producer, len(tx_id)) + tail + run.extension
 
 
 @lru_cache(maxsize=4096)
@@ -91,16 +97,18 @@ def _prepare_size(prepare: Prepare) -> int:
     producer, tx_id = utf8(prepare.producer), prepare.tx_id.encode()
     counts = PREPARE_COUNTS_pack(len(prepare.acks), len(producer), len(tx_id))
     acks = map(encode_ack, prepare.acks)
-    prepare.tail = b"".join((counts, producer, tx_id, *acks, prepare.extension))
-    return PREPARE_BYTES + len(prepare.tail)
+    prepare.tail = tail = b"".join((counts, producer, tx_id, *acks, prepare.extension))
+    prepare.size = size = PREPARE_BYTES + len(tail)
+    return size
 
 
 def _decided_size(decided: Decided) -> int:
-    producer, tx_id = utf8(decided.producer), decided.tx_id.encode()
-    by, reason = utf8(decided.decided_by), decided.reason.encode()
-    counts = DECISION_COUNTS_pack(len(producer), len(tx_id), len(by), len(reason))
-    decided.tail = tail = b"".join((counts, producer, tx_id, by, reason, decided.extension))
-    return DECISION_BYTES + len(tail)
+    producer, by = utf8(decided.producer), utf8(decided.decided_by)
+    texts = producer, decided.tx_id.encode(), by, decided.reason.encode()
+    counts = DECISION_COUNTS_pack(*map(len, texts))
+    decided.tail = tail = b"".join((counts, *texts, decided.extension))
+    decided.size = size = DECISION_BYTES + len(tail)
+    return size
 
 
 SIZES: dict[int, Callable[..., int]] = {
@@ -116,57 +124,53 @@ SIZES: dict[int, Callable[..., int]] = {
 }
 
 
-def placed(records: Iterable[Record], at: int, now: int) -> int:
-    """Place `records` one after another from the position `at` on, with the time `now`. Measure
-    those that have no size. Return the position after them.
-    """
-    for record in records:
-        record.position, record.time_us = at, now
-        if not record.size:
-            record.size = SIZES[record.kind](record)
-        at += (record.size + 7) & ~7
-    return at
-
-
 def encode_all(
-    records: Sequence[Any], durable_to: int, seed: int, chain: int
-) -> tuple[list[bytes], int]:
-    """Return placed `records` as buffers to write one after another, and the chain after them.
+    records: Sequence[Any], at: int, now: int, durable_to: int, seed: int, chain: int
+) -> tuple[list[bytes], int, int]:
+    """Place `records` one after another from the position `at` on, with the time `now`. Return them
+    as buffers to write one after another, the chain after them, and the position after them.
 
     The buffers of a record are: magic, checksum, the rest of the head, the bodies, the padding.
     """
     buffers: list[bytes] = []
     for record in records:
-        lag = record.position - durable_to
+        record.position, record.time_us = at, now
         if record.extension:
             record.flags |= EXTENDED
+        lag = at - durable_to
         head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
         crc = U32_pack(crc32(head, seed))
         chain = crc32(crc, chain)
-        buffers += MAGIC, crc, head, bodies, PADDING[record.size & 7]
-    return buffers, chain
+        size = record.size
+        buffers += MAGIC, crc, head, bodies, PADDING[size & 7]
+        at += (size + 7) & ~7
+    return buffers, chain, at
 
 
 def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
-    size, bodies = run.size, run.bodies or b""
-    head = MESSAGE_FRONT.pack(
-        size, size - len(bodies), run.position, lag, run.bodies_crc, MESSAGE, run.flags, run.queue,
+    bodies, tail = run.bodies or b"", run.tail or _run_tail(run)
+    head_size = MESSAGE_BYTES + len(tail)
+    run.size = size = head_size + len(bodies)
+    head = MESSAGE_FRONT_pack(
+        size, head_size, run.position, lag, run.bodies_crc, MESSAGE, run.flags, run.queue,
         run.offset, run.time_us, run.count,
     )  # fmt: skip
-    return head + run.tail, bodies
+    return head + tail, bodies
 
 
 def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
-    size, bodies = run.size, run.bodies or b""
-    head = TX_FRONT.pack(
-        size, size - len(bodies), run.position, lag, run.bodies_crc, run.kind, run.flags, run.queue,
+    bodies, tail = run.bodies or b"", run.tail or _run_tail(run)
+    head_size = TX_BYTES + len(tail)
+    run.size = size = head_size + len(bodies)
+    head = TX_FRONT_pack(
+        size, head_size, run.position, lag, run.bodies_crc, run.kind, run.flags, run.queue,
         run.tx, run.offset, run.time_us, run.count,
     )  # fmt: skip
-    return head + run.tail, bodies
+    return head + tail, bodies
 
 
 def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
-    size = prepare.size
+    size = prepare.size or _prepare_size(prepare)
     head = PREPARE_FRONT.pack(
         size,
         size,
@@ -190,7 +194,7 @@ def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
 
 
 def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
-    size = decided.size
+    size = decided.size or _decided_size(decided)
     head = DECISION_FRONT.pack(
         size,
         size,

@@ -119,13 +119,15 @@ class Form:
             record.tail = tail = b"".join((self._pack_counts(*counts), *written, record.extension))
         except (StructError, ValueError) as error:
             raise IllegalRecord(self.kind, str(error)) from error
+        size = self._front_bytes + len(tail)
         if self.bodies:
-            return self._front_bytes + len(tail) + len(getattr(record, self.bodies))
-        return self._front_bytes + len(tail)
+            size += len(getattr(record, self.bodies))
+        record.size = size
+        return size
 
     def encode(self, record: Any, lag: int) -> tuple[bytes, bytes]:
-        """Return the head of a record whose size is known, and its bodies."""
-        size = head_size = record.size
+        """Return the head of a record and its bodies. Measure it if it has no size."""
+        size = head_size = record.size or self.size(record)
         bodies, crc = b"", 0
         if self.bodies:
             bodies = getattr(record, self.bodies)

@@ -50,8 +50,9 @@ class Run:
 
     Or TIMER: messages that wait for their time, and get their offsets when they are published.
 
-    content.py makes it of what is sent, and whoever sends it says where it goes. decoding.py makes
-    it of bytes: then its columns and bodies are not in memory.
+    content.py makes it of what is sent. Whoever sends it says where it goes (`topic`, `queue`), and
+    the plan gives it its place (`offset`, `position`, `time_us`, `target`). decoding.py makes it of
+    bytes: then its columns and bodies are not in memory.
     """
 
     __slots__ = (
@@ -83,37 +84,33 @@ class Run:
     def __init__(
         self,
         kind: int,
-        topic: str,
-        queue: int,
-        offset: int,
         count: int,
-        time_us: int,
-        tx: int = 0,
-        tx_id: str = "",
-        producer: str = "",
-        body_position: int = 0,
+        bodies: bytes | None = None,
+        bodies_crc: int = 0,
+        raw_bytes: int = 0,
+        flags: int = 0,
+        columns: bytes = b"",
     ) -> None:
         self.kind = kind
-        self.topic = topic
-        self.queue = queue
-        self.offset = offset
         self.count = count
-        self.time_us = time_us
-        self.tx = tx
-        self.tx_id = tx_id
-        self.producer = producer
-        # Of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0.
-        self.body_position = body_position
         # The bodies as they are stored; None if they are not in memory.
-        self.bodies: bytes | None = None
-        self.columns = self.extension = b""
-        self.raw_bytes = self.bodies_crc = self.columns_crc = 0
+        self.bodies = bodies
+        self.bodies_crc = bodies_crc
+        self.raw_bytes = raw_bytes
+        self.flags = flags
+        self.columns = columns
+        # `tail` is the end of the head, built when the size is measured, in encoding.py.
+        self.extension = self.tail = b""
+        # Of a REF_MESSAGE, `body_position` is the position of its PRE_MESSAGE.
+        self.tx = self.queue = self.offset = self.body_position = self.columns_crc = self.size = 0
+        self.tx_id = self.producer = ""
         # None: if there are ids, the extension has them.
         self.ids: Sequence[str | None] | None = None
-        self.position = self.size = self.flags = 0
-        self.target: Any = None  # the Queue of the ledger that the plan has found
 
-    tail: bytes  # the end of the head; set when the size is measured, in encoding.py
+    topic: str
+    position: int
+    time_us: int
+    target: Any  # the Queue of the ledger that the plan has found; None in a replay
     id_keys: Any  # the keys of the ids in index tables; set at the first use, in id_table.py
 
 

@@ -128,16 +128,14 @@ class SegmentIndex:
                 where = f"{run.topic}/{run.queue}"
                 raise OutOfLine(f"{where} goes on at {run.offset}, and ends at {lane.next}")
             self._skip(lane, run)
-        place = body_place = run.position - lane.base
         if run.body_position:
-            body_place = run.body_position - lane.base
             lane.part_bodies()
         count = run.count
         lane.starts.append(offset - lane.first)
         lane.counts.append(count)
         if lane.bodies is not lane.records:
-            lane.bodies.append(body_place)
-        lane.records.append(place)
+            lane.bodies.append((run.body_position or run.position) - lane.base)
+        lane.records.append(run.position - lane.base)
         lane.next, lane.last_us = offset + count, run.time_us
         if run.extension:
             self.ids.add_run(run)

@@ -32,7 +32,6 @@ from fmq.store.bytes.kinds import (
     Prepare,
     Run,
 )
-from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.bytes.timing import timing_in, with_timing
 from fmq.store.index.id_table import id_keys_of
 from fmq.store.journal.segment import Segment
@@ -164,22 +163,21 @@ class Ending:
         if self.decided.kind == Kind.ROLLBACK:
             return
         for run in runs:
-            if run.position in self._lost:
-                continue
-            apart = run.position < segment.base or run.raw_bytes < self._reference_bytes_min
-            if run.bodies is None and apart:
-                self._read[run.position] = self._outcomes.whole(run.position)
+            if run.bodies is None and run.position not in self._lost:
+                small = run.raw_bytes < self._reference_bytes_min
+                if small or run.position < segment.base:
+                    self._read[run.position] = self._outcomes.whole(run.position)
 
     def records(self, segment: Segment) -> Append:
         """Return the append's records, provided that it is written into `segment`."""
         if self.decided.kind == Kind.ROLLBACK:
             return [self.decided]
         entry = self._entry
-        kept = [pre for pre in entry.runs if pre.position not in self._lost]
-        self.runs = [self._published(pre, segment.base) for pre in kept]
-        if self._lost:
-            self.decided.records = len(kept)
-            self.decided.messages = sum(pre.count for pre in kept)
+        base, lost = segment.base, self._lost
+        self.runs = [self._published(pre, base) for pre in entry.runs if pre.position not in lost]
+        if lost:
+            self.decided.records = len(self.runs)
+            self.decided.messages = sum(run.count for run in self.runs)
         acks = [Acks(entry.prepare.acks, 0, entry.tx)] if entry.prepare.acks else []
         marks = [Marks(entry.prepare.marks, 0, entry.tx)] if entry.prepare.marks else []
         return [*self.runs, *acks, *marks, self.decided]
@@ -198,7 +196,7 @@ class Ending:
             run = copy_of(whole, TIMER if waits else TX_MESSAGE)
             # The copy has the names and columns of the original, so its encoded end can be reused.
             if whole is pre:
-                run.tail, run.size, run.flags = pre.tail, pre.size, pre.flags & ~(FIRST | LAST)
+                run.tail = pre.tail
         if pre.extension:
             run.id_keys = id_keys_of(pre)
         return run
@@ -206,11 +204,11 @@ class Ending:
 
 def _reference_to(pre: Run) -> Run:
     """Return the REF_MESSAGE that publishes `pre`."""
-    run = Run(
-        *(REF_MESSAGE, pre.topic, pre.queue, 0, pre.count, 0),
-        *(pre.tx, pre.tx_id, pre.producer, pre.position),
-    )
-    run.raw_bytes = pre.raw_bytes
+    run = Run(REF_MESSAGE, pre.count, raw_bytes=pre.raw_bytes)
+    run.topic, run.queue, run.producer, run.tx, run.tx_id = (
+        pre.topic, pre.queue, pre.producer, pre.tx, pre.tx_id
+    )  # fmt: skip
+    run.body_position = pre.position
     if pre.extension:
         # With the ids repeated here, the index of a segment finds them without the PRE_MESSAGE.
         run.extension = ids_only(pre.extension)

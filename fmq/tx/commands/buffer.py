@@ -210,7 +210,8 @@ class TransactionBuffer:
         run = self.runs.get(place)
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
-            size += 0 if timing is None else TIMING_BYTES
+            if timing is not None:
+                size += TIMING_BYTES
         count = self.messages + 1
         if size > self._bytes_max or count > limits.messages_max:
             limits.refuse(self.tx_id, size, self._bytes_max, count)

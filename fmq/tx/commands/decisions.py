@@ -241,7 +241,8 @@ class Decisions:
             if entry.prepare is not prepare or self.is_deciding(entry):
                 return False
             append = ending.records(journal.current)
-            if not journal.fits(measured(append)):
+            # What is reserved for the transaction is more than enough for its decision.
+            if not (journal.fits(prepare.reserved) or journal.fits(measured(append))):
                 # The append will be in the next segment, and the prepared bodies are not: copy
                 # them.
                 at_most = DECISION_BYTES_MAX + decided.size

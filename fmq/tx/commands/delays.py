@@ -113,7 +113,7 @@ class Delays:
                 return False
             # The clock says that the timers are due. So no record that publishes them may have an
             # earlier time.
-            self._writer.last_us = max(self._writer.last_us, now)
+            self._writer.not_before_us = max(self._writer.not_before_us, now)
         # Their TIMER records are read below.
         self._writer.catch_up(max(due.position for due in taken))
         try:

@@ -197,7 +197,7 @@ class TransactionManager:
         transaction, append = what
         self._check(transaction)
         self.message_ids.leave_out(append, two_phases, transaction)
-        prepare, *rest = append
+        prepare = append[0]
         self.limits.check_undecided(self._ledger, prepare)
         size = measured(append)
         prepare.reserved = Reserve.needed_for(size)
@@ -209,7 +209,7 @@ class TransactionManager:
             raise
         transaction.number = prepare.tx
         transaction.planned()
-        runs = [record for record in rest if type(record) is Run]
+        runs = self._ledger.undecided[prepare.tx].runs
         if transaction.left_out:
             transaction.left_out = in_prepared(transaction.left_out, runs)
         self._kept.keep(prepare, runs, size)

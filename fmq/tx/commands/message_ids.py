@@ -172,7 +172,7 @@ class MessageIds:
     def _without(self, run: Run, out: set[int]) -> Run:
         """Return `run` without the messages whose numbers are in `out`."""
         if len(out) == run.count:
-            return Run(run.kind, run.topic, run.queue, 0, 0, 0)
+            return Run(run.kind, 0)
         columns = Columns.of(run)
         messages = messages_of(columns, columns.bodies(), NOWHERE, 0, 0)
         left = [each for number, each in enumerate(messages) if number not in out]

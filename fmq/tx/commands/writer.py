@@ -7,7 +7,7 @@ the disk can fail.
 from __future__ import annotations
 
 from collections import ChainMap, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from struct import error as StructError
 from threading import RLock, get_ident
 from typing import TypeVar
@@ -16,7 +16,7 @@ from fmq.arguments.names import no_queue
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.errors import IllegalRecord
-from fmq.store.bytes.encoding import SIZES, encode_all, placed
+from fmq.store.bytes.encoding import encode_all, measured
 from fmq.store.bytes.kinds import (
     MESSAGE,
     REF_MESSAGE,
@@ -43,6 +43,8 @@ from fmq.tx.ledger.transitions import tries_applied
 T = TypeVar("T")
 A = TypeVar("A")
 NOTHING = AttemptMap()
+# What a record that no opening would take is met by.
+DEFECTS = IllegalStep, StructError, ArithmeticError, ValueError
 PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
 
 
@@ -65,10 +67,10 @@ class Writer:
         self.clock = clock
         self.options = options
         self.attempts = AttemptPage(journal.seed)
-        # The latest time that the engine has put into a record.
-        self.last_us = ledger.last_us
         # Seeks and deletes of groups so far. After one, a transaction checks its deliveries again.
         self.moves = 0
+        # No record gets an earlier time: the clock has said that timers are due.
+        self.not_before_us = 0
         self._changing = commit_queue.changing
         self._spares, self._time_us = journal.spares, clock.time_us
         # Called when a segment is sealed.
@@ -88,8 +90,7 @@ class Writer:
         """
         # Call it as a plain function: CPython 3.11 is slow at `self._time_us()`.
         time_us = self._time_us
-        self.last_us = now = max(time_us(), self.last_us)
-        return now
+        return max(time_us(), self.ledger.last_us, self.not_before_us)
 
     def change(self, change: Callable[[], T]) -> T:
         """Call `change` under the lock."""
@@ -119,54 +120,55 @@ class Writer:
         their offsets, apply them, and make them pending. `stated` is the record in it that states a
         transaction. If it begins one, the position of the first record is its number.
 
-        Records for new topics are put before its own. Raises TooLarge, StorageFull or
+        Records for new topics are written before its own. Raises TooLarge, StorageFull or
         IllegalRecord, and then nothing was changed. If only a later record of the append could not
         be replayed, that is a defect: the engine fails before the write.
         """
         journal, ledger, changing, now = self.journal, self.ledger, self._changing, self.now_us()
-        start, segment = journal.position, journal.segments[-1]
-        topics: Mapping[str, Topic] = ledger.topics
-        made: Sequence[TopicMade] = ()
         begins = stated is not None and not stated.tx
-        try:
-            end = self._place(append, start, now, topics, begins=begins)
-        except LookupError:
-            topics, made = self._with_new_topics(append)
-            end = self._place(append, placed(made, start, now), now, topics, begins=begins)
-        if self._spares.needed or end > segment.limit:
+        while True:
+            start, segment = journal.position, journal.segments[-1]
+            records, number = append, start
+            try:
+                self._give(append, ledger.topics)
+            except LookupError:
+                made = self._with_new_topics(append)
+                records, number = [*made, *append], start + measured(made)
+            step = None
+            try:
+                if stated is not None:
+                    if begins:
+                        stated.prepared_us = now
+                        for record in append:
+                            record.tx = number
+                    append[0].position = number
+                    if type(stated) is Decided:
+                        stated.append_start = start
+                    step = Step(ledger, append)
+                records[0].flags |= FIRST
+                records[-1].flags |= LAST
+                buffers, chain, end = encode_all(
+                    records, start, now, journal.durable_to, journal.seed, segment.chain
+                )
+            except DEFECTS as error:
+                raise IllegalRecord(append[0].kind, str(error)) from error
+            if not self._spares.needed and end <= segment.limit:
+                break
             self.make_room(end - start, ordinary=ordinary)
-            if journal.position != start:
-                start, segment = journal.position, journal.segments[-1]
-                end = self._place(append, placed(made, start, now), now, topics, begins=begins)
+            if journal.position == start:
+                break
         if segment.base != ledger.index.base:
             ledger.enter_segment(segment.base)
             ledger.shows.append((ledger.end, self.on_sealed, None))
+        changing.changed = True  # from here on an exception ends the engine
         try:
-            step = None
-            if stated is not None:
-                if begins:
-                    stated.prepared_us = now
-                if type(stated) is Decided:
-                    stated.append_start = start
-                step = Step(ledger, append)
-            if made:
-                for record in append:
-                    if type(record) is Run:
-                        # The ledger finds the queue when the TOPIC records have made it.
-                        record.target = None
-                append[:0] = made
-            append[0].flags |= FIRST
-            append[-1].flags |= LAST
-            encoded = encode_all(append, journal.durable_to, journal.seed, segment.chain)
-            changing.changed = True  # from here on an exception ends the engine
-            apply(ledger, append, step)
-        except (IllegalStep, StructError, ArithmeticError, ValueError) as error:
-            if isinstance(error, IllegalStep) and error.is_first:
-                changing.changed = False
-            if changing.changed:
+            apply(ledger, records, end, step)
+        except IllegalStep as error:
+            if not error.is_first:
                 raise
+            changing.changed = False
             raise IllegalRecord(append[0].kind, str(error)) from error
-        journal.append(*encoded, end)
+        journal.append(buffers, chain, end)
 
     def count(self, ranges: list[TriedRange], append: Append | None = None) -> None:
         """Plan `append`, if there is one, and count attempts. They survive a kill once `append` is
@@ -205,45 +207,30 @@ class Writer:
                 left[TriedRange(*key, low, *known)] = None
         return [*left]
 
-    def _place(
-        self, append: Append, at: int, now: int, topics: Mapping[str, Topic], *, begins: bool
-    ) -> int:
-        """Place the records one after another from the position `at` on, with the time `now`, and
-        each run that is published at the end of its queue. Return the position after them.
+    def _give(self, append: Append, topics: Mapping[str, Topic]) -> None:
+        """Give each run its queue, and, if it is published, its offset at the end of that queue.
 
-        If the append `begins` its transaction, its position becomes the transaction's number.
         Raises LookupError if a queue is not in `topics`.
         """
-        number = at
         # The next offset of each queue, after the runs that were already looked at.
         ends: dict[Queue, int] = {}
         for record in append:
-            record.position = at
-            record.time_us = now
-            if begins:
-                record.tx = number
             if type(record) is Run:
                 record.target = queue = topics[record.topic].queues[record.queue]
                 if record.kind in PUBLISHING:
                     record.offset = offset = ends.get(queue, queue.end)
                     ends[queue] = offset + record.count
-            size = record.size
-            if not size:
-                record.size = size = SIZES[record.kind](record)
-            at += (size + 7) & ~7
-        return at
 
-    def _with_new_topics(self, append: Append) -> tuple[Mapping[str, Topic], list[TopicMade]]:
-        """Return all topics, with those that `append` makes, and the TOPIC records of the latter.
+    def _with_new_topics(self, append: Append) -> list[TopicMade]:
+        """Do what `_give` does if topics are new. Return the TOPIC records that make them.
 
         Raises BadName if a topic exists, but not the queue: the topic was deleted, and made again
         with fewer queues.
         """
         ledger = self.ledger
         new: dict[str, Topic] = {}
-        for run in append:
-            if type(run) is not Run:
-                continue
+        runs = [record for record in append if type(record) is Run]
+        for run in runs:
             name, number = run.topic, run.queue
             if name not in ledger.topics:
                 if name not in new:
@@ -252,8 +239,10 @@ class Writer:
                 ledger.grow(new[name], number + 1)
             elif number >= len(ledger.topics[name].queues):
                 raise no_queue(name, number, len(ledger.topics[name].queues))
-        made = [TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()]
-        return ChainMap(new, ledger.topics), made
+        self._give(append, ChainMap(new, ledger.topics))
+        for run in runs:
+            run.target = None  # the ledger finds the queue when the TOPIC records have made it
+        return [TopicMade(topic.name, len(topic.queues), 0) for topic in new.values()]
 
     def catch_up(self, position: int) -> None:
         """Wait until the append at `position` is durable and shown. The caller does not hold the

@@ -54,8 +54,9 @@ Requests = list[tuple[Request, Any]]
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
-def apply(ledger: Ledger, append: Sequence[Any], step: Step | None = None) -> None:
-    """Change `ledger` as `append` says. Note in `ledger.shows` what readers will see of it.
+def apply(ledger: Ledger, append: Sequence[Any], end: int, step: Step | None = None) -> None:
+    """Change `ledger` as `append` says, which ends at the position `end`. Note in `ledger.shows`
+    what readers will see of it.
 
     `step` is the Step of its transaction, if it was made before. Raises IllegalStep if the append
     must not follow those before it.
@@ -84,15 +85,14 @@ def apply(ledger: Ledger, append: Sequence[Any], step: Step | None = None) -> No
             requests += step.requests
     except (IllegalStep, BadRecord) as error:
         raise IllegalStep(str(error), is_first=not changed) from error
-    last = append[-1]
-    now = last.time_us
+    now = append[-1].time_us
     if now > ledger.last_us:
         if now - ledger.last_us > STEP_US_MAX:
             ledger.requests.leave_out(now - ledger.last_us - STEP_US_MAX)
         ledger.last_us = now
     for request, each in requests:
         ledger.requests.note(request, each)
-    ledger.end = ledger.index.end = last.position + (last.size + 7 & ~7)
+    ledger.end = ledger.index.end = end
 
 
 def _note_request(record: Any, requests: Requests) -> None:
@@ -120,7 +120,8 @@ class Step:
         self.requests: Requests = []
         self.entry = entry = ledger.undecided.get(tx)
         self.prepare: Prepare | None = None
-        self.runs: list[Run] = []
+        runs: list[Run] = []
+        self.runs = runs
         self.acks: list[AckRange] = []
         self.marks: tuple[MarkChange, ...] = ()
         self.decided: Decided | None = None
@@ -131,12 +132,12 @@ class Step:
                 raise IllegalStep(f"an append about two transactions, {tx} and {record.tx}")
             if record.extension:
                 _note_request(record, self.requests)
-            kind = record.kind
+            kind: int = record.kind
             if kind != run_kind:  # a second run of a kind in a row does not change the state
                 state = NEXT.get((state, kind)) or after(state, kind)
                 run_kind = kind if type(record) is Run else 0
             if run_kind:
-                self.runs.append(record)
+                runs.append(record)
                 messages += record.count
             elif type(record) is Decided:
                 self.decided = record
@@ -235,13 +236,14 @@ class Step:
             forget(ledger, entry)
         if decided.kind == COMMIT:
             ledger.commits += 1
-            said = {} if entry is None else {pre.position: pre.extension for pre in entry.runs}
+            said: dict[int, bytes] = {}  # the extension of each PRE_MESSAGE, by its position
             for run in self.runs:
                 if run.kind == TIMER:
                     timer_waits(ledger, run)
-                elif entry is None:
+                elif entry is None or not run.body_position:
                     publish_run(ledger, run)
                 else:
+                    said = said or {pre.position: pre.extension for pre in entry.runs}
                     publish_run(ledger, run, said.get(run.body_position, b""))
             for ack in self.acks:
                 ack_applied(ledger, ack)

@@ -23,6 +23,10 @@ class Attempts(NamedTuple):
     due_us: int
 
 
+# The generated `Attempts.__new__` is a Python function; the tuple's own is faster.
+new_tuple = tuple.__new__
+
+
 class AttemptMap:
     """The attempts of one group in one queue: disjoint ranges, joined where they are alike.
 
@@ -52,7 +56,7 @@ class AttemptMap:
             if following is not None and following[1:] == (count, due_us):
                 self._remove(end)
                 end = following.end
-        self._set(first, Attempts(end, count, due_us))
+        self._set(first, new_tuple(Attempts, (end, count, due_us)))
 
     def _set(self, first: int, attempts: Attempts) -> None:
         firsts = self._firsts

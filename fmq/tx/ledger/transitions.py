@@ -178,9 +178,11 @@ def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
             raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
         # In a replay, the messages of the ack may have been dropped.
         if ledger.is_live:
-            topic = ledger.topics.get(ack.topic)
-            queues = () if topic is None else topic.queues
-            if ack.queue >= len(queues) or ack.end > queues[ack.queue].end:
+            try:
+                end = ledger.topics[ack.topic].queues[ack.queue].end
+            except LookupError:
+                end = -1
+            if ack.end > end:
                 raise IllegalStep(f"an ack of {ack.topic}/{ack.queue} up to {ack.end}")
 
 
