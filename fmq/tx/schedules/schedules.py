@@ -272,7 +272,7 @@ class Schedules:
             if self._ledger.schedules.get(schedule.name) is schedule:
                 records += own
                 # The clock said that it is due. So the records may have no earlier time.
-                self._writer.last_us = max(self._writer.last_us, schedule.next_us)
+                self._writer.not_before_us = max(self._writer.not_before_us, schedule.next_us)
         if records:
             self._writer.send(records)
 
