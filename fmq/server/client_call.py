@@ -123,16 +123,16 @@ class ClientCall:
         something before, or if the loop would wait for another thread: then it shares a sync.
         """
         host = self._caller.host
-        # Without `waits`, in the mode "interval", an order of this client costs no wait either: it is
-        # planned first, and this one after it.
+        # Without `waits`, in the mode "interval", an order of this client costs no wait either: it
+        # is planned first, and this one after it.
         waits = host.commit_queue.waits(None)
         if host.has_ordered(self._caller.client):
             if waits:
                 return False
             host.commit()
         # What is posted is never waited for. What is written ahead is written by this thread, in
-        # microseconds; but while another thread leads, `run` would wait for its write and a sync. In
-        # the mode "interval" that is rare: a thread leads once in an interval.
+        # microseconds; but while another thread leads, `run` would wait for its write and a sync.
+        # In the mode "interval" that is rare: a thread leads once in an interval.
         return want.is_awaited is not None or not host.commit_queue.is_led or not waits
 
     def _plan(self, want: Durable) -> None:
