@@ -32,6 +32,7 @@ from fmq.store.bytes.kinds import (
     TopicMade,
 )
 from fmq.store.bytes.record import BadRecord
+from fmq.tx.ledger.carryover import WrongValue, check_text
 from fmq.tx.ledger.done_requests import STEP_US_MAX, check_request
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
@@ -83,7 +84,7 @@ def apply(ledger: Ledger, append: Sequence[Any], end: int, step: Step | None = N
             changed = True
             step.change(ledger, append[0].position)
             requests += step.requests
-    except (IllegalStep, BadRecord) as error:
+    except (IllegalStep, BadRecord, WrongValue) as error:
         raise IllegalStep(str(error), is_first=not changed) from error
     now = append[-1].time_us
     if now > ledger.last_us:
@@ -150,6 +151,8 @@ class Step:
                 raise IllegalStep("a second MARK of one transaction")
             else:
                 self.marks = record.changes
+                for mark in self.marks:
+                    check_text("a mark", mark.name)
         self.state, self.messages = state, messages
         self._check(ledger)
 

@@ -2,6 +2,9 @@
 
 A checksum shows that the bytes are the bytes that were written, not that fmq wrote them. So each
 value is checked before a ledger takes it over. A wrong value raises ValueError.
+
+What is refused here can never be checkpointed. So the transitions refuse it as well, in the record
+that says it, and call `check_text` and `check_number` for that.
 """
 
 from __future__ import annotations
@@ -15,9 +18,13 @@ from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.tx.said.schedule_met import schedule_in
 
-NUMBER_MAX = 1 << 63
+NUMBER_MAX = 1 << 63  # offsets, positions and times are below it
 # A mask has one bit for each of the priorities 0 to 9.
 MASKS = 1 << 10
+
+
+class WrongValue(ValueError):
+    """Raised for a value that no ledger can have. `apply` turns it into IllegalStep."""
 
 
 def to_json(value: Any) -> bytes:
@@ -34,20 +41,32 @@ def from_json(data: bytes) -> Any:
 def check_number(what: str, value: Any, low: int = 0, high: int = NUMBER_MAX) -> int:
     """Return `value` if it is an int from `low` up to, not including, `high`."""
     if type(value) is not int or not low <= value < high:
-        raise ValueError(f"{what} is {str(value)[:40]}")
+        raise WrongValue(f"{what} is {str(value)[:40]}")
     return value
 
 
 def check_list(what: str, value: Any, length: int | None = None) -> list[Any]:
     if type(value) is not list or (length is not None and len(value) != length):
-        raise ValueError(f"{what} is {str(value)[:40]}")
+        raise WrongValue(f"{what} is {str(value)[:40]}")
     return value
 
 
 def check_text(what: str, value: Any) -> str:
     if type(value) is not str or not value:
-        raise ValueError(f"{what} is {str(value)[:40]}")
+        raise WrongValue(f"{what} is {str(value)[:40]!r}")
     return value
+
+
+def check_queue(topic: object, number: object) -> None:
+    """Check that a topic can have this name, and this queue."""
+    check_text("a topic", topic)
+    check_number("a queue", number, 0, QUEUES_MAX)
+
+
+def check_place(group: object, topic: object, number: object) -> None:
+    """Check that a group can have this name and read this queue."""
+    check_text("a group", group)
+    check_queue(topic, number)
 
 
 def check_carried(state: Any) -> dict[str, Any]:
@@ -183,15 +202,13 @@ def _check_dead(dead: Any) -> None:
 
 def _check_tried(tried: Any) -> None:
     group, topic, queue, ranges = check_list("tries of a group", tried, 4)
-    check_text("a group", group)
-    check_text("a topic", topic)
-    check_number("a queue", queue, 0, QUEUES_MAX)
+    check_place(group, topic, queue)
     last = 0
     for each in check_list("tries", ranges):
         first, end, count, due_us = check_list("tries", each, 4)
         last = check_number("the end of tries", end, check_number("the first", first, last) + 1)
         check_number("how often something was tried", count, 0, ATTEMPTS_MAX + 1)
-        check_number("when something is due", due_us)
+        check_number("when something is due", due_us, -NUMBER_MAX)
 
 
 def _check_erased(erased: list[Any]) -> None:
@@ -201,8 +218,7 @@ def _check_erased(erased: list[Any]) -> None:
     check_number("the number of an erasure", number, 1, 1 << 64)
     for each in check_list("erased messages", queues):
         topic, queue, ranges = check_list("erased messages", each, 3)
-        check_text("a topic", topic)
-        check_number("a queue", queue, 0, QUEUES_MAX)
+        check_queue(topic, queue)
         last = 0
         for bounds in check_list("ranges", ranges):
             first, end = check_list("a range", bounds, 2)
@@ -217,7 +233,7 @@ def _check_requests(client: Any) -> None:
     if len(bytes.fromhex(check_text("a client", name))) != CLIENT_BYTES:
         raise ValueError(f"a client is {name[:40]}")
     check_number("a sequence", last, 0, 1 << 64)
-    check_number("a client's time", last_us)
+    check_number("a client's time", last_us, -NUMBER_MAX)
     for each in check_list("requests", done):
         # An older fmq wrote 7 fields, without the due time.
         length = 8 if type(each) is list and len(each) == 8 else 7
@@ -238,9 +254,7 @@ def _check_requests(client: Any) -> None:
 
 def _check_ack(ack: Any) -> None:
     group, topic, queue, floor, ranges = check_list("an ack", ack, 5)
-    check_text("a group", group)
-    check_text("a topic", topic)
-    check_number("a queue", queue, 0, QUEUES_MAX)
+    check_place(group, topic, queue)
     last = check_number("a floor", floor)
     for each in check_list("ranges", ranges):
         first, end = check_list("a range", each, 2)

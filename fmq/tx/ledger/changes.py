@@ -13,7 +13,7 @@ from fmq.store.bytes.change_words import said_by
 from fmq.store.bytes.kinds import Changed, ChangeKind
 from fmq.store.bytes.timing import Timing
 from fmq.tx.ledger import dead_changes, schedule_changes
-from fmq.tx.ledger.carryover import check_list, check_options, check_text
+from fmq.tx.ledger.carryover import check_list, check_number, check_options, check_text
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
@@ -36,6 +36,8 @@ def apply_change(ledger: Ledger, change: Changed) -> None:
 def _make_group(ledger: Ledger, change: Changed) -> None:
     if (change.group, change.topic) in ledger.subscriptions:
         raise IllegalStep(f"the group {change.group!r} of {change.topic!r} is made a second time")
+    check_text("a group", change.group)
+    check_text("a topic", change.topic)
     queues = _queues_to_move(ledger, change)
     ledger.subscribe(change.group, change.topic).filter = change.text
     _move(ledger, change, queues)
@@ -111,6 +113,7 @@ def _add_queues(ledger: Ledger, change: Changed) -> None:
 
 
 def _retain(ledger: Ledger, change: Changed) -> None:
+    check_number("a topic's retention", change.value)
     topic = ledger.topics.get(change.topic)
     if topic is not None:
         topic.retain_ms = change.value
@@ -199,6 +202,8 @@ def _configure(ledger: Ledger, change: Changed) -> None:
 
 
 def _check_group(ledger: Ledger, change: Changed) -> None:
+    check_text("a group", change.group)
+    check_text("a topic", change.topic)
     if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
         raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
 
@@ -212,6 +217,7 @@ def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> lis
         queue = ledger.queue_met(change.topic, number)
         if queue is None:
             raise IllegalStep(f"{what} {change.topic}/{number}, which was never made")
+        check_number("an offset", offset + count)
         if offset + count > queue.end and queue.settled:
             raise IllegalStep(
                 f"{what} {change.topic}/{number} up to {offset + count}, beyond its end"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fmq.store.bytes.kinds import Changed
+from fmq.tx.ledger.carryover import NUMBER_MAX, check_text
 from fmq.tx.ledger.dead_letters import CARRIED, REPLAYED, DeadLetterState
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.state import IllegalStep
@@ -12,6 +13,7 @@ def begin(ledger: Ledger, change: Changed) -> None:
     """Note that a group has dead letters from now on. Two appends that are planned together may
     both say so.
     """
+    check_text("a group", change.group)
     if change.group not in ledger.dead:
         ledger.dead[change.group] = DeadLetterState(change.group)
 
@@ -22,19 +24,25 @@ def end(ledger: Ledger, change: Changed) -> None:
     if dead is None:
         if not ledger.unsettled:
             raise IllegalStep(f"dead letters of {change.group!r}, which has none, are ended")
-        dead = ledger.dead[change.group] = DeadLetterState(change.group)
+        check_text("a group", change.group)
+    if change.value == REPLAYED:
+        check_text("a topic", change.topic)
+    dead = dead or DeadLetterState(change.group)
     queue = ledger.queue(dead.topic, 0)
     ranges = ranges_of(change)
-    for first, stop, _ in ranges:
+    for first, stop, new in ranges:
+        if not first < stop < NUMBER_MAX or new >= NUMBER_MAX:
+            raise IllegalStep(f"the dead letters {first} to {stop} of {change.group!r} are ended")
         if ledger.unsettled or queue is None:
             continue  # a later STATE says what has ended
-        if not 0 <= first < stop <= queue.end:
+        if stop > queue.end:
             raise IllegalStep(f"the dead letters {first} to {stop} of {change.group!r} are ended")
         # In a replay, some of the letters may be missing: a later retention has dropped them.
         if dead.closed.count_gaps(first, stop) < stop - max(first, queue.first):
             raise IllegalStep(
                 f"dead letters of {change.group!r} between {first} and {stop} are ended twice"
             )
+    ledger.dead[change.group] = dead
     for first, stop, new in ranges:
         number = dead.moved.number_at(first)
         dead.closed.add(first, stop)

@@ -24,6 +24,7 @@ FORGOTTEN_AFTER_US = 3600 * 1_000_000
 STEP_US_MAX = 60 * 1_000_000
 """How much of the time between two records counts as silence."""
 CLIENT_BYTES = 16
+SEQUENCE_MAX = 1 << 64
 
 
 class Done(NamedTuple):
@@ -139,12 +140,14 @@ def _silence(item: tuple[bytes, KnownClient]) -> tuple[int, bytes]:
 
 def check_request(request: Request, record: Record) -> None:
     """Raise BadRecord if `record` cannot carry out `request`."""
-    messages = 0
+    messages = 1
     if isinstance(record, Run):
         messages = record.count
     elif isinstance(record, Acks):
         if len(record.ranges) != 1:
             raise BadRecord(f"a request that takes {len(record.ranges)} ranges of messages")
         messages = record.ranges[0].end - record.ranges[0].first
-    if request.requests not in (1, messages):
+    if request.sequence + request.requests > SEQUENCE_MAX:
+        raise BadRecord(f"{request.requests} requests from the number {request.sequence} on")
+    if request.requests not in (1, messages or 1):
         raise BadRecord(f"{request.requests} requests in a record of {messages} messages")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fmq.store.bytes.kinds import AckRange, Erasure
+from fmq.tx.ledger.carryover import NUMBER_MAX, check_number
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.state import IllegalStep
 
@@ -18,9 +19,12 @@ def erased(ledger: Ledger, record: Erasure) -> None:
     for each in record.ranges:
         queue = ledger.queue_met(each.topic, each.queue)
         beyond = queue is not None and queue.settled and each.end > queue.end
-        if queue is None or beyond or each.first >= each.end:
+        if queue is None or beyond or not each.first < each.end < NUMBER_MAX:
             where = f"{each.topic}/{each.queue} from {each.first} to {each.end}"
             raise IllegalStep(f"messages that do not exist are erased: {where}")
+    check_number("the number of an erasure", record.number, 1, 1 << 64)
+    for base in record.segments:
+        check_number("a segment", base)
     known = ledger.erasures
     known.number = record.number
     known.segments.update(dict.fromkeys(record.segments, record.position))

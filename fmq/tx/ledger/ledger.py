@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
+from fmq.arguments.options import QUEUES_MAX
 from fmq.basics.clock import as_datetime
 from fmq.basics.message import Mark
 from fmq.basics.results import Pause
@@ -235,7 +236,7 @@ class Ledger:
         the queue exists.
         """
         found = self.queue(topic, number)
-        if found is None and self.unsettled:
+        if found is None and self.unsettled and topic and number < QUEUES_MAX:
             known = self.topic(topic, number + 1)
             if not known.has_record:
                 self.grow(known, number + 1)

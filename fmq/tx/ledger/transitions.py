@@ -10,6 +10,7 @@ from typing import Any
 
 from fmq.arguments.options import QUEUES_MAX
 from fmq.basics.message import Mark, Origin
+from fmq.store.bytes.columns import COUNT_MAX
 from fmq.store.bytes.extension import EXPIRED_ACKS
 from fmq.store.bytes.extras import NO_EXTRAS, Extras, has_extras
 from fmq.store.bytes.kinds import (
@@ -30,14 +31,19 @@ from fmq.store.bytes.kinds import (
 from fmq.store.bytes.pieces import BadColumns
 from fmq.store.index.id_table import id_keys_of
 from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
-from fmq.tx.ledger.carryover import carried_by
+from fmq.tx.ledger.carryover import (
+    NUMBER_MAX,
+    carried_by,
+    check_number,
+    check_place,
+    check_queue,
+    check_text,
+)
 from fmq.tx.ledger.changes import apply_change
 from fmq.tx.ledger.erasure_step import erased
 from fmq.tx.ledger.ledger import Amount, Entry, Ledger
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
-
-OFFSET_MAX = 1 << 63
 
 
 def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
@@ -117,6 +123,7 @@ def queue_begins(queue: Queue, offset: int) -> None:
     another end.
     """
     if offset != queue.end:
+        check_number("an offset", offset, 0, NUMBER_MAX - COUNT_MAX)
         if queue.settled or offset < queue.end:
             raise IllegalStep(
                 f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.end}"
@@ -174,8 +181,8 @@ def forget(ledger: Ledger, entry: Entry) -> None:
 def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
     """Raise IllegalStep if one of the ranges cannot be acked."""
     for ack in ranges:
-        if ack.first > ack.end:
-            raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
+        if not ack.group or ack.first > ack.end:
+            raise IllegalStep(f"an ack from {ack.first} to {ack.end} of {ack.group!r}")
         # In a replay, the messages of the ack may have been dropped.
         if ledger.is_live:
             try:
@@ -184,6 +191,9 @@ def check_acks(ledger: Ledger, ranges: Iterable[AckRange]) -> None:
                 end = -1
             if ack.end > end:
                 raise IllegalStep(f"an ack of {ack.topic}/{ack.queue} up to {ack.end}")
+        else:
+            check_queue(ack.topic, ack.queue)
+            check_number("the end of an ack", ack.end)
 
 
 def ack_applied(ledger: Ledger, ack: AckRange) -> None:
@@ -214,6 +224,8 @@ def mark_applied(ledger: Ledger, change: MarkChange) -> None:
 
 
 def timer_waits(ledger: Ledger, run: Run) -> None:
+    check_queue(run.topic, run.queue)
+    check_number("an offset", run.offset)
     ledger.timers.add(run)
     ledger.timers.changed_at = ledger.end
     ledger.index.ids.add_run(run)
@@ -233,7 +245,8 @@ def _acks(ledger: Ledger, acks: Acks) -> None:
 
 def _tried(ledger: Ledger, record: Tried) -> None:
     for each in record.ranges:
-        if each.first >= each.end or each.end > OFFSET_MAX:
+        check_place(each.group, each.topic, each.queue)
+        if not each.first < each.end < NUMBER_MAX:
             raise IllegalStep(f"tries from {each.first} to {each.end}")
     tries_applied(ledger, record.ranges)
 
@@ -257,6 +270,8 @@ def _state(ledger: Ledger, state: Carryover) -> None:
     if carried["floor"] > ledger.index.base:
         raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")
     for name, ranges in carried["topics"].items():
+        if name in ledger.topics and len(ranges) < len(ledger.topics[name].queues):
+            raise IllegalStep(f"STATE says that {name} has {len(ranges)} queues, not more")
         for number, (_, after_last) in enumerate(ranges):
             queue = ledger.queue(name, number)
             if queue is not None and queue.settled and queue.end != after_last:
@@ -311,6 +326,7 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     """Apply a TOPIC record."""
     if not 1 <= made.queues <= QUEUES_MAX:
         raise IllegalStep(f"the topic {made.topic!r} is made with {made.queues} queues")
+    check_text("a topic", made.topic)
     topic = ledger.topic(made.topic, made.queues)
     if topic.has_record or len(topic.queues) != made.queues:
         raise IllegalStep(f"the topic {made.topic!r} is made a second time")
