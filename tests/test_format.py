@@ -7,6 +7,7 @@ old one keeps its reader.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from struct import Struct, unpack
 from zlib import crc32
 
@@ -23,6 +24,7 @@ from fmq.store.bytes.kinds import AckRange, Kind, Prepare
 from fmq.store.index import catalog, index_blocks
 from fmq.store.journal import segment, spares
 from fmq.tx.ledger import seal
+from fmq.tx.ledger.ledger import Ledger
 from tests.store.samples import encoded, run_at, run_of
 
 
@@ -232,6 +234,11 @@ def test_the_bytes_of_a_seal_have_not_changed() -> None:
     for run in runs:
         run.bodies_crc, run.columns_crc = 0x01234567, 0x89ABCDEF
     assert seal.seal_of(runs).hex() == "353bb02e66761298dcb7ddc3a717ac59"
+
+
+def test_the_document_has_each_key_of_a_state() -> None:
+    page = (Path(__file__).parent.parent / "docs/format.md").read_text()
+    assert [key for key in Ledger(0).carried() if f"| `{key}` |" not in page] == []
 
 
 def test_the_head_of_a_checkpoint_has_not_changed() -> None:

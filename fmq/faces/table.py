@@ -82,7 +82,9 @@ IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {
     "replay_dead": lambda parts: parts.burying.replaying,
     "sync": lambda parts: parts.syncing,
 }
-"""Other changes, as generators of their steps. To carry one out again does no harm."""
+"""Other changes, as generators of their steps: only those that a client may ask for again when its
+answer is lost, as that does no harm. All others go into GROUP_CHANGES.
+"""
 
 RECALL = "recall"
 """The change that ends the wait of delayed messages. Clients ask for it by an op of its own, as it

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from fmq import Engine, Message
+from fmq import Engine, Message, Options, filters
 from fmq.aio.loop_engine import AsyncEngine
 from fmq.consume.calls.consumer import member_of
 from fmq.consume.calls.workers import next_delivery
 from fmq.consume.claims.delivery import Deliveries
+from fmq.faces.table import GROUP_CHANGES, IN_STEPS, RECALL
 from fmq.remote.link_door import LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
@@ -118,7 +119,50 @@ def change(client: RemoteEngine) -> Any:
     client.topic("y").delete()
 
 
+def change_more(client: RemoteEngine) -> Any:
+    """Change all else that a client may: options, filters, pauses, schedules."""
+    client.configure(Options(lease_seconds=7.0))
+    client.create_group("g2", "t")
+    group = client.group("g2")
+    group.set_filter("t", filters.tags("paid"))
+    group.pause(reason="stop")
+    group.resume(reason="go on")
+    client.send("t", b"1")
+    group.purge("t", to="latest", reason="old")
+    schedule = client.schedule("daily", "0 0 * * *", "t", b"tick")
+    schedule.pause(reason="stop")
+    schedule.resume(reason="go on")
+    schedule.run_now(reason="now")
+    schedule.remove(reason="done")
+    receipt = client.send("t", b"late", delay=60.0)
+    assert client.recall(receipt)
+
+
+def harmless(client: RemoteEngine) -> Any:
+    """Ask for each change of IN_STEPS. A client repeats it like a look."""
+    tx = client.transaction(tx_id="T")
+    with tx:
+        tx.send("t", b"1")
+        tx.prepare()
+    client.decide("T", "commit")
+    client.send_many("t", [b"2", b"3", b"4"])
+    client.erase("t", 0, 1)
+    client.sync()
+    client.checkpoint()
+    with client.consumer("t", group="g", member="m") as consumer:
+        consumer.poll(limit=1)[0].reject("bad")
+        consumer.poll(limit=1)[0].reject("bad")
+        dead = client.dead_letters("g")
+        dead.replay(0)
+        dead.purge(1)
+        consumer.poll(limit=1)
+        client.group("g").release("m", reason="it hangs")
+        client.group("g").put_out("m", reason="it hangs")
+
+
 WORKS = [
+    harmless,
+    change_more,
     send,
     send_many,
     send_with_ids,
@@ -141,6 +185,24 @@ def found_in(engine: Engine) -> dict[str, Any]:
     # What `consume` had in work when the process was killed is held back for a moment.
     found["groups"] = [info for info in engine.groups() if info.topic == "x"]
     return found
+
+
+def test_each_change_that_a_client_may_ask_for_is_made_by_a_work() -> None:
+    """A new call of a table needs a work here, which shows that a repeat does no harm."""
+    asked: set[str] = set()
+
+    class Noting(LinkDoor):
+        def change(self, name: str, *args: Any, **named: Any) -> Any:
+            asked.add(name)
+            return super().change(name, *args, **named)
+
+    for work in WORKS:
+        clock = FakeClock()
+        with opened(CrashDisk(), clock, topic_queues={"wide": 3}) as engine:
+            client = MemoryServer(engine, clock).connect()
+            client._door.__class__ = Noting
+            work(client)
+    assert asked == GROUP_CHANGES.keys() | IN_STEPS.keys() | {RECALL}
 
 
 class Cutter(MemoryServer):

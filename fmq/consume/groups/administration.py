@@ -56,7 +56,7 @@ class GroupChanges:
     ) -> None:
         self.schedules = schedules
         self._writer = writer
-        self._ledger = writer.ledger
+        self.ledger = self._ledger = writer.ledger
         self.stored = writer.ledger.options
         self._groups = groups
         self._messages = messages
