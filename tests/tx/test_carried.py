@@ -47,6 +47,7 @@ from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
 from fmq.tx.ledger.state import IllegalStep
 from fmq.tx.said.schedule_met import ScheduleMet
+from tests.store.samples import run_at, run_of
 
 BASE = 4096
 DUE_US = 1_000
@@ -56,8 +57,7 @@ Make = Callable[[Ledger], Append]
 
 
 def run(kind: Kind, topic: str = "a", offset: int = 0, tx: int = 0) -> Run:
-    made = encode_one(b"x", None)
-    made.kind, made.topic, made.offset = kind, topic, offset
+    made = run_at(encode_one(b"x", None), kind, topic, 0, offset)
     made.tx, made.tx_id = tx, "U" if tx else ""
     return made
 
@@ -88,7 +88,7 @@ def decision(ledger: Ledger, kind: Kind) -> Append:
     if kind == Kind.ROLLBACK:
         return [decided]
     place = "a", 0, 1, 1, 0, entry.tx, "U", "", entry.runs[0].position
-    return [Run(Kind.REF_MESSAGE, *place), decided]
+    return [run_of(Kind.REF_MESSAGE, *place), decided]
 
 
 def change(
@@ -252,16 +252,14 @@ def taken(ledger: Ledger, append: Append) -> bool | None:
     """Place an append, encode it and apply it. Return whether that was allowed; None if it was not,
     and the ledger has changed.
     """
-    position = ledger.end
     try:
         for record in append:
-            record.position, record.size = position, size_of(record)
-            position += record.size + 7 & ~7
-        encode_all(append, BASE, 0, 0)
+            record.size = size_of(record)
+        *_, end = encode_all(append, ledger.end, append[-1].time_us, BASE, 0, 0)
     except (IllegalRecord, StructError, OverflowError):
         return False
     try:
-        apply(ledger, append)
+        apply(ledger, append, end)
     except IllegalStep as error:
         return False if error.is_first else None
     except (StructError, OverflowError):
