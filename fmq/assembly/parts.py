@@ -244,15 +244,15 @@ class Parts:
             if segment.base < ledger.index.base and segment.base not in in_memory:
                 self.catalog.add(segment.base, segment.chain)
 
-    def counted(self) -> Counts:
-        """Return what was counted since the engine was opened. The caller holds the engine's
-        lock.
+    def counted(self, sent: dict[str, int]) -> Counts:
+        """Return what was counted since the engine was opened, with what was `sent` to each topic.
+        The caller holds the engine's lock.
         """
         ledger, questions = self.ledger, self.questions
         return Counts(
             as_datetime(self._opened_us),
             self.writer.clock.monotonic() - self._opened_monotonic,
-            {topic.name: topic.sent() for topic in ledger.own_topics()},
+            sent,
             *(ledger.commits, ledger.rollbacks, questions.asked, questions.answered),
             Times(tuple(self.commit_queue.written)),
             {group: self._counted_of(group) for group in ledger.groups()},

@@ -362,12 +362,13 @@ class ThreadDoor(ProducingDoor):
             topics = ledger.own_topics()
         spans = [queue.next - queue.first for topic in topics for queue in topic.queues]
         counts = len(spans), sum(spans)
+        sent = {topic.name: topic.sent() for topic in topics}
         kept_by, free = parts.chores.retention.kept_by(), free_of(self._directory)
         with parts.lock:
             stats = Stats.of(
                 *(self.path, parts.journal, ledger, parts.commit_queue, parts.chores),
                 *(self._report, *counts),
-                *(parts.counted(), kept_by, free),
+                *(parts.counted(sent), kept_by, free),
             )
         databases = self._producing.databases
         if databases is None or stats.trouble is not None:
