@@ -40,7 +40,7 @@ OPTIONS: dict[str, Any] = {
     "on_undecided": "rollback",
     "check_answers_max": 2,
 }
-LINES_MAX = 3000
+LINES_MAX = 20_000
 TRIALS_MAX = 25  # of one act: where it has more lines, they are drawn by the seed
 IDS = ("before", "act", "other")
 

@@ -134,7 +134,7 @@ def change_more(client: RemoteEngine) -> Any:
     schedule.resume(reason="go on")
     schedule.run_now(reason="now")
     schedule.remove(reason="done")
-    receipt = client.send("t", b"late", delay=60.0)
+    receipt = client.send("t", b"late", delay=1e6)
     assert client.recall(receipt)
 
 

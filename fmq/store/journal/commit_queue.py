@@ -428,9 +428,9 @@ class CommitQueue:
         if they are so few that they need no sync now. The caller holds the engine's lock.
         """
         self._leader = me
-        journal = self._journal
-        taken = (ahead and self._synced and journal.look_ahead()) or journal.take_pending()
-        self._running = taken
+        taken = self._journal.look_ahead() if ahead and self._synced else None
+        # In one line: an interrupt between taking the bytes and noting that would lose them.
+        self._running = taken = taken or self._journal.take_pending()
         return taken
 
     def lead_for_others(self, me: int) -> None:

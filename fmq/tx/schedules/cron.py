@@ -7,8 +7,8 @@ gap, and one that comes twice is due once.
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from typing import NoReturn
-from zoneinfo import ZoneInfo
 
 from fmq.basics.clock import as_datetime, as_us
 from fmq.errors import BadOption, ExtraMissing
@@ -40,7 +40,10 @@ def next_due_us(cron: str, timezone: str, after_us: int) -> int:
     return NEVER
 
 
-def _zone(timezone: str) -> ZoneInfo:
+def _zone(timezone: str) -> tzinfo:
+    # Importing it takes longer than most of fmq, and few programs have schedules.
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(timezone)
     # A name may be no path that the system can open.
