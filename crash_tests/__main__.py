@@ -11,6 +11,7 @@ Without --minutes each tier does its share of every run, a few minutes together.
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import time
@@ -34,6 +35,8 @@ from crash_tests.tiers import NAMES, Tier, chosen, seconds_of
 
 def main() -> int:
     warnings.simplefilter("ignore", ResourceWarning)  # a killed engine is never closed
+    # Stories do on purpose what an engine warns of: members fall silent, topics lose messages.
+    logging.getLogger("fmq").addHandler(logging.NullHandler())
     # Whoever ends it must not leave file systems mounted, nor a server at work.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     match sys.argv[1:]:
