@@ -176,22 +176,25 @@ class ReadOnlyDoor:
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> Batch | None:
         """Return messages of a queue, after waiting up to `timeout` seconds for the first one."""
-        deadline = self._clock.monotonic() + timeout
-        while True:
-            found = self._look_for(topic, queue, offset, limit)
-            left = deadline - self._clock.monotonic()
-            if found is not None or left <= 0:
-                return found
-            self._wait(min(left, LOOK_SECONDS))
+        look = partial(self._look_for, topic, queue, offset, limit)
+        return self._looked_for(look, timeout)
 
     def wait(self, places: Sequence[MessagePlace], timeout: float) -> list[MessagePlace]:
         """Return the places whose queues have messages, after waiting up to `timeout` seconds for
         the first one.
         """
+        return self._looked_for(partial(self._reached, places), timeout)
+
+    def _reached(self, places: Sequence[MessagePlace]) -> list[MessagePlace]:
+        self.check_readable()
+        found: list[MessagePlace] = self._refreshed(lambda: self._messages.reached(places))
+        return found
+
+    def _looked_for(self, look: Callable[[], T], timeout: float) -> T:
+        """Return what `look` finds, once it finds something or `timeout` seconds have passed."""
         deadline = self._clock.monotonic() + timeout
         while True:
-            self.check_readable()
-            found: list[MessagePlace] = self._refreshed(lambda: self._messages.reached(places))
+            found = look()
             left = deadline - self._clock.monotonic()
             if found or left <= 0:
                 return found

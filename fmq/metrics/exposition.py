@@ -67,14 +67,10 @@ def _of_groups(engine: fmq.AnyEngine, stats: fmq.Stats) -> Iterator[str]:
         infos.setdefault((info.group, info.topic), []).append(info)
     topics = [({"group": group, "topic": topic}, found) for (group, topic), found in infos.items()]
     firsts = [(labels, found[0]) for labels, found in topics]
-    for name, text, of in (
-        ("unread", "Messages that are not acked.", lambda info: info.unread),
-        ("behind_seconds", "Age of the oldest of them.", lambda info: info.behind_seconds),
-    ):
-        how = sum if name == "unread" else max
-        yield from family(
-            f"group_{name}", "gauge", text, [(at, how(map(of, all_))) for at, all_ in topics]
-        )
+    unread = [(labels, sum(each.unread for each in found)) for labels, found in topics]
+    yield from family("group_unread", "gauge", "Messages that are not acked.", unread)
+    behind = [(labels, max(each.behind_seconds for each in found)) for labels, found in topics]
+    yield from family("group_behind_seconds", "gauge", "Age of the oldest of them.", behind)
     for name, text in (
         ("lost", "Messages that retention has taken before their ack."),
         ("expired", "Messages that had expired."),
@@ -144,10 +140,15 @@ def counter(name: str, text: str, value: float) -> Iterator[str]:
     return family(f"{name}_total", "counter", text, [({}, value)])
 
 
-def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield the lines of a number for each of some labels."""
+def head(name: str, kind: str, text: str) -> Iterator[str]:
+    """Yield the lines that say what a metric is."""
     yield f"# HELP fmq_{name} {text}"
     yield f"# TYPE fmq_{name} {kind}"
+
+
+def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterator[str]:
+    """Yield the lines of a number for each of some labels."""
+    yield from head(name, kind, text)
     for labels, value in samples:
         if value is not None:
             yield line(name, labels, value)
@@ -155,8 +156,7 @@ def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Iterat
 
 def histogram(name: str, text: str, of: Iterable[tuple[Labels, fmq.Times]]) -> Iterator[str]:
     """Yield the lines of times for each of some labels. There is no sum of them: fmq has none."""
-    yield f"# HELP fmq_{name} {text}"
-    yield f"# TYPE fmq_{name} histogram"
+    yield from head(name, "histogram", text)
     for labels, times in of:
         below = sum(times.buckets[:FIRST_BUCKET])
         for i in range(FIRST_BUCKET, LAST_BUCKET + 1):

@@ -275,8 +275,7 @@ class Messages:
             found = read() if self._is_warm(topic, queue, offset) else (yield read)
             if found is not None or self.clock.monotonic() >= deadline:
                 return found
-            stop = partial(self.stop_listening, topics=(topic,))
-            yield Arrival(partial(self._listen, (topic,)), stop, deadline)
+            yield self._arrival((topic,), deadline)
 
     def waiting(
         self, places: Sequence[MessagePlace], timeout: float, check: Callable[[], None]
@@ -291,8 +290,12 @@ class Messages:
             found = self.reached(places)
             if found or self.clock.monotonic() >= deadline:
                 return found
-            stop = partial(self.stop_listening, topics=topics)
-            yield Arrival(partial(self._listen, topics), stop, deadline)
+            yield self._arrival(topics, deadline)
+
+    def _arrival(self, topics: tuple[str, ...], deadline: float) -> Arrival:
+        """Return the step that waits for a message of any of `topics`."""
+        stop = partial(self.stop_listening, topics=topics)
+        return Arrival(partial(self._listen, topics), stop, deadline)
 
     def reached(self, places: Iterable[MessagePlace]) -> list[MessagePlace]:
         """Return each of `places` whose queue has a message at its offset or behind it, with the

@@ -163,8 +163,9 @@ class Schedules:
 
     def removing(self, name: str, by: str, reason: str) -> list[Changed]:
         """Return the record that removes a schedule. Raises UnknownSchedule."""
-        said = {"name": self._known(name).name, "by": check_name("by", by), "reason": _why(reason)}
-        return [Changed(ChangeKind.UNSCHEDULE, "", self._known(name).topic, text=_json(said))]
+        known = self._known(name)
+        said = {"name": known.name, "by": check_name("by", by), "reason": _why(reason)}
+        return [Changed(ChangeKind.UNSCHEDULE, "", known.topic, text=_json(said))]
 
     def running(self, name: str, by: str, reason: str) -> list[Changed | Run]:
         """Return the records that publish a schedule at once, due or not. Raises
