@@ -156,7 +156,7 @@ def _waiting(engine: Engine, group: str, topics: list[str]) -> set[Place]:
         (info.topic, info.queue, offset)
         for topic in topics
         for info in engine.queues(topic)
-        for holds in [groups._holds_of(group, info.topic, info.queue)]
+        for holds in [groups.holds.of(group, info.topic, info.queue)]
         for waiting in holds.redeliveries.within(0, info.next)
         for first, end in holds.unacked(waiting.first, waiting.end)
         for offset in range(first, end)

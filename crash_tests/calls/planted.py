@@ -7,7 +7,7 @@ from crash_tests.mutant import Mutant
 OF_CALLS = (
     Mutant(
         "a member enters a group that was deleted",
-        "not in self._ledger.subscriptions for topic in member.topics):\n"
+        "not in holds.ledger.subscriptions for topic in member.topics):\n"
         "            raise UnknownGroup(group, was_deleted=True)\n",
         "is None for topic in member.topics):\n"
         "            raise UnknownGroup(group, was_deleted=True)\n",

@@ -101,8 +101,8 @@ class PartsListener:
     def __init__(
         self, groups: Groups, questions: OpenQuestions, configured: Callable[[], None]
     ) -> None:
-        self.acked = groups.end_holds
-        self.freed = groups.give_back
+        self.acked = groups.holds.end_holds
+        self.freed = groups.holds.give_back
         self.changed = groups.changed
         self.undecided = questions.add
         self.decided = questions.remove
@@ -171,9 +171,7 @@ class Parts:
         self.schedules = Schedules(writer, router)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages, self.schedules)
         self.evictions = Evictions(writer, groups, self.messages)
-        self.broadcasts = broadcasts = Broadcasts(
-            changes, groups, ledger, clock, options.reclaim_seconds
-        )
+        self.broadcasts = broadcasts = Broadcasts(changes, groups.holds, options.reclaim_seconds)
         decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(
             self.messages, decisions, options, store, drawn, check, check_readable
@@ -195,7 +193,7 @@ class Parts:
         # Called when another timer becomes the next one.
         self.on_sooner: Callable[[], None] = lambda: None
         writer.on_sealed = self._segment_is_full
-        groups.on_sooner = self._wake_chores
+        groups.rooms.on_sooner = self._wake_chores
         ledger.all_is_shown()
         self._opened_at = journal.written_to
         self._opened_us, self._opened_monotonic = clock.time_us(), clock.monotonic()
@@ -233,7 +231,7 @@ class Parts:
         self.sender.take_over(counts)
         self.manager.limits.take_over(counts)
         self._outcomes.take_over(counts)
-        self.groups.take_over(counts)
+        self.groups.rooms.take_over(counts)
         self.chores.retention.plan_looks()
 
     def _fill_catalog(self) -> None:

@@ -78,7 +78,7 @@ class Host:
         if former is not None:
             until = parts.writer.clock.monotonic() + parts.writer.options.reclaim_seconds
             with parts.lock:
-                parts.groups.hold_former(former.upto, until)
+                parts.groups.holds.hold_former(former.upto, until)
         self.commit_queue = parts.commit_queue
         self.monotonic, self.time_us = parts.writer.clock.monotonic, parts.writer.clock.time_us
         self.turn = TurnWriter(loop, parts.commit_queue, self.monotonic, door.after)

@@ -25,6 +25,7 @@ from fmq.consume.claims.ordered_claims import LookWanted
 from fmq.consume.claims.poll import Poll, Taken, offsets_of
 from fmq.consume.claims.read_ahead import ReadAhead, read_priorities
 from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.group_rooms import GroupRooms
 from fmq.consume.groups.groups import Groups
 from fmq.consume.groups.sieve import Sieve
 from fmq.errors import (
@@ -73,11 +74,10 @@ class GroupMember(Settler):
         tally = groups.tallies.setdefault(group, GroupTally())
         what = messages, writer, check, entry, group, lease_seconds, after, burying, tally
         super().__init__(*what)
-        self._groups = groups
+        self._all_holds, self._rooms, self._claims = groups.holds, groups.rooms, groups.claims
         self.topics = entry.topics
         self.retry = entry.retry
         self.named = group  # the group's name as the caller gave it
-        self._turn = 0  # the queue at which the next poll begins
         self.ahead = ReadAhead(messages, check)
         buries = burying if entry.buries_expired else None
         self._sieve = Sieve(messages, writer, group, buries)
@@ -86,8 +86,8 @@ class GroupMember(Settler):
         self._on_change = on_change
         self._skip = skip
         now = messages.clock.monotonic()
-        writer.change(partial(_enter, messages, groups, group, entry, now))
-        self.leave = partial(_leave, messages, groups, group, entry)
+        writer.change(partial(_enter, messages, groups.rooms, group, entry, now))
+        self.leave = partial(_leave, messages, groups.rooms, group, entry)
         """Takes the member out of its group. The caller holds the engine's lock."""
 
     # --- polling --------------------------------------------------------------------------------
@@ -198,18 +198,14 @@ class GroupMember(Settler):
         writer, member, now = self.writer, self.entry, self.clock.monotonic()
         if writer.dropped:
             writer.release_dropped()
-        room = self._groups.see(self.group, member, now)
+        room = self._rooms.see(self.group, member, now)
         if writer.ledger.arrived:
             self._messages.wake()
         if member.lost or member.gained:
             if self._on_change is None or not poll.tells:
                 return None  # a client learns the news by `take_news` before it polls on
             return member.take_news()
-        self._turn += 1
-        found = self._groups.claim(
-            room, self.topics, self._turn, poll.limit, member, now, now + self.lease_seconds,
-            in_one_piece=poll.in_one_piece,
-        )  # fmt: skip
+        found = self._claims.claim(room, member, poll, now, now + self.lease_seconds)
         if type(found) is Claim:
             poll.claim, poll.ranges = found, found.ranges
             poll.pieces, poll.is_counted = [], False
@@ -273,15 +269,17 @@ class GroupMember(Settler):
         """Have `wakeup` called when an empty poll may find something. Return when the poll looks
         again even without a call. The caller holds the engine's lock.
         """
-        self._messages.listen(self._groups.with_replays(self.group, self.topics), wakeup)
+        self._messages.listen(self._all_holds.with_replays(self.group, self.topics), wakeup)
         self.entry.waiting.add(wakeup)
         return self._looks_at(now, deadline)
 
     def _looks_at(self, now: float, deadline: float) -> float:
         """Return when a poll that is not woken looks again. The caller holds the engine's lock."""
-        groups, what = self._groups, (self.group, self.topics, self.entry)
-        until = min(deadline, groups.next_lease_end(*what), groups.next_death(self.group))
-        if groups.has_unleased(*what):
+        claims, group, room = self._claims, self.group, self._rooms.get(self.group)
+        until = min(deadline, claims.next_lease_end(group, self.entry))
+        if room is not None:
+            until = min(until, room.next_death)
+        if claims.has_unleased(group, self.entry):
             # A transaction that the garbage collector ends wakes no poll, so look once in a lease.
             until = min(until, now + self.lease_seconds)
         return until
@@ -291,7 +289,7 @@ class GroupMember(Settler):
         has now.
         """
         queue = self._messages.ledger.queue(topic, number)
-        if queue is None or topic not in self._groups.with_replays(self.group, self.topics):
+        if queue is None or topic not in self._all_holds.with_replays(self.group, self.topics):
             return []
         first, end = max(first, queue.first), min(end, queue.next)
         deadline = self._messages.clock.monotonic() + self.lease_seconds
@@ -299,7 +297,7 @@ class GroupMember(Settler):
 
         def claim() -> list[Claim]:
             self._is_seen(self.clock.monotonic())
-            return self._groups.claim_again(*what)
+            return self._claims.claim_again(*what)
 
         claims = self.writer.change(claim)
         return self._sieve.know_order(claims, deadline) if self.entry.is_ordered else claims
@@ -323,7 +321,7 @@ class GroupMember(Settler):
         owner. If the queues have to be shared out, that is done: then their owners are known.
         """
         with self.writer.commit_queue.lock:
-            has_members = self._groups.share_out(self.group)
+            has_members = self._rooms.have_owners(self.group)
             if self._messages.ledger.arrived:
                 self._messages.wake()
         failed = self.writer.commit_queue.failure is not None
@@ -333,7 +331,7 @@ class GroupMember(Settler):
 
     def _is_seen(self, now: float) -> None:
         """Note that the member is alive. The caller holds the engine's lock."""
-        self._groups.see(self.group, self.entry, now)
+        self._rooms.see(self.group, self.entry, now)
         if self._messages.ledger.arrived:
             self._messages.wake()
 
@@ -352,7 +350,7 @@ class GroupMember(Settler):
 
     def stop_listening(self, wakeup: Callable[[], None]) -> None:
         self.entry.end_wait(wakeup, self.clock.monotonic())
-        topics = self._groups.with_replays(self.group, self.topics)
+        topics = self._all_holds.with_replays(self.group, self.topics)
         self._messages.stop_listening(wakeup, topics)
 
     def _pieces(
@@ -478,7 +476,7 @@ class GroupMember(Settler):
     def in_hand(self) -> tuple[int, float]:
         """Return how many messages are in hand, and when the first of their leases ends."""
         with self.writer.commit_queue.lock:
-            return self._groups.in_hand_of(self.group, self.entry, self.clock.monotonic())
+            return self._all_holds.in_hand(self.group, self.entry, self.clock.monotonic())
 
     def stop_taking(self) -> None:
         """Take nothing new from now on."""
@@ -489,7 +487,8 @@ class GroupMember(Settler):
     def count_members(self) -> int:
         """Return how many members the group has."""
         with self.writer.commit_queue.lock:
-            return self._groups.count_members(self.group)
+            room = self._rooms.get(self.group)
+            return 0 if room is None else len(room.members)
 
     def close(self, *, counts: bool) -> None:
         """Do what `leaving` does, in this thread."""
@@ -499,7 +498,7 @@ class GroupMember(Settler):
         """Leave the group. Without `counts`, attempts of messages in hand do not count."""
         if not counts and not self.is_closed:
             with suppress(FmqError):  # a failed engine writes no more
-                yield self.tries.uncounted(self._groups, self.entry)
+                yield self.tries.uncounted(self._all_holds, self.entry)
         self.is_closed = True
         self.draining.changed()
         self.ahead.clear()
@@ -508,17 +507,17 @@ class GroupMember(Settler):
             yield from self.leaving_group()
 
 
-def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:
+def _enter(messages: Messages, rooms: GroupRooms, group: str, member: Member, now: float) -> None:
     """Take `member` into `group`. The caller holds the engine's lock."""
-    groups.enter(group, member, now)
+    rooms.enter(group, member, now)
     messages.wake()
 
 
-def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> None:
+def _leave(messages: Messages, rooms: GroupRooms, group: str, member: Member) -> None:
     """Take `member` out of `group`, and redeliver what it holds to the others. The caller holds the
     engine's lock.
     """
-    groups.leave(group, member)
+    rooms.leave(group, member)
     _end_polls(messages, member)
 
 

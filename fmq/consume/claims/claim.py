@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fmq.consume.claims.hold_map import MemberOwner, Trier
 from fmq.consume.claims.holds import QueueHolds
 from fmq.store.bytes.internal import is_internal
 from fmq.tx.ledger.queues import Queue
+
+
+class ClaimAsked(NamedTuple):
+    """What a poll asks of one topic: up to `limit` messages, or more if a filter may pass over some
+    of them.
+    """
+
+    group: str
+    member: Trier
+    filter: str
+    """The group's filter of the topic; "" lets all messages through."""
+    limit: int
+    in_one_piece: bool
+    now: float
+    deadline: float
+    """The end of the lease."""
 
 
 class Claim(MemberOwner):

@@ -411,12 +411,6 @@ class QueueHolds:
             if isinstance(hold.owner, MemberOwner) and hold.owner.member is member
         ]
 
-    def in_hand_of(self, member: object, now: float) -> tuple[int, float]:
-        """Return how many messages `member` holds, and when the first of its leases ends."""
-        held = [hold for hold in self.held_by(member) if hold.deadline > now]
-        count = sum(hold.end - hold.first for hold in held)
-        return count, min((hold.deadline for hold in held), default=math.inf)
-
     def extend(self, first: int, end: int, deadline: float) -> None:
         """Let the hold of a range end at `deadline`. The range must be held."""
         hold = self._holds.split(first, end)

@@ -60,7 +60,7 @@ class GroupChanges:
         self.stored = writer.ledger.options
         self._groups = groups
         self._messages = messages
-        self._held = HeldPages(groups, writer.ledger, writer.clock)
+        self._held = HeldPages(groups.holds)
         self._extension = b""
         self._write: Callable[..., object] = writer.commit_queue.run
         self._catch_up = writer.catch_up
@@ -96,7 +96,7 @@ class GroupChanges:
         self.put_out()
         queue = self._writer.commit_queue
         with queue.lock, queue.changing:
-            found = self._groups.members(group, self._writer.clock.monotonic())
+            found = self._groups.rooms.infos(group, self._writer.clock.monotonic())
             if self._ledger.arrived:
                 self._messages.wake()
         return found
@@ -114,16 +114,16 @@ class GroupChanges:
         they hold.
         """
         now, queue = self._writer.clock.monotonic(), self._writer.commit_queue
-        if now < self._groups.first_death:  # a first look, without the lock
+        if now < self._groups.rooms.first_death:  # a first look, without the lock
             return
         with queue.lock, queue.changing:
-            self._groups.put_out(now)
+            self._groups.rooms.expire(now)
             if self._ledger.arrived:
                 self._messages.wake()
 
     def next_death(self) -> float:
         """Return when the next member of any group may count as dead, by the monotonic clock."""
-        return self._groups.first_death
+        return self._groups.rooms.first_death
 
     # --- calls ----------------------------------------------------------------------------------
 

@@ -10,28 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fmq.basics.clock import Clock
 from fmq.consume.groups.administration import GroupChanges
-from fmq.consume.groups.groups import Groups
+from fmq.consume.groups.group_holds import GroupHolds
 from fmq.errors import FmqError
 from fmq.steps.call_steps import Steps
 from fmq.store.bytes.internal import broadcast_group, is_broadcast
-from fmq.tx.ledger.ledger import Ledger
 
 
 class Broadcasts:
     """The broadcast groups of one engine. Each has one member."""
 
-    def __init__(
-        self, changes: GroupChanges, groups: Groups, ledger: Ledger, clock: Clock, grace: float
-    ) -> None:
+    def __init__(self, changes: GroupChanges, holds: GroupHolds, grace: float) -> None:
         """A group without its member is kept for `grace` seconds, because a client may come
         back.
         """
         self._changes = changes
-        self._groups = groups
-        self._ledger = ledger
-        self._clock = clock
+        self._rooms = holds.rooms
+        self._ledger, self._clock = holds.ledger, holds.clock
         self._grace = grace
         self._unused_since: dict[str, float] = {}
         self._joining: dict[str, int] = {}
@@ -54,7 +49,7 @@ class Broadcasts:
                 del self._joining[name]
 
     def _is_used(self, name: str) -> bool:
-        return name in self._groups.rooms or name in self._joining
+        return name in self._rooms or name in self._joining
 
     def _unused(self) -> list[str]:
         if not self._may_be_some:

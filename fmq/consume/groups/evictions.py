@@ -56,14 +56,14 @@ class Evictions:
                 return 0  # a client whose answer was lost asks again
             if member is None:
                 raise UnknownMember(group, name)
-            held = groups.in_hand(group, member)
+            held = groups.holds.held_by(group, member)
             if is_out:
                 self._out.add((group, name))
                 member.refusal = MemberPutOut(group, name, by, reason)
-                groups.leave(group, member)
+                groups.rooms.leave(group, member)
                 member.stir()
             else:
-                groups.give_back_of(group, member)
+                groups.holds.redeliver(group, member)
             self._messages.wake()
         count = sum(hold.end - hold.first for *_, hold in held)
         did = "was put out" if is_out else "was made to give back what it had"

@@ -11,13 +11,12 @@ from datetime import datetime
 from itertools import islice
 from math import inf
 
-from fmq.basics.clock import Clock, as_datetime
+from fmq.basics.clock import as_datetime
 from fmq.basics.results import HeldMessages, HeldState
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.holds import FORMER, LATER, QueueHolds
 from fmq.consume.claims.redelivery import GivenBack
-from fmq.consume.groups.groups import Groups
-from fmq.tx.ledger.ledger import Ledger
+from fmq.consume.groups.group_holds import GroupHolds
 from fmq.tx.ledger.queues import Queue
 
 PAGE_MAX = 1000
@@ -29,10 +28,9 @@ HeldPlace = tuple[str, bool, int, int]
 class HeldPages:
     """Pages of what a group has in hand, and of what it will try again."""
 
-    def __init__(self, groups: Groups, ledger: Ledger, clock: Clock) -> None:
-        self._groups = groups
-        self._ledger = ledger
-        self._clock = clock
+    def __init__(self, holds: GroupHolds) -> None:
+        self._all_holds = holds
+        self._ledger, self._clock = holds.ledger, holds.clock
 
     def page(self, group: str, after: HeldPlace | None, limit: int) -> list[HeldMessages]:
         """Return what `group` has from the place `after` on, at most `limit` or 1,000
@@ -49,7 +47,7 @@ class HeldPages:
                 (replays.get(queue.topic, queue.topic), queue.topic in replays, queue.number),
                 (queue, holds),
             )
-            for queue, holds in self._groups.holds_of(group)
+            for queue, holds in self._all_holds.of_group(group)
         ]
         for place, (queue, holds) in sorted(queues, key=lambda each: each[0]):
             if place >= tuple(after[:3]):

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fmq.consume.claims.by_priority import PriorityOrder, Range, SpanWanted
-from fmq.consume.claims.claim import Claim
-from fmq.consume.claims.hold_map import Trier
+from fmq.consume.claims.claim import Claim, ClaimAsked
 from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.groups.sieve import SIFTED_AT_ONCE
 from fmq.tx.ledger.queues import Queue
@@ -30,54 +29,41 @@ class Candidate(NamedTuple):
     order: PriorityOrder
 
 
-class ClaimAsked(NamedTuple):
-    """What a poll asks for: up to `limit` messages in up to `pieces_max` ranges."""
+def take_best(
+    asked: ClaimAsked, found: list[Candidate], handed_out: int, now_us: int
+) -> tuple[Claim | SpanWanted | None, int]:
+    """Hold messages of one of the queues in `found`, which are in the order of turns.
 
-    member: Trier
-    filter: str
-    limit: int
-    pieces_max: int
-    now: float
-    now_us: int
-    deadline: float
-
-    def take(
-        self, found: list[Candidate], handed_out: int
-    ) -> tuple[Claim | SpanWanted | None, int]:
-        """Hold messages of one of the queues in `found`, which are in the order of turns.
-
-        `handed_out` counts the messages of the topic that were handed out since the last one that
-        was the oldest of its queue. Also return the new count.
-        """
-        best = max(each.level for each in found)
-        # Take the first queue that has a message of this priority.
-        chosen = next(
-            each for each in found if handed_out >= OLDEST_EVERY - 1 or each.level == best
-        )
-        least = max((each.level for each in found if each is not chosen), default=0)
-        holds = chosen.holds
-        claim: Claim | None = None
-        choice = _Choice(chosen.order, self.limit, least, handed_out)
-        pieces_max = self.pieces_max
-        for first, end in choice.ranges():
-            if claim is None:
-                what = self.filter, choice.count, self.now
-                claim = Claim(self.member, chosen.queue, holds, first, end, *what)
-                if claim.may_have_expired(self.now_us):
-                    claim.now_us = self.now_us
-                    # Claim many at once, so that many can be passed over. Those that remain are
-                    # given back.
-                    pieces_max = choice.left = max(self.limit, SIFTED_AT_ONCE)
-            else:
-                claim.add(first, end)
-            holds.hold(first, end, claim, self.deadline, choice.count)
-            if len(claim.ranges) == pieces_max:
-                break
+    `handed_out` counts the messages of the topic that were handed out since the last one that was
+    the oldest of its queue. Also return the new count.
+    """
+    best = max(each.level for each in found)
+    # Take the first queue that has a message of this priority.
+    chosen = next(each for each in found if handed_out >= OLDEST_EVERY - 1 or each.level == best)
+    least = max((each.level for each in found if each is not chosen), default=0)
+    limit = max(asked.limit, SIFTED_AT_ONCE) if asked.filter else asked.limit
+    claim: Claim | None = None
+    choice = _Choice(chosen.order, limit, least, handed_out)
+    pieces_max = 1 if asked.in_one_piece else limit
+    for first, end in choice.ranges():
         if claim is None:
-            return choice.wanted, handed_out
-        if claim.may_have_expired(self.now_us):
-            claim.now_us = self.now_us
-        return claim, choice.handed_out
+            what = asked.filter, choice.count, asked.now
+            claim = Claim(asked.member, chosen.queue, chosen.holds, first, end, *what)
+            if claim.may_have_expired(now_us):
+                claim.now_us = now_us
+                # Claim many at once, so that many can be passed over. Those that remain are given
+                # back.
+                pieces_max = choice.left = max(limit, SIFTED_AT_ONCE)
+        else:
+            claim.add(first, end)
+        chosen.holds.hold(first, end, claim, asked.deadline, choice.count)
+        if len(claim.ranges) == pieces_max:
+            break
+    if claim is None:
+        return choice.wanted, handed_out
+    if claim.may_have_expired(now_us):
+        claim.now_us = now_us
+    return claim, choice.handed_out
 
 
 class _Choice:

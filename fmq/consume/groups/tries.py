@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fmq.basics.clock import Clock
 from fmq.basics.counts import GroupTally
 from fmq.basics.tuples import tuple_maker
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member
+from fmq.consume.groups.group_holds import GroupHolds
 from fmq.steps.call_steps import Durable
 from fmq.store.bytes.kinds import TriedRange
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.queues import Queue
-
-if TYPE_CHECKING:
-    from fmq.consume.groups.groups import Groups
 
 Range = tuple[int, int]
 made_range = tuple_maker(TriedRange)
@@ -143,16 +140,16 @@ class Tries:
         self._wake(claim.queue)
         return True
 
-    def uncounted(self, groups: Groups, member: Member) -> Durable:
+    def uncounted(self, all_holds: GroupHolds, member: Member) -> Durable:
         """Return the step that gives back what `member` has in hand, without counting the
         attempts: its program ends, or was drained.
         """
-        return Durable(self._plan_uncount, (groups, member), ahead=True)
+        return Durable(self._plan_uncount, (all_holds, member), ahead=True)
 
-    def _plan_uncount(self, what: tuple[Groups, Member]) -> None:
+    def _plan_uncount(self, what: tuple[GroupHolds, Member]) -> None:
         now_us = self._clock.time_us()
         self._writer.release_dropped()
-        tried = [each for each in what[0].in_hand(self._group, what[1]) if each[2].count]
+        tried = [each for each in what[0].held_by(self._group, what[1]) if each[2].count]
         for at in range(0, len(tried), UNCOUNTED_AT_ONCE):
             part = tried[at : at + UNCOUNTED_AT_ONCE]
             ranges = [
