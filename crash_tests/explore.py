@@ -23,6 +23,7 @@ from crash_tests.failure import Event, Failure, power
 from crash_tests.follower import check_still_shown
 from crash_tests.futures import check_futures
 from crash_tests.memory import Memory, State
+from crash_tests.old_copies import check_old_copies
 from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.tally import Tally
@@ -32,6 +33,7 @@ from fmq.arguments.options import Options
 from fmq.testing import CrashDisk, Loss
 
 FUTURES: Event = {"do": "a segment of another future"}
+OLD_COPIES: Event = {"do": "an old copy of the last segment"}
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Depth:
     chain: bool = True
     honest: bool = True
     twice: float = 0.0  # the share of states whose recovery is crashed everywhere; kills always
-    futures: bool = False  # whether segments of another future are put in place of ours
+    futures: bool = False  # whether old segments, or of another future, are put in place of ours
     followed: bool = True  # whether read-only engines live beside the writer
 
 
@@ -151,6 +153,8 @@ class Explorer:
             if self.depth.futures and crash_at is None and not self.tally.failures:
                 path = [FUTURES]
                 check_futures(self.start)
+                path = [OLD_COPIES]
+                check_old_copies(self.start)
         except Exception as error:
             self.failed(-1, path, error)
         self._note(began)
@@ -219,6 +223,9 @@ class Explorer:
         try:
             if failure.path == [FUTURES]:
                 check_futures(self.start)
+                return None
+            if failure.path == [OLD_COPIES]:
+                check_old_copies(self.start)
                 return None
             run = self.start(None if failure.crash_at < 0 else failure.crash_at)
             self.go(run)

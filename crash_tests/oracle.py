@@ -45,6 +45,7 @@ INVARIANTS = {
     "I20": "a sealed segment of another future of the journal is refused",
     "I21": "a kill takes nothing from readers that one of them was shown before it",
     "I22": "an option that was stored for all stays as it is until it is changed",
+    "I23": "after a kill, a last segment that lacks what was durable is refused",
 }
 
 

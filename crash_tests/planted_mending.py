@@ -6,6 +6,24 @@ from crash_tests.mutant import Mutant
 
 MENDING = (
     Mutant(
+        "an old copy of the last segment is taken for all that there was",
+        "    replay.prove(told)\n",
+        "    pass\n",
+        "--workload send",
+    ),
+    Mutant(
+        "a missing last segment is not missed after a kill",
+        "    if told > limit:\n        raise Damaged(",
+        "    if False:\n        raise Damaged(",
+        tests="tests/recovery/test_old_copies.py -k told",
+    ),
+    Mutant(
+        "a salvage does not believe what readers were told",
+        "    durable_to = max(told, known.applied_upto if known else 0)\n",
+        "    durable_to = known.applied_upto if known else 0\n",
+        tests="tests/recovery/test_old_copies.py -k told",
+    ),
+    Mutant(
         "recovery removes several segments at once",
         "        directory.sync()\n    if len(kept) < len(segments):\n",
         "    if len(kept) < len(segments):\n        directory.sync()\n",

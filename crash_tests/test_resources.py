@@ -8,6 +8,7 @@ from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.explore import Depth, Explorer
 from crash_tests.mutants import caught
+from crash_tests.old_copies import check_old_copies
 from crash_tests.oracle import Violation
 from crash_tests.planted_mending import MENDING
 from crash_tests.resources import Door, check_files
@@ -68,6 +69,11 @@ def test_a_sealed_segment_of_another_future_is_refused(name: str) -> None:
     depth = Depth(full=0.0, states_max=1, chain=False, futures=True)
     tally = Explorer(WORKLOADS[name], depth=depth).explore()
     assert not tally.failures, tally.failures[0]
+
+
+@pytest.mark.parametrize("name", ["send", "roll", "retention-of-several", "never"])
+def test_an_old_copy_of_the_last_segment_is_refused_after_a_kill(name: str) -> None:
+    check_old_copies(Explorer(WORKLOADS[name]).start)
 
 
 def test_a_later_answer_changes_no_earlier_promise() -> None:

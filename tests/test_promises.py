@@ -241,12 +241,12 @@ def test_p7_damage_to_durable_bytes_is_reported_and_never_skipped() -> None:
 
 
 def test_p8_bytes_cut_after_an_unclean_end_are_kept_and_reported() -> None:
-    """P8. A damaged last append of a killed engine is cut, copied to quarantine/, reported."""
+    """P8. A last append that a power cut damaged is cut, copied to quarantine/, reported."""
     disk = CrashDisk()
     engine = opened(disk)
     engine.send("audit", b"first")
     place = engine.send("audit", b"second").position
-    disk = disk.after_kill()
+    disk = disk.after_power_loss(1)
     flip(disk, SEGMENT, place + 20)
     with opened(disk) as again:
         report = again.stats().recovery

@@ -235,7 +235,7 @@ class _Salvage:
             return
         with closing(TornFile(self._source.open(segment_name(bone.base)))) as file:
             limit = bone.end if bone.end is not None and not is_last else bone.limit
-            proven = self._carried_at if is_last else None
+            proven = self._skeleton.durable_to if is_last else None
             sift = Sift(file, bone.base, limit, self._seed, proven)
             for piece in sift:
                 if isinstance(piece, Breach):

@@ -13,7 +13,9 @@ from fmq.machine.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import Layout, read_header
+from fmq.recovery.recover import missing_below
 from fmq.store.index.catalog import SUFFIX as INDEX_SUFFIX
+from fmq.store.journal.durable_page import told_in
 from fmq.store.journal.segment import CAPACITY_MAX, HEADER_BYTES, Header, segment_name
 
 
@@ -36,6 +38,8 @@ class Skeleton(NamedTuple):
 
     store: bytes
     checkpoint: Checkpoint | None
+    durable_to: int
+    """Below this, all had been durable: a checkpoint says so, or the engine has told readers."""
     bones: list[Bone]
     problems: list[tuple[str, int, str]]
     """File, position, and what is wrong."""
@@ -71,7 +75,11 @@ def skeleton_of(directory: Directory, layout: Layout) -> Skeleton:
     if last.is_there and segment_name(last.base, INDEX_SUFFIX) in layout.names:
         what = "the segment is missing: the one before it was sealed"
         problems.append((segment_name(last.limit), last.limit, what))
-    return Skeleton(store, known, bones, problems)
+    told = told_in(directory, store)
+    if told > last.limit:
+        problems.append((segment_name(last.limit), last.limit, missing_below(told)))
+    durable_to = max(told, known.applied_upto if known else 0)
+    return Skeleton(store, known, durable_to, bones, problems)
 
 
 def _store_of(directory: Directory, layout: Layout, headers: dict[int, Header]) -> bytes:

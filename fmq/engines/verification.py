@@ -25,7 +25,7 @@ from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.lock_check import at_rest
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.mend import tail_bytes
-from fmq.recovery.recover import begin, check_ends
+from fmq.recovery.recover import begin, believe_page, check_ends
 from fmq.recovery.replay import Replay
 from fmq.store.bytes.decoding import columns_of
 from fmq.store.bytes.kinds import HAS_ERASED, MESSAGE, REF_MESSAGE, TX_MESSAGE, Run
@@ -172,6 +172,8 @@ def _check(where: str, directory: Directory, tell: Progress) -> Report:
         if replay.checkpoint is not None:
             # Nothing in the journal may prove its last append durable, and the checkpoint does.
             full.prove(replay.checkpoint.applied_upto)
+        believe_page(directory, full)
+        believe_page(directory, replay)
         full.run()
         replay.run()
         check_ends(full, layout)

@@ -34,7 +34,7 @@ from fmq.recovery.replay import Replay
 from fmq.recovery.timer_files import number_files, remove_unnamed
 from fmq.store.index.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal.attempt_page import Counted, noted_in
-from fmq.store.journal.durable_page import PAGE
+from fmq.store.journal.durable_page import PAGE, told_in
 from fmq.store.journal.journal import create_first_segment
 from fmq.store.journal.segment import (
     HEADER_BYTES,
@@ -132,6 +132,7 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     noted = noted_in(directory, zlib.crc32(store))
     # The checkpoint has what is older.
     replay.attempts.noted.extend(each for each in noted if each.position >= replay.applied_from)
+    believe_page(directory, replay)
     replay.run()
     replay.attempts.apply(replay.ledger)
     number_files(replay.ledger.timers, directory)
@@ -252,6 +253,23 @@ def begin(
     if past_damage and checkpoint is not None:
         replay.was_closed = checkpoint.clean and PAGE not in layout.names
     return replay
+
+
+def believe_page(directory: Directory, replay: Replay) -> None:
+    """Take as durable what an engine that was killed has told readers. The caller holds the lock.
+
+    Raises Damaged if not even the segments reach as far.
+    """
+    told = told_in(directory, replay.store)
+    limit = replay.segments[-1].limit
+    if told > limit:
+        raise Damaged(segment_name(limit), limit, missing_below(told))
+    replay.prove(told)
+
+
+def missing_below(told: int) -> str:
+    """Say why there must be another segment."""
+    return f"the segment is missing: readers were told that data up to {told} is durable"
 
 
 def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:

@@ -207,7 +207,7 @@ def test_records_that_nothing_proves_durable_are_left_out_as_in_a_recovery() -> 
     with opened(disk, checkpoint_idle_seconds=1e9) as engine:
         engine.send("t", b"first")
         engine.send("t", b"torn " * 30)
-        killed = disk.after_kill()
+        killed = disk.after_power_loss(1)
     flip_in(killed, b"torn " * 30)
     made = salvaged(killed)
     assert made.ok

@@ -60,12 +60,12 @@ def tail_of(disk: CrashDisk) -> Tail:
 
 
 def left_by(*steps: Callable[[Engine], object]) -> Tail:
-    """Return what a kill leaves after these steps. Only a checkpoint proves anything durable."""
+    """Return what a power cut leaves after these steps. Only a checkpoint proves it durable."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for step in steps:
             step(engine)
-        left = disk.after_kill()
+        left = disk.after_power_loss(1)
     return tail_of(left)
 
 

@@ -6,7 +6,9 @@ tests/recovery/test_old_copies.py` prints it.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,31 +18,39 @@ import pytest
 
 import fmq
 from fmq.errors import Damaged
+from fmq.store.journal.segment import base_of
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+from fmq.tx.ledger.timers import Bounds
 from tests.recovery.sights import consumable, seen
-from tests.small import check, content, fill, opened, segments
+from tests.small import check, content, fill, opened, overwrite, remove, segments
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recovery.md"
 COPIES_MAX = 4  # of one file, spread over the run
 OPTIONS: dict[str, Any] = {
     "queues": 2, "checkpoint_bytes": 3000, "retain_bytes": 8 * 4096, "keep_unread": False,
 }  # fmt: skip
-ROW = re.compile(r"^\| (.+?) \| (closed|killed) \| ([a-z, ]+) \|", re.MULTILINE)
+FEW = Bounds(near=8, noted=1)  # so that a few timers make a file
+HOW = "closed", "killed", "power cut"
+ROW = re.compile(rf"^\| (.+?) \| ({'|'.join(HOW)}|either) \| ([a-z, ]+) \|", re.MULTILINE)
 
 
 class Told:
     """A run, with a copy of all files after each of its steps."""
 
-    def __init__(self, *, closed: bool) -> None:
+    def __init__(self, how: str) -> None:
         self.disk, self.clock = CrashDisk(), FakeClock()
         self.copies: dict[str, list[bytes]] = {}
         with opened(self.disk, self.clock, **OPTIONS) as engine:
+            inside(engine).ledger.timers.bounds = FEW
             for step in STEPS:
                 step(engine, self)
                 self.copy()
-            if not closed:
+            if how == "killed":
                 self.disk = self.disk.after_kill()
-        if closed:
+            elif how == "power cut":
+                self.disk = self.disk.after_power_loss(1)
+        if how == "closed":
             self.copy()
         self.files = content(self.disk)
         self.sight = sight_of(self.disk)
@@ -80,7 +90,8 @@ def erase(engine: fmq.Engine, told: Told) -> None:
 
 
 def deliver_later(engine: fmq.Engine, told: Told) -> None:
-    engine.send("t", b"soon", delay=60.0, queue=0)
+    for delay in (60.0, 61.0):
+        engine.send("t", b"soon", delay=delay, queue=0)
     engine.send("t", b"late", delay=6000.0, queue=0)
     engine.checkpoint()
 
@@ -129,13 +140,15 @@ STEPS: list[Callable[[fmq.Engine, Told], object]] = [
 ]
 
 
-def on_disk(files: dict[str, bytes]) -> CrashDisk:
-    disk = CrashDisk()
-    directory = disk.directory("data", make=True)
-    for name, data in files.items():
-        with closing(directory.create(name)) as file:
-            file.write(0, (data,), sync=True)
-            file.sync()
+def with_old(told: Told, name: str, data: bytes) -> CrashDisk:
+    """Return the disk after the run, with one file as it was before."""
+    disk = told.disk.after_kill()
+    if name in told.files:
+        remove(disk, name)
+    directory = disk.directory("data", make=False)
+    with closing(directory.create(name)) as file:
+        file.write(0, (data,), sync=True)
+        file.sync()
     directory.sync()
     return disk
 
@@ -150,7 +163,7 @@ def sight_of(disk: CrashDisk) -> dict[str, object]:
 
 def outcome_of(told: Told, name: str, data: bytes) -> str:
     """Put one old copy among the files, and return what comes of it."""
-    disk = on_disk({**told.files, name: data})
+    disk = with_old(told, name, data)
     try:
         sight = sight_of(disk)
     except Damaged:
@@ -187,16 +200,79 @@ def found_in(told: Told) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("how", ["closed", "killed"])
+def said(how: str) -> dict[str, set[str]]:
+    """Return the rows of the table. For a power cut it has those that are not as after a kill."""
+    rows = ROW.findall(PAGE.read_text())
+    return {kind: {*outcomes.split(", ")} for kind, when, outcomes in rows if when == how}
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_an_old_copy_of_each_file_is_found_or_harmless_as_the_table_says(how: str) -> None:
-    told = Told(closed=how == "closed")
+    told = Told(how)
     check(told.disk.after_kill())
     found = found_in(told)
     for kind, outcomes in found.items():
         print(f"| {kind} | {how} | {', '.join(sorted(outcomes))} |")
-    said = {
-        kind: {*outcomes.split(", ")}
-        for kind, when, outcomes in ROW.findall(PAGE.read_text())
-        if when == how
-    }
-    assert found == said
+    assert found == {**said("killed" if how == "power cut" else how), **said(how)}
+
+
+@pytest.mark.parametrize("put_back", ["an older one", "nothing", "a part"])
+def test_what_readers_were_told_is_never_missing_in_silence(put_back: str) -> None:
+    """After a kill, the page says how far the journal was durable. What is shorter is refused, by
+    verify reported, and a salvage says so.
+    """
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        fill(engine)
+        engine.checkpoint()
+        before = content(disk)
+        engine.send("t", b"acknowledged")
+        if put_back != "an older one":
+            fill(engine)
+            engine.send("t", b"acknowledged")
+        told, disk = engine.stats().position, disk.after_kill()
+    name = max(segments(disk))
+    if put_back == "nothing":
+        # An index would tell that its segment was sealed.
+        remove(disk, name, *(each for each in content(disk) if each.endswith(".idx")))
+    elif put_back == "a part":
+        overwrite(disk, name, told - base_of(name) - 40, bytes(40))
+    else:
+        overwrite(disk, name, 0, before[name])
+    for how in (disk.after_kill(), disk):
+        with pytest.raises(Damaged) as refused, fmq.open("data", disk=how, background=False):
+            pass
+    assert refused.value.position < told
+    (problem,) = fmq.check("data", disk=disk.after_kill()).problems
+    assert problem.position == refused.value.position
+    salvaged = fmq.salvage("data", "new", disk=disk)
+    assert not salvaged.ok and salvaged.problems
+    with fmq.open("new", disk=disk, clock=FakeClock(), background=False) as again:
+        assert (
+            again.send("t", b"more").offset == len(again.read("t", queue=0, offset=0, limit=9)) - 1
+        )
+
+
+def served(path: Path, copies: Path) -> None:
+    """Serve a directory, and copy its files while a client has a message in hand."""
+    with fmq.open(path) as engine, engine.serve(), fmq.connect(path, start=False) as client:
+        for number in range(4):
+            client.send("t", b"%d" % number, queue=0)
+        with client.consumer("t", group="g") as consumer:
+            consumer.poll(limit=2)
+            shutil.copytree(path, copies, ignore=shutil.ignore_patterns("SOCKET"))
+            os.link(path / "SOCKET", copies / "SOCKET")
+
+
+@pytest.mark.parametrize("name", ["LOCK", "SOCKET", "HANDED_OUT"])
+def test_an_old_copy_of_a_file_about_processes_is_harmless(tmp_path: Path, name: str) -> None:
+    served(tmp_path / "shop", tmp_path / "old")
+    served(tmp_path / "shop", tmp_path / "new")
+    (tmp_path / "new" / name).unlink()
+    os.rename(tmp_path / "old" / name, tmp_path / "new" / name)
+    path = tmp_path / "new"
+    with fmq.open(path) as engine, engine.serve(), fmq.connect(path, start=False) as client:
+        shown = client.read("t", queue=0, offset=0, limit=99)
+        assert [each.body for each in shown] == [b"%d" % number for number in range(4)] * 2
+    assert fmq.check(path).ok
+    assert said("either")[f"`{name}`"] == {"harmless"}

@@ -100,7 +100,7 @@ def test_what_may_be_torn_is_cut_and_not_guessed() -> None:
     engine = opened(disk, queues=1)
     engine.send("t", b"first")
     engine.send("t", b"last")
-    left = without_checkpoint(disk.after_kill())
+    left = without_checkpoint(disk.after_power_loss(1))
     engine.close()
     (name,) = segments(left)
     flip(left, name, content(left)[name].rfind(b"fmq\2") + 17)
@@ -180,7 +180,7 @@ def test_records_that_no_sync_covers_are_cut() -> None:
     with opened(disk, queues=1, checkpoint_idle_seconds=1e9) as engine:
         engine.send("t", b"first")
         engine.send("t", LOST)
-        killed = disk.after_kill()
+        killed = disk.after_power_loss(1)
     damage(killed)
     with opened(killed) as engine:
         assert bodies(engine, "t") == [b"first"]

@@ -146,3 +146,14 @@ class PageReader:
     def forked(self) -> None:
         """Replace the lock in a forked child, where the thread that held it does not exist."""
         self._lock = Lock()
+
+
+def told_in(directory: Directory, store: bytes) -> int:
+    """Return the position up to which an engine of the journal `store` has told readers that it is
+    durable, since this start of the machine; 0 if no page can be believed.
+    """
+    reader = PageReader(directory, store)
+    try:
+        return reader.look().durable_to
+    finally:
+        reader.close()
