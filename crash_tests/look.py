@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from crash_tests.oracle import Lane, Place, Seen, Violation, tx_id_of
 from fmq.consume.calls.consumer import member_of
+from fmq.consume.claims.poll import Poll
 from fmq.errors import OffsetGone, UnknownTransaction
 from fmq.testing.inside import inside
 
@@ -137,7 +138,8 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
         return found
     with engine.consumer(sorted(begun), group=group) as consumer:
         # Not a poll, which would write that it tries them.
-        while claimed := member_of(consumer).claim(ALL, 0.0, as_batch=True, in_one_piece=True):
+        member, how = member_of(consumer), {"as_batch": True, "in_one_piece": True}
+        while claimed := member.drive(member.taking(Poll(member.clock, ALL, 0.0, **how))):
             _, (batch,) = claimed
             topic, queue, offset = batch.topic, batch.queue, batch.offset
             first, bodies = lanes[topic, queue]

@@ -12,6 +12,7 @@ from copy import copy
 
 import fmq
 from fmq.consume.calls.consumer import member_of
+from fmq.consume.claims.poll import Poll
 from fmq.errors import UnknownTransaction
 from fmq.testing.inside import inside
 
@@ -140,7 +141,8 @@ def done(engine: fmq.Engine) -> set[Offset]:
         delivered = set()
         pauses.clear()
         # Not a poll, which would write that it tries them: this only looks.
-        while claimed := member_of(consumer).claim(1000, 600.0):
+        member = member_of(consumer)
+        while claimed := member.drive(member.taking(Poll(member.clock, 1000, 600.0))):
             for message in (message for piece in claimed[1] for message in piece):
                 offset = message.topic, message.queue, message.offset
                 assert offset not in delivered, f"{offset} was handed out twice"

@@ -81,13 +81,13 @@ class ServedMember:
         """Return the bytes of claims and their messages, or news; b"" after `timeout` seconds."""
         in_group = self.in_group
         poll = served_poll(in_group, limit, timeout, in_one_piece=in_one_piece)
+        poll.fit = self._fitting
         while (found := (yield from in_group.taking(poll))) is not None:
             claim, batches = found
-            counted = yield from in_group.counting(claim, self._fitting(claim, batches))
-            said = b"".join(self.piece(claim, batch) for batch in counted)
+            said = b"".join(self.piece(claim, batch) for batch in batches)
             if said:
                 return said
-            poll.claim = None  # the message is gone, or another member has it by now
+            poll.claim = None  # the messages are gone
         return self.news()
 
     def piece(self, claim: Claim, batch: Batch) -> bytes:

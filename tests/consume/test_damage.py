@@ -130,7 +130,7 @@ def test_a_poll_ends_before_messages_that_cannot_be_made() -> None:
         for messages in RUNS:
             engine.send_many("t", messages)
         assert poll_batch(consumer, 5) == [b"%03d" % i for i in range(5)]
-        ((ahead, *_),) = member_of(consumer).ahead.batches.values()
+        ((ahead, *_),) = member_of(consumer).reader.ahead.batches.values()
         stretches: Any = ahead._runs
         window = stretches[5].window
         at = stretches[5].places[0] - window.start + 20

@@ -6,6 +6,7 @@ from typing import Any
 
 from fmq import Engine
 from fmq.consume.calls.consumer import member_of
+from fmq.consume.claims.poll import Poll
 from fmq.errors import UnknownTransaction
 from fmq.machine.disk import Disk
 from tests.small import CrashDisk, fill, opened
@@ -78,7 +79,8 @@ def consumable(engine: Engine) -> list[tuple[int, int]]:
     with engine.consumer("t", group="g", lease_seconds=1e6) as consumer:
         found: list[Any] = []
         # Not a poll, which would write that it tries them.
-        while claimed := member_of(consumer).claim(100, 600.0):
+        member = member_of(consumer)
+        while claimed := member.drive(member.taking(Poll(member.clock, 100, 600.0))):
             _, pieces = claimed
             found += [(each.queue, each.offset) for piece in pieces for each in piece]
     return sorted(found)

@@ -17,32 +17,26 @@ from typing import Any, TypeVar
 
 from fmq.basics.counts import GroupTally
 from fmq.basics.message import Message
+from fmq.consume.calls.claim_reader import ClaimReader
 from fmq.consume.calls.settlement import Settler
 from fmq.consume.claims.by_priority import SpanWanted
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.membership import Member, News, OnChange, OwnedQueue
 from fmq.consume.claims.ordered_claims import LookWanted
 from fmq.consume.claims.poll import Poll, Taken, offsets_of
-from fmq.consume.claims.read_ahead import ReadAhead, read_priorities
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.group_rooms import GroupRooms
 from fmq.consume.groups.groups import Groups
-from fmq.consume.groups.sieve import Sieve
 from fmq.errors import (
     Closed,
-    Damaged,
     EngineFailed,
     FmqError,
     LeaseLost,
     OffsetGone,
-    StorageError,
 )
 from fmq.steps.call_steps import Arrival, Durable, Steps, Wakeup, made_durable
-from fmq.steps.thread_driver import drive
-from fmq.store.bytes.internal import is_internal
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.queues import Queue
 from fmq.tx.looks.messages import Messages
 
 logger = logging.getLogger("fmq.consumers")
@@ -77,14 +71,10 @@ class GroupMember(Settler):
         self._all_holds, self._rooms, self._claims = groups.holds, groups.rooms, groups.claims
         self.topics = entry.topics
         self.retry = entry.retry
-        self.named = group  # the group's name as the caller gave it
-        self.ahead = ReadAhead(messages, check)
-        buries = burying if entry.buries_expired else None
-        self._sieve = Sieve(messages, writer, group, buries)
+        self.reader = ClaimReader(self, messages, skip)
         # What is to be done when the member has left its group.
         self.leaving_group: Callable[[], Steps[None]] | None = None
         self._on_change = on_change
-        self._skip = skip
         now = messages.clock.monotonic()
         writer.change(partial(_enter, messages, groups.rooms, group, entry, now))
         self.leave = partial(_leave, messages, groups.rooms, group, entry)
@@ -92,38 +82,10 @@ class GroupMember(Settler):
 
     # --- polling --------------------------------------------------------------------------------
 
-    def counting(self, claim: Claim, pieces: list[C]) -> Steps[list[C]]:
-        """Count an attempt of each message in `pieces`, and return the pieces that `claim` still
-        holds.
-
-        If the attempts cannot be written, give all pieces back and raise.
-        """
-        try:
-            left = yield self.tries.counted(claim, [offsets_of(piece) for piece in pieces])
-        except BaseException:
-            self.give_back_pieces(claim, pieces)
-            raise
-        if len(left) == len(pieces):
-            return pieces
-        self.give_back_pieces(claim, [each for each in pieces if offsets_of(each) not in left])
-        return [each for each in pieces if offsets_of(each) in left]
-
     def give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
         """Give back messages that were claimed and that the program has not seen."""
         for piece in pieces:
             self.try_give_back(claim, *offsets_of(piece))
-
-    def claim(self, limit: int, timeout: float, **how: bool) -> Taken:
-        """Claim messages, waiting up to `timeout` seconds. Return them as pieces of consecutive
-        messages: batches, or lists of messages. Without a filter there is one piece.
-        """
-        return self.find(Poll(self.clock, limit, timeout, **how))
-
-    def find(self, poll: Poll) -> Taken:
-        """Drive `poll` in this thread, which waits. Return what the poll gets; None if it gets
-        nothing in its time.
-        """
-        return drive(self.taking(poll), self.writer.commit_queue, self.clock)
 
     def taking(self, poll: Poll) -> Steps[Taken]:
         """Claim what `poll` asks for. Return the claim and the messages; None if there are none in
@@ -146,7 +108,7 @@ class GroupMember(Settler):
                     pieces = poll.pieces
                     if not pieces and self.retry.is_last(found.count):
                         yield from self._using_up(found)
-                    elif not pieces:
+                    elif not pieces or poll.fit is not None:
                         pieces = yield from self._reading(found, poll)
                     if pieces:
                         if not found.count:
@@ -156,7 +118,7 @@ class GroupMember(Settler):
                 elif isinstance(found, News):
                     self._tell(*found)
                 else:
-                    yield partial(self._prepare, found)
+                    yield partial(self.reader.read_wanted, found)
         except GeneratorExit:
             self.drop(poll)
             raise
@@ -190,7 +152,7 @@ class GroupMember(Settler):
         Return the claim, or what has to be read first. Return None if there is nothing; if `poll`
         has time left, it listens from now on. The caller holds the engine's lock.
         """
-        self._check_engine()
+        self.check_engine()
         if self.is_closed:
             self.check()
         if self.draining.is_on:
@@ -210,7 +172,7 @@ class GroupMember(Settler):
             poll.claim, poll.ranges = found, found.ranges
             poll.pieces, poll.is_counted = [], False
             if not (found.filter or found.now_us or self.retry.is_last(found.count)):
-                poll.pieces = self.ahead.take_warm(found, as_batch=poll.as_batch)
+                poll.pieces = self.reader.ahead.take_warm(found, as_batch=poll.as_batch)
                 if poll.pieces and poll.counts:
                     self.tries.count_held(found, found.ranges)
                     poll.is_counted = True
@@ -225,8 +187,11 @@ class GroupMember(Settler):
         """Read the messages of `claim` that are not in memory, and count their attempts if `poll`
         does. Return an empty list if they are gone.
         """
-        pieces: list[Any] = yield partial(self._read, claim, poll)
-        if not (pieces and poll.counts):
+        pieces = poll.pieces or (yield partial(self.reader.read, claim, poll))
+        if poll.fit is not None:
+            pieces = poll.fit(claim, pieces)
+            poll.ranges = [offsets_of(piece) for piece in pieces]
+        if not (pieces and (poll.counts or poll.fit)):
             return pieces
         left = yield Durable(self._plan_count, (claim, poll), ahead=True)
         if len(left) < len(pieces):
@@ -240,22 +205,9 @@ class GroupMember(Settler):
         caller holds the engine's lock.
         """
         claim, poll = what
-        poll.ranges = self.tries.plan_count((claim, poll.ranges))
+        poll.ranges = self.tries.plan_count(claim, poll.ranges)
         poll.is_counted = True
         return poll.ranges
-
-    def _read(self, claim: Claim, poll: Poll) -> list[Any]:
-        read = self.ahead.take_batch if poll.as_batch else self.ahead.take_messages
-        pieces: list[Any] = self._pieces(claim, poll.limit, read, in_one_piece=poll.in_one_piece)
-        poll.ranges = [offsets_of(piece) for piece in pieces]
-        return pieces
-
-    def _prepare(self, wanted: SpanWanted | LookWanted) -> None:
-        """Read the keys or priorities that a look needs before it can claim."""
-        if isinstance(wanted, SpanWanted):
-            read_priorities(self._messages, self.writer, wanted)
-        else:
-            self._look(wanted, self.clock.monotonic() + self.lease_seconds)
 
     def _arrival(self, poll: Poll) -> Arrival:
         """Return the step that ends when it is worth to look again."""
@@ -300,7 +252,7 @@ class GroupMember(Settler):
             return self._claims.claim_again(*what)
 
         claims = self.writer.change(claim)
-        return self._sieve.know_order(claims, deadline) if self.entry.is_ordered else claims
+        return self.reader.know_order(claims, deadline) if self.entry.is_ordered else claims
 
     def listen(self, wakeup: Callable[[], None]) -> float:
         """Have `wakeup` called when a poll may find something. Return when to look even without a
@@ -337,7 +289,7 @@ class GroupMember(Settler):
 
     def _tell(self, lost: list[OwnedQueue], gained: list[OwnedQueue]) -> None:
         """Tell the program which queues the member has lost, and which it has gained."""
-        self.ahead.drop(lost)
+        self.reader.ahead.drop(lost)
         assert self._on_change is not None
         self._on_change(lost, gained)
 
@@ -353,103 +305,12 @@ class GroupMember(Settler):
         topics = self._all_holds.with_replays(self.group, self.topics)
         self._messages.stop_listening(wakeup, topics)
 
-    def _pieces(
-        self, claim: Claim, limit: int, read: Callable[[Queue, int, int], C], *, in_one_piece: bool
-    ) -> list[C]:
-        """Read the messages that were claimed and that the group wants. Return an empty list if
-        they are gone.
-
-        It ends where a read does: at the end of a segment, or at a message that cannot be read. The
-        rest is given back, or later ranges would overtake it. Raises only if the claim begins with
-        a message that cannot be read.
-        """
-        try:
-            ranges = self._sifted(claim, limit, in_one_piece=in_one_piece)
-        except OffsetGone:
-            return []
-        pieces: list[C] = []
-        for number, (first, end) in enumerate(ranges):
-            try:
-                piece = self._read_piece(claim, first, end, read)
-            except BaseException as error:
-                self._try_give_back_all(claim, ranges[number + 1 :])
-                if pieces or isinstance(error, OffsetGone):
-                    # Return the pieces that were read before the error. Without any, the poll ends
-                    # here only if its messages were dropped.
-                    break
-                if not isinstance(error, Damaged):
-                    raise
-                self._meet(error, claim.queue, first)
-                break
-            pieces.append(piece)
-            if first + len(piece) < end:
-                self._try_give_back_all(claim, ranges[number + 1 :])
-                break
-        return pieces
-
-    def _try_give_back_all(self, claim: Claim, ranges: list[tuple[int, int]]) -> None:
-        for each in ranges:
-            self.try_give_back(claim, *each)
-
-    def _sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> list[tuple[int, int]]:
-        """Return the ranges of `claim` that the group wants now."""
-        if claim.filter or claim.now_us:
-            return self._sieve.sift(claim, limit, self._meet, in_one_piece=in_one_piece)
-        return claim.ranges
-
-    def _look(self, wanted: LookWanted, deadline: float) -> None:
-        """Read the keys that a poll has asked for, and pass them to the order of the queue."""
-        queue, holds, _, first, end, _ = wanted
-        try:
-            self._sieve.look(wanted, Claim(self.entry, queue, holds, first, end), deadline)
-        except Damaged as error:
-            self._meet(error, queue, first)
-
-    def _read_piece(
-        self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]
-    ) -> C:
-        """Read a range by `read`. Give back what it does not return, or the whole range if it
-        raises.
-        """
-        try:
-            taken = read(claim.queue, first, end - first)
-        except BaseException:
-            self.try_give_back(claim, first, end)
-            raise
-        if first + len(taken) < end:
-            self.try_give_back(claim, first + len(taken), end)
-        return taken
-
-    def _meet(self, error: Damaged, queue: Queue, first: int) -> None:
-        """Pass over the record with the message `first`: its messages are lost together. Without
-        `skip`, raise `error`, with a note that names the call that passes over it. This member
-        holds none of them any more.
-        """
-        end = first + 1
-        with suppress(OffsetGone, StorageError):
-            _, end = self._messages.record_at(queue.topic, queue.number, first)
-        if self._skip is not None and error.of_record and not is_internal(queue.topic):
-            self._skip(self.group, queue.topic, queue.number, first, end - first)
-            logger.warning(
-                "the group %r has skipped %s damaged messages, %s/%s from offset %s on: %s",
-                *(self.named, end - first, queue.topic, queue.number, first, error),
-            )
-            return
-        many = f", count={end - first}" if end > first + 1 else ""
-        lost = f"the {end - first} messages" if many else "the message"
-        error.advise(
-            f"The group {self.named!r} goes on behind it after engine.group({self.named!r})"
-            f".skip({queue.topic!r}, {queue.number}, {first}{many}), which passes over {lost} of "
-            "the damaged record."
-        )
-        raise error
-
     def _using_up(self, claim: Claim) -> Steps[None]:
         """Move messages of the claim to the dead letters that were tried as often as allowed.
         Messages that the group does not want are passed over, and messages that are not due wait,
         as at any attempt.
         """
-        sifted = partial(self._sifted, claim, claim.end - claim.first, in_one_piece=False)
+        sifted = partial(self.reader.sifted, claim, claim.end - claim.first, in_one_piece=False)
         try:
             ranges = yield sifted
         except OffsetGone:
@@ -501,7 +362,7 @@ class GroupMember(Settler):
                 yield self.tries.uncounted(self._all_holds, self.entry)
         self.is_closed = True
         self.draining.changed()
-        self.ahead.clear()
+        self.reader.ahead.clear()
         self.writer.change(self.leave)
         if self.leaving_group is not None:
             yield from self.leaving_group()

@@ -57,10 +57,11 @@ class Settler(InHand):
         super().__init__(messages.clock)
         self._messages = messages
         self.writer = writer
-        self._check_engine = check
+        self.check_engine = check
         # Stands for the consumer in its claims, which may outlive the consumer.
         self.entry = member
         self.group = group
+        self.named = group  # the group's name as the caller gave it
         self.lease_seconds = lease_seconds
         self.after = after
         self.burying = burying
@@ -145,7 +146,7 @@ class Settler(InHand):
     def plan_ack(self, acking: Acking) -> None:
         """Plan an ack. The caller holds the engine's lock."""
         claim, first, end, append = acking
-        self._check_engine()
+        self.check_engine()
         if self.is_closed:
             self.check()
         if self.writer.dropped:
@@ -230,6 +231,6 @@ class Settler(InHand):
         raise lost(claim.queue.topic, claim.queue.number, first, self.lease_seconds)
 
     def check(self) -> None:
-        self._check_engine()
+        self.check_engine()
         if self.is_closed:
             raise Closed("the consumer is closed; make another one with engine.consumer(...)")

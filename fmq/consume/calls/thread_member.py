@@ -42,7 +42,7 @@ class ThreadMember(GroupMember):
 
     def poll(self, limit: int, timeout: float) -> list[Delivery]:
         """Return deliveries; none if none comes within `timeout` seconds, or while draining."""
-        found = self.find(Poll(self.clock, limit, timeout, counts=True))
+        found = self.drive(self.taking(Poll(self.clock, limit, timeout, counts=True)))
         return [] if found is None else self.deliveries(Delivery, self, *found)
 
     def poll_batch(self, limit: int, timeout: float) -> DeliveryBatch | None:
@@ -50,7 +50,7 @@ class ThreadMember(GroupMember):
         member drains.
         """
         how = {"as_batch": True, "in_one_piece": True, "counts": True}
-        found = self.find(Poll(self.clock, limit, timeout, **how))
+        found = self.drive(self.taking(Poll(self.clock, limit, timeout, **how)))
         return None if found is None else self.delivery_batch(DeliveryBatch, self, *found)
 
     def take(self, limit: int, timeout: float, sync: bool | None) -> list[Message]:
@@ -71,7 +71,7 @@ class ThreadMember(GroupMember):
         handled = Handled(*range_of(done))
         try:
             keep(self, handled)
-            found = self.find(Poll(self.clock, 1, 0.0, tells=False))
+            found = self.drive(self.taking(Poll(self.clock, 1, 0.0, tells=False)))
             deliveries = [] if found is None else self.deliveries(Delivery, self, *found)
         except BaseException:
             # An error that is about the next message must not keep `done` from being acked.

@@ -6,6 +6,7 @@ carries out its steps is said in fmq/steps/call_steps.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fmq.basics.clock import Clock
@@ -29,6 +30,9 @@ class Poll:
     # What wakes the waiting thread, which waits at most until `until`.
     wakeup: Wakeup | None = None
     until = 0.0
+    # Returns what of the messages that were read is handed out, and gives back the rest. Those that
+    # are handed out are counted. With it, `counts` is False.
+    fit: Callable[[Claim, list[Any]], list[Any]] | None = None
     # True once the poll has waited for posted appends to be shown. It waits for them only once.
     has_caught_up = False
 

@@ -47,15 +47,10 @@ class Tries:
         self._clock = clock
         self._wake = wake
 
-    def counted(self, claim: Claim, ranges: list[Range]) -> Durable:
-        """Return the step that counts an attempt of each message of `ranges`, which `claim` held.
-        Its answer is what `claim` still holds of them.
+    def plan_count(self, claim: Claim, ranges: list[Range]) -> list[Range]:
+        """Count an attempt of each message of `ranges`, which `claim` held. Return what it still
+        holds of them. The caller holds the engine's lock.
         """
-        return Durable(self.plan_count, (claim, ranges), ahead=True)
-
-    def plan_count(self, what: tuple[Claim, list[Range]]) -> list[Range]:
-        """Plan that. The caller holds the engine's lock."""
-        claim, ranges = what
         self._writer.release_dropped()
         left = self.still_held(claim, ranges)
         if left:
