@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fmq.engines.read_only_engine import ReadOnlyEngine
 
 ALL = 1_000_000
+TAIL = 5  # messages that are read at once, append by append
 Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on
 
 
@@ -34,6 +35,7 @@ def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> 
 def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> Seen:
     """Return what a running engine shows. It is not asked about everything, because it goes on."""
     lanes = read_lanes(engine)
+    check_tail(engine, lanes)
     undecided = {tx.tx_id: tx.messages for tx in engine.undecided()}
     outcomes = {name: outcome_of(engine, tx_id_of(name), lanes) for name in names}
     delivered = {group: deliveries(engine, group, groups[group], lanes) for group in groups}
@@ -77,6 +79,24 @@ def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:
         if at:
             lanes[queue.topic, queue.queue] = queue.first, bodies
     return lanes
+
+
+def check_tail(engine: Engine, lanes: Lanes) -> None:
+    """Violation unless the journal read append by append has the messages of all queues."""
+    found: dict[Lane, list[bytes]] = {}
+    position, before = 0, -1
+    while (part := engine.tail(position, limit=TAIL)).messages:
+        for message in part.messages:
+            topic, queue, at, *_ = message.origin or ("", 0, -1)
+            if not before <= at < part.position:
+                raise Violation("I6", f"{message} comes behind {before}, up to {part.position}")
+            before = at
+            found.setdefault((topic, queue), []).append(message.body)
+        position = part.position
+    for lane in lanes.keys() | found.keys():
+        _, bodies = lanes.get(lane, (0, []))
+        if found.get(lane, []) != bodies:
+            raise Violation("I6", f"{lane} has {len(bodies)}, the tail {len(found.get(lane, []))}")
 
 
 def read_growing_lanes(engine: ReadOnlyEngine) -> Lanes:

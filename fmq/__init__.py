@@ -16,7 +16,7 @@ from fmq.arguments.options import Options
 from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
 from fmq.basics.counts import Counts, GroupCounts, Times
-from fmq.basics.message import DelayedReceipt, Mark, Message, Origin, Receipt
+from fmq.basics.message import Appended, DelayedReceipt, Mark, Message, Origin, Receipt
 from fmq.basics.results import (
     ClientInfo,
     DeadLetter,
@@ -74,6 +74,7 @@ from fmq.errors import (
     OffsetBeyond,
     OffsetGone,
     OutcomeUnknown,
+    PositionGone,
     ProtocolError,
     ReadOnly,
     RemoteFileSystem,
@@ -119,6 +120,7 @@ from fmq.tx.commands.transaction import Transaction
 __version__ = "0.1.0"
 
 __all__ = [
+    "Appended",
     "AlreadyDecided",
     "Answer",
     "AnyConsumer",
@@ -179,6 +181,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "Pause",
+    "PositionGone",
     "Problem",
     "ProtocolError",
     "Question",

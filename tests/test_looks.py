@@ -64,6 +64,7 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
     "read_batch": lambda face: face.read_batch("t", limit=999).messages[-1].body,
     "read of a new topic": lambda face: [m.body for m in face.read("new", limit=999)],
     "find": lambda face: [message.body for message in face.find("t", key="k", limit=999)],
+    "tail": lambda face: [message.body for message in face.tail(limit=999).messages],
     "wait": lambda face: face.wait({("t", 0): 0, ("new", 0): 0}, timeout=0),
     "outcome": lambda face: [_state(face, f"{n}") for n in range(99)],
     "undecided": lambda face: [each.tx_id for each in face.undecided()],

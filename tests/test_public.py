@@ -26,8 +26,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    AnyConsumer AnyEngine WritingEngine Answer Backup Batch CheckLoop Consumer Counts GroupCounts
-    DeadLetter ClientInfo HeldMessages DeadLetters DelayedReceipt Delivery DeliveryBatch
+    AnyConsumer AnyEngine Appended WritingEngine Answer Backup Batch CheckLoop Consumer Counts
+    DeadLetter ClientInfo HeldMessages DeadLetters DelayedReceipt Delivery DeliveryBatch GroupCounts
     Engine Feedback FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin
     Outcome Pause Problem Question QueueInfo ReadOnlyEngine Receipt Reconciliation RecoveryReport
     RemoteConsumer RemoteEngine Report Restored Retry RollBack Salvaged ScheduleInfo Serving
@@ -71,7 +71,7 @@ def test_every_result_is_read_only() -> None:
         for name, each in classes.items()
         if name not in HANDLES and not issubclass(each, Exception)
     }
-    assert len(results) == 37
+    assert len(results) == 38
     assert [name for name, each in results.items() if not is_read_only(each)] == []
     for name, value in public_objects():
         if dataclasses.is_dataclass(value):

@@ -14,6 +14,12 @@ OF_GROUPS = (
         "--tier groups --rounds 150",
     ),
     Mutant(
+        "an ack of all below an offset leaves out the last one",
+        "                AckRange(group, topic, number, *gap)\n",
+        "                AckRange(group, topic, number, gap[0], max(gap[0], gap[1] - 1))\n",
+        STORIES,
+    ),
+    Mutant(
         "what is in hand counts after a seek",
         "            holds.end_all()\n",
         "            pass\n",

@@ -32,7 +32,7 @@ FILTERS = ("", "tags:paid", "tags:open || paid", "tags:void")
 KINDS = (
     *("send", "send", "send", "ack", "ack", "ack", "ack in tx", "take", "release"),
     *("take", "seek", "seek", "seek", "drop", "drop"),
-    *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
+    *("make", "skip", "ack below", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
 )
 WITH_RETENTION = (*KINDS, *("retain", "retain", "wait", "wait", "wait", "send", "send"))
 PAUSES = ("pause", "pause", "resume", "resume", "resume", "take", "take")
@@ -235,6 +235,15 @@ class Story:
             state.acked[place].add(offset)
 
         self._call(lambda: self.engine.group(group).skip(topic, 0, offset), effect)
+
+    def _ack_below(self) -> None:
+        group, topic = self._group()
+        offset = self.random.randint(0, 4)
+
+        def effect(state: State) -> None:
+            state.acked.setdefault(Place(group, topic, 0), set()).update(range(offset))
+
+        self._call(lambda: self.engine.group(group).ack_below(topic, 0, offset), effect)
 
     def _filter(self) -> None:
         group, topic = self._group()

@@ -65,6 +65,7 @@ from fmq.tx.commands.sender import Sender
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.transitions import show
 from fmq.tx.looks.find import Finder
+from fmq.tx.looks.journal_tail import JournalTail
 from fmq.tx.looks.messages import Messages
 from fmq.tx.looks.outcomes import Outcomes
 from fmq.tx.schedules.schedules import Schedules
@@ -163,6 +164,7 @@ class Parts:
         self.messages.hurry, self.messages.catch_up = queue.hurry, writer.catch_up
         self.marks = marks = KeyMarks(directory, found.store, catalog, reader, writes=True)
         self.finder = Finder(self.messages, catalog, reader, marks)
+        self.tail = JournalTail(self.messages, catalog, reader)
         self.eraser = Eraser(
             directory, found.store, writer, self.messages, files, reader, self.marks
         )

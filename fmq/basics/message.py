@@ -116,6 +116,14 @@ class Message(_MessageFields):
         return self.origin.producer if self.origin else None
 
 
+class Appended(NamedTuple):
+    """What whole appends have published, in the order of the journal."""
+
+    messages: list[Message]
+    position: int
+    """The position behind these appends."""
+
+
 ABSENT: Iterator[None] = repeat(None)  # stands for a column that a record does not have
 _MESSAGE_CLASS = repeat(Message)
 

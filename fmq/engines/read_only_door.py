@@ -51,6 +51,7 @@ from fmq.store.reading.key_marks import KeyMarks
 from fmq.store.reading.reader import Reader
 from fmq.tx.commands.due import delayed_receipt
 from fmq.tx.looks.find import Finder
+from fmq.tx.looks.journal_tail import JournalTail
 from fmq.tx.looks.messages import Messages
 from fmq.tx.looks.outcomes import Outcomes, undecided_outcome, undecided_view
 from fmq.tx.looks.schedule_list import schedule_list
@@ -112,6 +113,7 @@ class ReadOnlyDoor:
         messages, finder = self._messages, Finder(self._messages, catalog, reader, marks)
         pages = DeadLetterPages(self._lock, ledger, messages, lambda: None)
         self._whole_looks: dict[str, Callable[..., Any]] = {
+            "appended": JournalTail(messages, catalog, reader).look,
             "check_group": self._check_group,
             "check_topic": self._check_topic,
             "groups": messages.groups,

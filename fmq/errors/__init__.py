@@ -22,6 +22,7 @@
     │   ├── Closed  Forked  ReadOnly  Nested
     │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
+    │   ├── PositionGone        retention has dropped what `engine.tail` was asked for
     │   ├── OffsetBeyond        nothing is there yet
     │   ├── EraseRefused        a message that will be copied yet cannot be erased now
     │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
@@ -101,6 +102,7 @@ from fmq.errors.usage_errors import (
     Nested,
     OffsetBeyond,
     OffsetGone,
+    PositionGone,
     ReadOnly,
     ScheduleDiffers,
     TooLarge,
@@ -142,6 +144,7 @@ __all__ = [
     "OffsetBeyond",
     "OffsetGone",
     "OutcomeUnknown",
+    "PositionGone",
     "ProtocolError",
     "ReadOnly",
     "RemoteFileSystem",

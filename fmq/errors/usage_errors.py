@@ -185,6 +185,19 @@ class OffsetGone(UsageError):
         self.first = first
 
 
+class PositionGone(UsageError):
+    """Retention has dropped appends behind a position that `engine.tail` returned."""
+
+    def __init__(self, position: int, first: int) -> None:
+        super().__init__(
+            f"position {position} is below what retention kept: the journal begins at {first} now, "
+            "and what was between is gone. Position 0 goes on with the first append that is left; "
+            "a group that acks what was copied would have held it."
+        )
+        self.position = position
+        self.first = first
+
+
 class OffsetBeyond(UsageError):
     """No message has this offset yet."""
 

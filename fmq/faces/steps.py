@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fmq.basics.clock import as_us
-from fmq.basics.message import Message, Origin
+from fmq.basics.message import Appended, Message, Origin
 from fmq.basics.results import DeadLetter
 from fmq.errors import OffsetGone
 from fmq.faces.blocking.door import LookingDoor
@@ -38,18 +40,37 @@ def unread_messages(door: LookingDoor, group: str, topic: str, limit: int) -> li
         found += map(_message_of, page)
         after = page[-1].number
     for queue, first, end in ranges:
-        while first < end:
-            try:
-                batch = door.read_batch(topic, queue, first, end - first, 0.0)
-            except OffsetGone as gone:
-                first = gone.first  # retention has dropped the first messages meanwhile
-                continue
-            if batch is None:
-                break
-            found += batch.messages
-            first = batch.next
+        found += _messages_of(door, topic, queue, first, end)
     found.sort(key=_place)
     return found[:limit]
+
+
+def appended(door: LookingDoor, position: int, topics: list[str] | None, limit: int) -> Appended:
+    """Return what whole appends from `position` on have published to `topics`, or to all topics."""
+    end, ranges = door.look("appended", position, topics, limit)
+    found = [message for each in ranges for message in _messages_of(door, *each)]
+    # If a topic was deleted meanwhile and made again, its messages are in later appends.
+    found = [message for message in found if message.position < end]
+    found.sort(key=_place)
+    return Appended(found, end)
+
+
+def _messages_of(
+    door: LookingDoor, topic: str, queue: int, first: int, end: int
+) -> Iterator[Message]:
+    """Yield the messages of a queue from `first` up to `end`, except for those that retention has
+    dropped meanwhile.
+    """
+    while first < end:
+        try:
+            batch = door.read_batch(topic, queue, first, end - first, 0.0)
+        except OffsetGone as gone:
+            first = gone.first
+            continue
+        if batch is None:
+            return
+        yield from batch.messages
+        first = batch.next
 
 
 def _message_of(letter: DeadLetter) -> Message:

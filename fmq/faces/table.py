@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PublicCall = Callable[..., Any]
 
 LOOKS: dict[str, Callable[[Parts], PublicCall]] = {
+    "appended": lambda parts: parts.tail.look,
     "check_group": lambda parts: parts.group_changes.check_known,
     "check_topic": lambda parts: parts.group_changes.check_topic,
     "clients": lambda parts: parts.list_clients,
@@ -49,6 +50,7 @@ LOOKS: dict[str, Callable[[Parts], PublicCall]] = {
 """Calls that change nothing."""
 
 GROUP_CHANGES: dict[str, PublicCall] = {
+    "ack_below": GroupChanges.ack_below,
     "add_queues": GroupChanges.add_queues,
     "configure": configure,
     "delete_group": GroupChanges.delete,

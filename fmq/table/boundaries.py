@@ -12,17 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fmq.errors import Damaged
-from fmq.store.bytes.record import (
-    COMMON,
-    FIRST,
-    HEAD_BYTES_MIN,
-    LAST,
-    MAGICS,
-    PREFIX_BYTES,
-    aligned,
-)
+from fmq.store.bytes.record import FIRST, LAST, aligned
 from fmq.store.index.index import SegmentIndex
+from fmq.store.journal.files import read_front
 from fmq.table.entries import Column
 from fmq.table.split import OpenSplit
 
@@ -106,14 +98,7 @@ class Boundaries:
         return self._base + self._low
 
     def _front(self, place: int) -> tuple[int, int]:
-        """Return size and flags of the record at `place`. Raises Damaged."""
-        front = self._source.file.read(place, HEAD_BYTES_MIN)
-        position = self._base + place
-        if len(front) == HEAD_BYTES_MIN and front[:4] in MAGICS:
-            size, _, says, _, _, _, flags, _ = COMMON.unpack_from(front, PREFIX_BYTES)
-            if says == position and size >= HEAD_BYTES_MIN:
-                return size, flags
-        raise Damaged(self._source.split.file, position, "no record begins here, as one had")
+        return read_front(self._source.file, self._base, place)
 
 
 def _runs(index: SegmentIndex) -> tuple[Column, Column]:

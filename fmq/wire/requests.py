@@ -102,6 +102,7 @@ class Signature:
 PLACE = Row(topic=text, replayed=flag, queue=count, offset=count)
 
 CALLS: dict[str, Signature] = {
+    "appended": Signature(position=count, topics=optional(list_of(text)), limit=positive),
     "became": Signature(asked=list_of(Row(tx_id=text, number=u64, tries=count))),
     "check_dead": Signature(group=text, numbers=list_of(number)),
     "check_group": Signature(group=text),
@@ -164,11 +165,12 @@ CALLS: dict[str, Signature] = {
 }
 
 CHANGES: dict[str, Row] = {
+    "ack_below": Row(group=text, topic=text, queue=scalar, offset=scalar),
     "add_queues": Row(topic=text, count=scalar),
     "configure": Row(values=_options, reset=list_of(text), only_new=flag),
     "delete_group": Row(group=text),
     "delete_topic": Row(topic=text),
-    "make_group": Row(group=text, topic=text, at=scalar, filter=written),
+    "make_group": Row(group=text, topic=text, at=scalar, exist_ok=flag, filter=written),
     "make_topic": Row(topic=text, queues=scalar, retain_seconds=scalar),
     "pause": Row(group=text, topic=text, by=written, reason=written),
     "pause_schedule": Row(name=text, by=written, reason=written),

@@ -77,6 +77,8 @@ def test_a_reader_shows_what_an_engine_shows(
         lambda of: of.dead_letters("g").get(1),
         lambda of: of.unread("g", "t", limit=10),
         lambda of: of.wait({("t", 0): 0, ("none", 0): 0}, timeout=5),
+        lambda of: of.tail(limit=2),
+        lambda of: of.tail(topics=["t", "none"]),
         lambda of: of.group("g").infos(),
         lambda of: of.topic("t").queues(),
         lambda of: [

@@ -68,6 +68,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
     asked = {"Question": QUESTION}
     decided = {"reason": "r", "decided_by": "me", "seal": None}
     return {
+        "appended": ([0, ["t"], 10], {}),
         "became": ([[["U", 4096, 0]]], {}),
         "check_dead": (["g", [0]], {}),
         "check_group": (["g"], {}),
@@ -120,11 +121,12 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
 
 
 CHANGES: dict[str, list[Any]] = {
+    "ack_below": ["g", "t", 0, 2],
     "add_queues": ["t", 1],
     "configure": [{"queues": 2}, [], False],
     "delete_group": ["g"],
     "delete_topic": ["t"],
-    "make_group": ["new", "t", "earliest", "tags:a"],
+    "make_group": ["new", "t", "earliest", False, "tags:a"],
     "make_topic": ["new", 2, 60.0],
     "pause": ["g", "", "ann", "slow"],
     "pause_schedule": ["s", "ann", "slow"],

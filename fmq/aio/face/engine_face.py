@@ -22,6 +22,7 @@ from fmq.arguments.names import (
     check_erased,
     check_flag,
     check_marks,
+    check_names,
     check_place,
     check_places,
     check_seconds,
@@ -35,7 +36,7 @@ from fmq.arguments.path import text_of as path_text
 from fmq.arguments.stored_options import Setting, all_named, check_configured
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import as_us
-from fmq.basics.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
+from fmq.basics.message import Appended, Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.basics.own_process import caller
 from fmq.basics.results import (
     ClientInfo,
@@ -53,7 +54,7 @@ from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
 from fmq.consume.groups.administration import At
 from fmq.consume.groups.sieve import text_of
 from fmq.copies import Backup, Progress
-from fmq.faces.steps import found_messages, unread_messages
+from fmq.faces.steps import appended, found_messages, unread_messages
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
@@ -126,6 +127,21 @@ class AsyncAnyEngine:
         wanted = check_places(places)
         found = await self._door.wait(wanted, check_seconds("timeout", timeout))
         return {(topic, queue): end for topic, queue, end in found}
+
+    async def tail(
+        self, position: int = 0, *, topics: str | Iterable[str] | None = None, limit: int = 1000
+    ) -> Appended:
+        """Return what appends from `position` on have published to `topics`, or to all topics, in
+        the order of the journal. Appends are whole: of a transaction or a `send_many` all
+        messages are there, so there may be some more than `limit`.
+
+        `position` is 0 at first, and later the `position` of the last result. Messages that a
+        topic's own retention has dropped are left out: then offsets are missing. Raises
+        PositionGone if the journal begins behind `position`.
+        """
+        position, limit = check_count("position", position, 0), check_count("limit", limit)
+        named = None if topics is None else [*check_names("topic", topics)]
+        return await self._door.run(appended, position, named, limit)
 
     async def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
         """Return up to `limit` messages of `topic` with this key, the newest first.
@@ -526,13 +542,22 @@ class AsyncWritingEngine(AsyncAnyEngine):
         await self._door.change("configure", values, gone, False)
 
     async def create_group(
-        self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
+        self,
+        name: str,
+        topic: str,
+        *,
+        at: At = "earliest",
+        filter: Filter | None = None,
+        exist_ok: bool = False,
     ) -> None:
-        """Make a group of `topic` before its first consumer. Raises GroupExists if it exists.
+        """Make a group of `topic` before its first consumer.
 
         It begins at the "earliest" message, the "latest" one, an offset, or a time (a datetime).
+        Raises GroupExists if it exists. With `exist_ok` it stays where it is then, and
+        FilterDiffers is raised if it has another filter.
         """
-        await self._door.change("make_group", name, topic, at, text_of(filter))
+        flag = check_flag("exist_ok", exist_ok)
+        await self._door.change("make_group", name, topic, at, flag, text_of(filter))
 
     async def schedule(
         self,

@@ -33,7 +33,7 @@ from fmq.steps.call_steps import Durable, Steps, all_shown
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.internal import is_internal
-from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace, TopicMade
+from fmq.store.bytes.kinds import AckRange, Acks, Changed, ChangeKind, QueuePlace, TopicMade
 from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.dead_changes import topics_of
@@ -127,17 +127,22 @@ class GroupChanges:
 
     # --- calls ----------------------------------------------------------------------------------
 
-    def make(self, group: str, topic: str, at: At, wanted: str = "") -> None:
-        """Make a group of `topic` that begins at the place `at` and has the filter `wanted`.
+    def make(self, group: str, topic: str, at: At, exist_ok: bool, wanted: str) -> None:
+        """Make a group of `topic` that begins at the place `at` and has the filter `wanted`. With
+        `exist_ok`, change nothing if it exists with this filter.
 
-        Raises GroupExists, OffsetBeyond, BadOption or TypeError.
+        Raises GroupExists, FilterDiffers, OffsetBeyond, BadOption or TypeError.
         """
         group, topic = check_name("group", group), check_name("topic", topic)
         find = self._finder(topic, at)
 
         def plan() -> list[Changed | TopicMade]:
-            if (group, topic) in self._ledger.subscriptions:
-                raise GroupExists(group, topic)
+            known = self._ledger.subscriptions.get((group, topic))
+            if known is not None:
+                if not exist_ok:
+                    raise GroupExists(group, topic)
+                check_filter(group, topic, known.filter, wanted)
+                return []
             places = [QueuePlace(queue.number, find(queue)) for queue in self._queues(topic)]
             return [Changed(ChangeKind.MAKE_GROUP, group, topic, places, text=wanted)]
 
@@ -215,6 +220,25 @@ class GroupChanges:
             (queue,) = self._queues(topic, number)
             _check_end(queue, offset + count)
             return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
+
+        self.run(plan)
+
+    def ack_below(self, group: str, topic: str, number: int, offset: int) -> None:
+        """Ack for `group` all messages of a queue below `offset` that it has not acked."""
+        number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
+
+        def plan() -> list[Acks]:
+            self._check_known(group, topic)
+            (queue,) = self._queues(topic, number)
+            _check_end(queue, offset)
+            acked = self._ledger.acked_of(group, topic, number)
+            ranges = [
+                AckRange(group, topic, number, *gap)
+                for gap in acked.gaps(queue.first, offset)  # those that it has not acked
+            ]
+            if ranges:
+                self._check_decided(group, topic, number, ranges[0].first, offset)
+            return [Acks(ranges, 0)] if ranges else []
 
         self.run(plan)
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.machine.disk import Directory, File
+from fmq.store.bytes.record import COMMON, HEAD_BYTES_MIN, MAGICS, PREFIX_BYTES
 from fmq.store.journal.section import OwnedLock
 from fmq.store.journal.segment import HEADER_BYTES, OTHER_COPY, Segment, decode_header, segment_name
 
@@ -121,3 +122,15 @@ def read_head(file: File, place: int, at_first: int) -> bytes:
     if size > len(data):
         data = file.read(place, min(size, file.size() - place))
     return data
+
+
+def read_front(file: File, base: int, place: int) -> tuple[int, int]:
+    """Return the size and the flags of the record at `place` of the segment at `base`. No checksum
+    is verified. Raises Damaged if no record begins there.
+    """
+    front = file.read(place, HEAD_BYTES_MIN)
+    if len(front) == HEAD_BYTES_MIN and front[:4] in MAGICS:
+        size, _, position, _, _, _, flags, _ = COMMON.unpack_from(front, PREFIX_BYTES)
+        if position == base + place and size >= HEAD_BYTES_MIN:
+            return size, flags
+    raise Damaged(segment_name(base), base + place, "no record begins here, as one had")

@@ -19,10 +19,10 @@ from fmq.store.bytes.decoding import columns_of, decode
 from fmq.store.bytes.extras import NEVER
 from fmq.store.bytes.kinds import REF_MESSAGE, Record, Run
 from fmq.store.bytes.pieces import EqualPieces, Pieces
-from fmq.store.bytes.record import HEAD_BYTES_MIN, BadRecord
+from fmq.store.bytes.record import HEAD_BYTES_MIN, LAST, BadRecord, aligned
 from fmq.store.index.index import NOWHERE, Lane
-from fmq.store.journal.files import Files, read_head
-from fmq.store.journal.segment import segment_name
+from fmq.store.journal.files import Files, read_front, read_head
+from fmq.store.journal.segment import HEADER_BYTES, Header, decode_header, segment_name
 from fmq.store.reading.batch import Batch, Stretch
 from fmq.store.reading.window import PUBLISHED, REFERRED, UNREADABLE, Window, refused
 
@@ -150,6 +150,22 @@ class Reader:
         if not isinstance(run, Run):
             raise Damaged(segment_name(base), base + place, f"a {run.kind.name}, no message")
         return run, data
+
+    def header(self, base: int) -> Header:
+        """Return the header of the segment at `base`. Raises Damaged or NewerFormat."""
+        with self._files.using(base) as file:
+            return decode_header(file.read(0, HEADER_BYTES), segment_name(base))
+
+    def append_end(self, base: int, place: int) -> int:
+        """Return the place behind the append to which the record at `place` belongs. Raises
+        Damaged.
+        """
+        with self._files.using(base) as file:
+            flags = 0
+            while not flags & LAST:
+                size, flags = read_front(file, base, place)
+                place += aligned(size)
+        return place
 
     def carried(
         self,

@@ -1,0 +1,105 @@
+"""group.ack_below: a program that copies a topic elsewhere says how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine
+from fmq.testing import CrashDisk, FakeClock
+from tests.conftest import PATH
+
+
+@pytest.fixture
+def group(engine: Engine) -> Any:
+    engine.send_many("t", [b"x"] * 10)
+    engine.create_group("g", "t")
+    return engine.group("g")
+
+
+def info(engine: Engine) -> fmq.GroupInfo:
+    (found,) = engine.group("g").infos()
+    return found
+
+
+def test_what_is_below_counts_as_acked(engine: Engine, group: Any) -> None:
+    group.ack_below("t", 0, 6)
+    assert (info(engine).unread, info(engine).skipped) == (4, 0)
+    assert [each.offset for each in engine.unread("g", "t")] == [6, 7, 8, 9]
+    group.ack_below("t", 0, 10)
+    assert info(engine).unread == 0
+
+
+def test_an_ack_is_never_taken_back(engine: Engine, group: Any) -> None:
+    group.ack_below("t", 0, 6)
+    before = engine.stats().position
+    for offset in (0, 3, 6):
+        group.ack_below("t", 0, offset)
+    assert info(engine).unread == 4
+    assert engine.stats().position == before, "and nothing is written"
+
+
+def test_messages_that_were_acked_one_by_one_count_once(engine: Engine, group: Any) -> None:
+    with engine.consumer(group="g", topics="t") as consumer:
+        first, second, third = consumer.poll(limit=3)
+        second.ack()
+        counted = sum(engine.stats().counts.groups["g"].acked.values())
+        group.ack_below("t", 0, 2)
+        assert sum(engine.stats().counts.groups["g"].acked.values()) == counted + 1
+        third.ack()
+        assert [each.offset for each in engine.unread("g", "t")] == [3, 4, 5, 6, 7, 8, 9]
+        with pytest.raises(fmq.LeaseLost):
+            first.ack()
+
+
+def test_it_survives_the_process(disk: CrashDisk, clock: FakeClock) -> None:
+    with fmq.open(PATH, disk=disk, clock=clock) as engine:
+        engine.send_many("t", [b"x"] * 10)
+        engine.create_group("g", "t")
+        engine.group("g").ack_below("t", 0, 7)
+    with fmq.open(PATH, disk=disk, clock=clock) as engine:
+        assert info(engine).unread == 3
+
+
+def test_what_an_undecided_transaction_acks_waits_for_it(engine: Engine, group: Any) -> None:
+    with engine.consumer(group="g", topics="t") as consumer:
+        tx = engine.transaction()
+        tx.ack(consumer.poll(limit=1)[0])
+        tx.prepare()
+        with pytest.raises(fmq.StillUndecided):
+            group.ack_below("t", 0, 5)
+        tx.commit()
+        group.ack_below("t", 0, 5)
+    assert info(engine).unread == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (("t", 0, 11), fmq.OffsetBeyond),
+        (("t", 1, 0), fmq.BadName),
+        (("none", 0, 0), fmq.UnknownGroup),
+        (("t", 0, -1), fmq.BadOption),
+        (("t", 0, "6"), TypeError),
+        ((7, 0, 0), TypeError),
+    ],
+)
+def test_odd_places_are_refused(engine: Engine, group: Any, given: Any, error: Any) -> None:
+    before = engine.stats().position
+    with pytest.raises(error):
+        group.ack_below(*given)
+    assert engine.stats().position == before
+
+
+def test_a_group_that_may_exist_stays_where_it_is(engine: Engine, group: Any) -> None:
+    group.ack_below("t", 0, 6)
+    engine.create_group("g", "t", at="latest", exist_ok=True)
+    assert info(engine).unread == 4
+    with pytest.raises(fmq.GroupExists):
+        engine.create_group("g", "t")
+    with pytest.raises(fmq.FilterDiffers):
+        engine.create_group("g", "t", filter=fmq.filters.tags("a"), exist_ok=True)
+    engine.create_group("other", "t", at="latest", exist_ok=True)
+    assert [each.unread for each in engine.group("other").infos()] == [0]
