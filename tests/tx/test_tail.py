@@ -140,7 +140,7 @@ def dropped(clock: FakeClock) -> tuple[Engine, int, int]:
     options = replace(OPTIONS, retain_bytes=3 * 16 * 1024)
     engine = fmq.open(PATH, options, disk=CrashDisk(), clock=clock)
     engine.send("t", bytes(2000))
-    early, ends = engine.tail().position, []
+    early, ends = engine.tail().position, list[int]()
     while engine.stats().first_position == 0:
         engine.send("t", bytes(2000))
         ends.append(engine.tail(ends[-1] if ends else early).position)
