@@ -133,7 +133,7 @@ def kinds_of(place: Path) -> set[tuple[str, ...]]:
 
 def test_every_format_version_so_far_has_its_golden_directory() -> None:
     assert [
-        *("v1", "v1-bound", "v2", "v2-erased", "v2-holes", "v2-options", "v2-pauses"),
+        *("v1", "v1-bound", "v2", "v2-erased", "v2-holes", "v2-limits", "v2-options", "v2-pauses"),
         "v2-schedules",
     ] == VERSIONS
     assert [f"{version}/{life}" for version, life in GOLDEN] == [
@@ -143,6 +143,7 @@ def test_every_format_version_so_far_has_its_golden_directory() -> None:
             "v2/killed",
             "v2-erased/closed",
             "v2-holes/closed",
+            "v2-limits/closed",
             "v2-options/closed",
             "v2-pauses/closed",
             "v2-schedules/closed",
@@ -270,7 +271,7 @@ def test_v2_carries_every_kind_of_entry_over_a_retention() -> None:
     states = [json.loads(each.json) for each in found if isinstance(each, Carryover)]
     assert states
     names = {*re.findall(r"(?m)^\| `(\w+)` \|", section("STATE"))}
-    names -= {"erased", "options", "paused", "schedules"}  # came later
+    names -= {"erased", "limits", "options", "paused", "schedules"}  # came later
     for state in states:
         assert state.keys() == names
         assert [name for name, value in state.items() if not value] == []

@@ -46,6 +46,7 @@ from fmq.testing.inside import inside
 from fmq.testing.shadow import appends_in
 from fmq.tx.commands.due import timing_of
 from fmq.tx.ledger.carryover import to_json
+from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.remote.over_frames import OverFrames
 
@@ -262,6 +263,10 @@ class Plans:
 
     def pause_of_a_topic(self) -> None:
         self.change(ChangeKind.PAUSE, "", "t", text=f"ann\n{self.number}")
+
+    def limit(self) -> None:
+        text = LimitMet(1 + self.number, by="ann").text()
+        self.change(ChangeKind.LIMIT, "other", "", text=text)
 
     def resume(self) -> None:
         self.change(ChangeKind.PAUSE, "other", "", text="ann\n")

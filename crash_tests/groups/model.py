@@ -50,6 +50,7 @@ class State:
         self.acked: dict[Place, set[int]] = {}
         self.may: dict[Place, set[int]] = {}  # what may be acked besides
         self.paused: dict[tuple[str, str], str] = {}  # with the reason; a group or a topic
+        self.limits: dict[str, int] = {}  # how many messages a group is handed at once
         self.retain_us: dict[str, int] = {}  # of topics that have a time of their own
         self.first: dict[tuple[str, int], int] = {}  # what is below is gone
         self.may_first: dict[tuple[str, int], int] = {}  # and so may be what is below
@@ -122,6 +123,7 @@ class State:
                 del counts[key]
         self.retain_us.pop(topic, None)
         self.paused.pop((group, topic), None)
+        self.limits.pop(group, None)
         for each in [each for each in self.lost if group == each[0]]:
             del self.lost[each]
 

@@ -131,6 +131,42 @@ OF_GROUPS = (
         tests="tests/consume/test_pauses.py -k second",
     ),
     Mutant(
+        "a limit is not carried by a checkpoint",
+        "[group, limit.text(), limit.time_us] for group, limit in sorted(self.limits.items())",
+        "[group, limit.text(), limit.time_us] for group, limit in ()",
+        "--tier groups --rounds 60",
+    ),
+    Mutant(
+        "a group is handed more at once than its limit",
+        "limit.concurrency - in_hand",
+        "limit.concurrency",
+        "--tier groups --rounds 60",
+    ),
+    Mutant(
+        "a limit outlives its group",
+        "    ledger.limits.pop(change.group, None)\n",
+        "",
+        tests="tests/consume/test_limits.py -k ends_with",
+    ),
+    Mutant(
+        "an ack wakes no poll that waits because of a limit",
+        "                holds.limiter.freed()\n",
+        "                pass\n",
+        tests="tests/consume/test_limited_polls.py",
+    ),
+    Mutant(
+        "what clients of the server before may have in hand is not counted",
+        "        for holds in self._holds_of(group):\n            limiter.count(holds)\n",
+        "",
+        tests="tests/remote/test_limits_over_kills.py -k before",
+    ),
+    Mutant(
+        "a rate begins anew with each process",
+        "limiter = self._make(group, found_at=now - age)",
+        "limiter = self._make(group, found_at=-math.inf)",
+        tests="tests/consume/test_limits.py -k over_a_restart",
+    ),
+    Mutant(
         "a resume wakes no poll",
         "            ChangeKind.RESUME: self._resume,\n",
         "",

@@ -36,6 +36,7 @@ KINDS = (
 )
 WITH_RETENTION = (*KINDS, *("retain", "retain", "wait", "wait", "wait", "send", "send"))
 PAUSES = ("pause", "pause", "resume", "resume", "resume", "take", "take")
+LIMITS = ("limit", "limit", "limit", "no limit", "take", "take", "take", "take", "ack")
 STEPS = 24
 
 
@@ -62,6 +63,8 @@ class Story:
         self.kinds = KINDS if seed % 3 else WITH_RETENTION
         if seed % 5 == 4:
             self.kinds = (*self.kinds, *PAUSES)
+        if seed % 5 == 3:
+            self.kinds = (*self.kinds, *LIMITS)
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
 
     def _opened(self, disk: CrashDisk) -> fmq.Engine:
@@ -141,6 +144,8 @@ class Story:
             return
         if found and not self.done.paused.keys().isdisjoint([(group, ""), ("", topic)]):
             raise Violation("I7", f"{group} is handed {found}, and is paused: {self.done.paused}")
+        if found and group in self.done.limits:
+            self._check_limit(self.engine, group, self.done.limits[group])
         for each in found:
             sent = self.done.messages[topic, each.queue][each.offset]
             if each.body != sent.body:
@@ -330,6 +335,29 @@ class Story:
             lambda: call(self.engine.group(group) if is_group else self.engine.topic(topic)), effect
         )
 
+    def _limit(self) -> None:
+        (group, _), most = self._group(), self.random.randint(1, 3)
+
+        def effect(state: State) -> None:
+            state.limits[group] = most
+
+        self._call(lambda: self.engine.group(group).limit(concurrency=most), effect)
+
+    def _no_limit(self) -> None:
+        group, _ = self._group()
+
+        def effect(state: State) -> None:
+            state.limits.pop(group, None)
+
+        self._call(lambda: self.engine.group(group).limit(), effect)
+
+    @staticmethod
+    def _check_limit(engine: fmq.Engine, group: str, most: int) -> None:
+        """Violation if the group, which was handed something, has more than `most` in hand."""
+        held = [each for each in engine.group(group).in_hand() if each.state != "waits"]
+        if sum(each.count for each in held) > most:
+            raise Violation("I7", f"{group} has {held} in hand, and {most} at once are its limit")
+
     def _reopen(self) -> None:
         self.engine.close()
         self.hand.clear()
@@ -377,6 +405,9 @@ class Story:
         paused = {key: pause.reason for key, pause in ledger.pauses.items()}
         if paused != state.paused:
             return f"paused is {paused}, not {state.paused}"
+        limits = {group: limit.concurrency for group, limit in ledger.limits.items()}
+        if limits != state.limits:
+            return f"limits are {limits}, not {state.limits}"
         ends = {(q.topic, q.queue): q.next for q in engine.queues()}
         if ends != {key: len(sent) for key, sent in state.messages.items()}:
             return f"queues {ends}"
@@ -428,6 +459,13 @@ class Story:
                     if consumer.poll():
                         raise Violation("I7", f"{group} is handed something of {topic}: {key}")
                     (engine.group(group) if key[0] else engine.topic(topic)).resume()
+                limit = inside(engine).ledger.limits.get(group)
+                if limit is not None and limit.concurrency is not None:
+                    held = consumer.poll()
+                    self._check_limit(engine, group, limit.concurrency)
+                    for each in held:
+                        each.release(count=False)
+                    engine.group(group).limit()
                 while deliveries := consumer.poll():
                     found += [(each.queue, each.offset) for each in deliveries]
                     for each in deliveries:

@@ -68,6 +68,35 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a group may be handed, by all of its members together. None: as much as there is."""
+
+    concurrency: int | None = None
+    """So many messages in hand at once."""
+    rate: float | None = None
+    """So many messages a second."""
+    concurrency_by_key: int | None = None
+    """So many messages of one key in hand at once."""
+    rate_by_key: float | None = None
+    """So many messages of one key a second."""
+    fair: bool = False
+    """Whether keys take turns, so that a long backlog of one does not hold up the others."""
+    by: str = ""
+    """Who has set it."""
+    reason: str = ""
+    since: datetime | None = None
+
+    def in_words(self) -> str:
+        """Return what may be handed out, as people say it: "3 at once"."""
+        parts = []
+        if self.concurrency is not None:
+            parts.append(f"{self.concurrency:,} at once")
+        if self.rate is not None:
+            parts.append(f"{self.rate:g} a second")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleInfo:
     """A schedule at one instant: a message that is published again and again."""
 
@@ -138,6 +167,8 @@ class GroupInfo:
     `unread` match it nobody knows before a poll has read them."""
     paused: Pause | None = None
     """Of the group, or else of the topic."""
+    limit: Limit | None = None
+    """Of the group, in all its topics together."""
 
 
 @dataclass(frozen=True, slots=True)

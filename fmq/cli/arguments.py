@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentTypeError
 from datetime import datetime
+from math import inf
 
 from fmq.arguments.options import SECONDS_MAX
 from fmq.cli.text import printable
@@ -52,6 +53,17 @@ def seconds(word: str) -> float:
         number = 0.0
     if not 0 < number <= SECONDS_MAX:
         raise ArgumentTypeError(f"{printable(word)}: must be a number of seconds, more than 0")
+    return number
+
+
+def rate(word: str) -> float:
+    """Return how many a second: more than 0, and finite."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < inf:
+        raise ArgumentTypeError(f"{printable(word)}: must be how many a second, more than 0")
     return number
 
 

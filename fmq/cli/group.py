@@ -8,6 +8,7 @@ from typing import Any
 
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
+from fmq.cli.limit import LIMIT
 from fmq.cli.output import Column, Output
 from fmq.cli.pause import PAUSED, add_why
 from fmq.cli.person import person
@@ -156,6 +157,7 @@ GROUP = (
     Column("expired", "expired", right=True, optional=True),
     Column("filter", "filter", optional=True, folds=True),
     PAUSED,
+    LIMIT,
 )
 MEMBER = (
     Column("name", "member", style="bold", copied=True),

@@ -70,7 +70,13 @@ class Seen:
 
 def remarks(seen: Seen) -> list[Remark]:
     """Return what there is to say about a group, the worst first."""
-    found = [*_paused(seen), *_held(seen), *_read_by_nobody(seen), *_given_up(seen)]
+    found = [
+        *_paused(seen),
+        *_limited(seen),
+        *_held(seen),
+        *_read_by_nobody(seen),
+        *_given_up(seen),
+    ]
     if not any(each.state == UNREAD for each in found):
         found.append(_progress(seen))
     order = (PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE)
@@ -89,6 +95,21 @@ def _paused(seen: Seen) -> Iterator[Remark]:
             frees = shlex.join(["fmq", "resume", seen.path, f"--{pause.of}", what])
             yield Remark(PAUSED, text, pause.since, ((frees, "goes on with it"),))
             return
+
+
+def _limited(seen: Seen) -> Iterator[Remark]:
+    limit = seen.infos[0].limit if seen.infos else None
+    if limit is None or limit.since is None or not seen.unread:
+        return
+    text = (
+        f"It is handed at most {limit.in_words()}, by {plain(limit.by)} since "
+        f"{_when(limit.since, seen)}, because: {plain(limit.reason)}."
+    )
+    if seen.held is not None and limit.concurrency is not None:
+        now = sum(each.count for each in seen.held if each.state not in ("waits", "behind"))
+        text = f"{text[:-1]}; {now:,} now."
+    ends = shlex.join(["fmq", "limit", seen.path, seen.group, "--none", "--reason", "..."])
+    yield Remark(WORKING, text, limit.since, ((ends, "ends the limit"),))
 
 
 def _read_by_nobody(seen: Seen) -> Iterator[Remark]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmq.basics.clock import as_text
-from fmq.basics.results import GroupInfo, MemberInfo, Pause
+from fmq.basics.results import GroupInfo, Limit, MemberInfo, Pause
 
 Passing = dict[tuple[str, int], tuple[int, int]]
 """By topic and queue: how many messages a filter was compared with, and how many of them pass."""
@@ -15,7 +15,8 @@ def explained(
     """Return a line for each topic, queue and member of a group."""
     pauses = {info.topic: info.paused for info in infos if info.paused}
     of_group = next((each for each in pauses.values() if each.of == "group"), None)
-    lines = [f"group {name}{_paused(of_group)}"]
+    limit = next((info.limit for info in infos), None)
+    lines = [f"group {name}{_paused(of_group)}{_limited(limit)}"]
     strategy = members[0].strategy if members else None
     for topic in sorted({info.topic for info in infos} | {t for m in members for t in m.topics}):
         readers = [member for member in members if topic in member.topics]
@@ -39,6 +40,13 @@ def _paused(pause: Pause | None) -> str:
         return ""
     why = f": {pause.reason}" if pause.reason else ""
     return f", paused since {as_text(pause.since)} by {pause.by}{why}"
+
+
+def _limited(limit: Limit | None) -> str:
+    if limit is None or limit.since is None:
+        return ""
+    why = f": {limit.reason}" if limit.reason else ""
+    return f", at most {limit.in_words()}, since {as_text(limit.since)} by {limit.by}{why}"
 
 
 def _names(members: list[MemberInfo]) -> str:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.changed_limits import limit
 from fmq.consume.groups.changed_schedules import change_schedule, make_schedule
 from fmq.consume.groups.filter_counts import passing
 from fmq.consume.groups.stored_changes import configure
@@ -55,6 +56,7 @@ GROUP_CHANGES: dict[str, PublicCall] = {
     "configure": configure,
     "delete_group": GroupChanges.delete,
     "delete_topic": GroupChanges.delete_topic,
+    "limit": limit,
     "make_group": GroupChanges.make,
     "make_topic": GroupChanges.make_topic,
     "pause": GroupChanges.pause,

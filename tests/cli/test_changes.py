@@ -30,6 +30,7 @@ SAID = {
     "FIRE": "timer 1104 published",
     "PAUSE": "group billing is paused by ann: the database is slow",
     "RESUME": "group billing is resumed by bob",
+    "LIMIT": "group billing has the limit concurrency=3, rate=0.5, by ann: a slow database",
     "CONFIGURE": "the directory stores lease_seconds as 7.5, nothing for queues",
     "SCHEDULE": "schedule report (0 0 1 1 * in UTC) is paused by ann: later",
     "DUE": "schedule report published at once by ann: a look",
@@ -63,6 +64,7 @@ def change_everything(path: Path) -> None:
         report.remove(by="bob")
         group.pause(reason="the database is slow", by="ann")
         group.resume(by="bob")
+        group.limit(concurrency=3, rate=0.5, reason="a slow database", by="ann")
         group.delete()
         topic.delete()
         engine.configure(fmq.Options(queues=3))

@@ -62,6 +62,28 @@ def test_a_pause_is_shown_until_the_resume(path: Path, whom: tuple[str, str], sh
     assert fmq_json("group", "list", path).lines[0]["paused"] is None
 
 
+def test_a_limit_is_shown_until_it_ends(path: Path) -> None:
+    why = "--reason", "slow", "--by", "ann"
+    assert fmq_json("limit", path, "billing", "--concurrency", "1", "--rate", "2.5", *why).code == 0
+    [line] = fmq_json("group", "list", path).lines
+    assert (line["limit"]["concurrency"], line["limit"]["rate"]) == (1, 2.5)
+    shown = " ".join(fmq_table("group", "list", path).split())
+    assert "1 at once, 2.5 a second, since" in shown and "by ann: slow" in shown
+    assert fmq_json("limit", path, "billing", "--concurrency", "1", *why).code == 0
+    with fmq.open(path) as engine, engine.consumer("orders", group="billing") as consumer:
+        engine.send_many("orders", [b"3", b"4"])
+        assert len(consumer.poll()) == 1
+    assert fmq_json("limit", path, "billing", "--none", *why).code == 0
+    assert fmq_json("group", "list", path).lines[0]["limit"] is None
+
+
+@pytest.mark.parametrize("words", [(), ("--none", "--rate", "3")])
+def test_a_limit_names_a_number_or_none(path: Path, words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit):
+        fmq_json("limit", path, "billing", *words, "--reason", "slow")
+    assert fmq_json("group", "list", path).lines[0]["limit"] is None
+
+
 def test_release_and_put_out_work_on_members_of_a_live_engine(path: Path) -> None:
     with fmq.open(path) as engine, engine.serve():
         engine.send_many("orders", [b"3", b"4"])

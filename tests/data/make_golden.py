@@ -259,6 +259,46 @@ def make_pauses() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_limits() -> tuple[Files, Seen]:
+    """A directory with groups that have limits: set before a retention, and changed after it."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, RETAINING) as engine:
+        for group in ("billing", "search", "free"):
+            engine.create_group(group, "audit")
+        billing = engine.group("billing")
+        billing.limit(concurrency=2, rate=50.5, reason="the database", by="ann")
+        engine.group("search").limit(concurrency=7, by="bob")
+        engine.group("free").limit(rate=0.5, by="bob")
+        for number in range(60):
+            engine.send("audit", text(f"event {number}", 900))
+        engine.group("search").limit(concurrency=3, reason="büro zu", by="ann")
+        engine.group("free").limit(by="ann")
+        assert engine.queues("audit")[0].first > 0
+        waiting = engine.transaction(tx_id="waiting")
+        waiting.send("orders", b"not yet")
+        waiting.prepare()
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting"],
+        "not acked": [],
+        "unread": {"search": None},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+    }
+    shown = look(disk, clock, asked)
+    most = {
+        each["group"]: each["limit"] and each["limit"]["concurrency"] for each in shown["groups"]
+    }
+    assert most == {"billing": 2, "search": 3, "free": None}
+    shown["handed out"] = hand_out(disk, clock, {"search": ["audit"]})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def make_schedules() -> tuple[Files, Seen]:
     """A directory with schedules: made before a retention, and changed after it."""
     disk, clock = CrashDisk(), FakeClock()
@@ -452,6 +492,7 @@ GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2-erased": {"closed": make_erased},
     "v2-pauses": {"closed": make_pauses},
     "v2-options": {"closed": make_options},
+    "v2-limits": {"closed": make_limits},
     "v2-schedules": {"closed": make_schedules},
 }
 

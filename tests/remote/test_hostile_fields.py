@@ -126,6 +126,7 @@ CHANGES: dict[str, list[Any]] = {
     "configure": [{"queues": 2}, [], False],
     "delete_group": ["g"],
     "delete_topic": ["t"],
+    "limit": ["g", 3, 0.5, 2, 10.0, True, "ann", "slow"],
     "make_group": ["new", "t", "earliest", False, "tags:a"],
     "make_topic": ["new", 2, 60.0],
     "pause": ["g", "", "ann", "slow"],

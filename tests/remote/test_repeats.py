@@ -127,6 +127,7 @@ def change_more(client: RemoteEngine) -> Any:
     group = client.group("g2")
     group.set_filter("t", filters.tags("paid"))
     group.pause(reason="stop")
+    group.limit(concurrency=3, reason="slow")
     group.resume(reason="go on")
     client.send("t", b"1")
     group.purge("t", to="latest", reason="old")

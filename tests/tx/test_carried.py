@@ -46,6 +46,7 @@ from fmq.tx.ledger.dead_letters import REPLAYED
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
 from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.store.samples import run_at, run_of
 
@@ -98,8 +99,8 @@ def change(
 
 
 def fill(ledger: Ledger) -> None:
-    """Let the ledger have a topic with a message and a timer, a group with a dead letter, a pause,
-    and an undecided transaction.
+    """Let the ledger have a topic with a message and a timer, a group with a dead letter, a pause
+    and a limit, and an undecided transaction.
     """
     for append in (
         [TopicMade("a", 2, 0)],
@@ -110,6 +111,7 @@ def fill(ledger: Ledger) -> None:
         [TopicMade(dead_topic("g"), 1, 0)],
         [run(Kind.MESSAGE, dead_topic("g"))],
         [change(ChangeKind.PAUSE, "", "a", text="ann\n")],
+        [change(ChangeKind.LIMIT, "g", "", text=LimitMet(3, 0.5, fair=True).text())],
         [change(ChangeKind.SCHEDULE, "", "a", value=5, text=SCHEDULED)],
     ):
         assert taken(ledger, append)
@@ -161,6 +163,7 @@ GOOD_CHANGES: dict[ChangeKind, Callable[[Ledger, ChangeKind], Changed]] = {
     ChangeKind.CONFIGURE: lambda _, asked: change(
         asked, "", "", text='{"set":{"queues":2},"reset":["x"]}'
     ),
+    ChangeKind.LIMIT: lambda _, asked: change(asked, "g", "", text=LimitMet(3, 0.5).text()),
     ChangeKind.SCHEDULE: lambda _, asked: change(asked, "", "a", value=9, text=SCHEDULED),
     ChangeKind.DUE: lambda _, asked: change(asked, "", "a", value=9, text='{"name":"n","due":5}'),
     ChangeKind.UNSCHEDULE: lambda _, asked: change(asked, "", "a", text='{"name":"n"}'),

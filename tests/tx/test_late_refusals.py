@@ -6,6 +6,7 @@ is refused, nothing was changed, the engine goes on, and the directory opens aft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -40,6 +41,7 @@ from fmq.store.index.index import OutOfLine
 from fmq.testing.inside import inside
 from fmq.tx.ledger.queues import Topic
 from fmq.tx.ledger.seal import seal_of
+from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.small import CrashDisk, bodies, check, opened
 
@@ -205,6 +207,18 @@ BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
     ChangeKind.RESUME: {
         "of no group": lambda: change(ChangeKind.RESUME, "zz", "", text="ann\n"),
         "of what is not paused": lambda: change(ChangeKind.RESUME, "g", "", text="ann\n"),
+    },
+    ChangeKind.LIMIT: {
+        "of no group": lambda: change(ChangeKind.LIMIT, "zz", "", text=LimitMet(3).text()),
+        "without any text": lambda: change(ChangeKind.LIMIT, "g", ""),
+        "that is no object": lambda: change(ChangeKind.LIMIT, "g", "", text="[3]"),
+        "of nothing at once": lambda: change(ChangeKind.LIMIT, "g", "", text=LimitMet(0).text()),
+        "of a rate that is no number": lambda: change(
+            ChangeKind.LIMIT, "g", "", text=LimitMet(rate=math.nan).text()
+        ),
+        "with a word that is not known": lambda: change(
+            ChangeKind.LIMIT, "g", "", text='{"speed":3}'
+        ),
     },
     ChangeKind.SCHEDULE: {
         "without any text": lambda: change(ChangeKind.SCHEDULE, "", "a"),

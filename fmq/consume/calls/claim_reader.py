@@ -48,7 +48,8 @@ class ClaimReader:
         they are gone.
         """
         take = self.ahead.take_batch if poll.as_batch else self.ahead.take_messages
-        pieces: list[Any] = self._pieces(claim, poll.limit, take, in_one_piece=poll.in_one_piece)
+        most = poll.most or poll.limit
+        pieces: list[Any] = self._pieces(claim, most, take, in_one_piece=poll.in_one_piece)
         poll.ranges = [offsets_of(piece) for piece in pieces]
         return pieces
 

@@ -52,6 +52,8 @@ def take_batch(
         if shown is not None and not shown:
             return None  # the replayed dead letters are gone
         made = make(batch, shown)
+        if claim.holds.limiter is not None:
+            claim.holds.limiter.handed(member.clock.monotonic(), batch.next - first)
         acking = member.acking(claim, first, batch.next, extension)
         yield Durable(member.plan_ack, acking, sync)
         first = batch.next

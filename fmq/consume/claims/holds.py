@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from typing import Protocol
 
 from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.by_priority import PriorityOrder
@@ -47,6 +48,19 @@ from fmq.tx.ledger.queues import Queue
 LATER = object()
 # The owner of messages that clients may still have from a server that was killed.
 FORMER = object()
+
+
+class Limiter(Protocol):
+    """What keeps the limit of the group (limiter.py), as far as holds tell it of themselves."""
+
+    def freed(self) -> None:
+        """Note that a hold has ended."""
+
+    def handed(self, now: float, count: int) -> None:
+        """Note that `count` messages are handed to a program."""
+
+    def drop(self, holds: QueueHolds) -> None:
+        """Count these holds no longer."""
 
 
 class QueueHolds:
@@ -65,6 +79,7 @@ class QueueHolds:
         # True once the group was moved. From then on it uses another object.
         self.has_ended = False
         self._by_priority: PriorityOrder | None = None
+        self.limiter: Limiter | None = None  # if the group has a limit
 
     def belong_to(self, ready: ReadyQueues) -> None:
         """Let polls find the queue by `ready`."""
@@ -301,6 +316,8 @@ class QueueHolds:
             self._holds.remove(first)
         self._untried.pop_returned()
         self.redeliveries.clear()
+        if self.limiter is not None:
+            self.limiter.drop(self)
 
     def end_acked(self, first: int, end: int) -> None:
         """End the holds in a range that was acked."""
@@ -336,6 +353,8 @@ class QueueHolds:
         if hold is None:
             return
         self._holds.remove(first)
+        if self.limiter is not None:
+            self.limiter.freed()
         if self.order is not None and hold.owner is not LATER:
             self._take_later(first, end)
         if count is not None or hold.count:
@@ -402,6 +421,10 @@ class QueueHolds:
             taken = [GivenBack(*each, 0.0) for each in due if each[0] >= offset]
             waits = merge(waits, taken, key=_first_of)
         return merge(self._holds.all_from(offset), waits, key=_first_of)
+
+    def held(self) -> Iterable[Hold]:
+        """Return all holds. They must not change meanwhile."""
+        return self._holds.by_first.values()
 
     def held_by(self, member: object) -> list[Hold]:
         """Return the holds of the claims of `member`."""

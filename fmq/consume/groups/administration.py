@@ -106,7 +106,7 @@ class GroupChanges:
         self.put_out()
         self._catch_up(max(self._ledger.changed_at, self._ledger.acked_at))
         with self._writer.commit_queue.lock:
-            self._check_known(group)
+            self.check_group(group)
             return self._held.page(group, after, limit)
 
     def put_out(self) -> None:
@@ -186,7 +186,7 @@ class GroupChanges:
         """Give `group` another filter for `topic` from now on."""
 
         def plan() -> list[Changed | TopicMade]:
-            self._check_known(group, topic)
+            self.check_group(group, topic)
             return [Changed(ChangeKind.FILTER, group, topic, text=wanted)]
 
         self.run(plan)
@@ -201,7 +201,7 @@ class GroupChanges:
         find = self._finder(topic, at)
 
         def plan() -> list[Changed | TopicMade]:
-            self._check_known(group, topic)
+            self.check_group(group, topic)
             self._check_decided(group, topic, number)
             queues = self._queues_with(topic, number, at)
             places = [QueuePlace(queue.number, find(queue)) for queue in queues]
@@ -215,7 +215,7 @@ class GroupChanges:
         count = check_count("count", count)
 
         def plan() -> list[Changed | TopicMade]:
-            self._check_known(group, topic)
+            self.check_group(group, topic)
             self._check_decided(group, topic, number, offset, offset + count)
             (queue,) = self._queues(topic, number)
             _check_end(queue, offset + count)
@@ -228,7 +228,7 @@ class GroupChanges:
         number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
 
         def plan() -> list[Acks]:
-            self._check_known(group, topic)
+            self.check_group(group, topic)
             (queue,) = self._queues(topic, number)
             _check_end(queue, offset)
             acked = self._ledger.acked_of(group, topic, number)
@@ -254,7 +254,7 @@ class GroupChanges:
         find = self._finder(topic, at)
 
         def plan() -> list[Changed | TopicMade]:
-            self._check_known(group, topic)
+            self.check_group(group, topic)
             changes: list[Changed | TopicMade] = []
             for queue in self._queues_with(topic, number, at):
                 acked = self._ledger.acked_of(group, topic, queue.number)
@@ -295,14 +295,14 @@ class GroupChanges:
     def _check_either(self, group: str, topic: str) -> None:
         """Raise UnknownGroup or UnknownTopic. Without a group the topic is meant."""
         if group:
-            self._check_known(group)
+            self.check_group(group)
         else:
             self._topic(topic)
 
     def check_known(self, group: str) -> None:
         """Raise UnknownGroup if there is no `group`."""
         with self._writer.commit_queue.lock:
-            self._check_known(group)
+            self.check_group(group)
 
     def delete(self, group: str, *, unless: Callable[[str], bool] | None = None) -> None:
         """Delete `group` in all its topics, except if `unless` returns True. Nothing is kept for it
@@ -312,7 +312,7 @@ class GroupChanges:
         def plan() -> list[Changed | TopicMade]:
             if unless is not None and unless(group):
                 return []
-            self._check_known(group)
+            self.check_group(group)
             self._check_decided(group)
             topics = topics_of(self._ledger, group)
             own = [Changed(ChangeKind.DELETE_TOPIC, "", topic) for topic in topics]
@@ -524,8 +524,10 @@ class GroupChanges:
             )
         return queues
 
-    def _check_known(self, group: str, topic: str | None = None) -> None:
-        """Raise UnknownGroup unless `group` takes from `topic`; without a topic, from any."""
+    def check_group(self, group: str, topic: str | None = None) -> None:
+        """Raise UnknownGroup unless `group` takes from `topic`; without a topic, from any. The
+        caller holds the engine's lock.
+        """
         topics = [taken for known, taken in self._ledger.subscriptions if known == group]
         if not topics or topic not in (None, *topics):
             raise UnknownGroup(group, topic or "", topics)

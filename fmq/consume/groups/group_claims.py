@@ -62,6 +62,11 @@ class GroupClaims:
         owner = None if room.strategy is None else member
         if ledger.pauses:
             names = ledger.unpaused(group, names)
+        limit = poll.limit
+        if ledger.limits:
+            limit = poll.most = self._all_holds.limits.left(group, limit, now)
+            if not limit:
+                return None
         if ledger.again:
             names = self._all_holds.with_replays(group, names)
         # The search begins at this queue, counted over the queues of all topics.
@@ -79,7 +84,7 @@ class GroupClaims:
                 ready.expire(now)
             if ready.numbers:
                 text = ledger.subscriptions[group, name].filter
-                limit, in_one_piece = poll.limit, poll.in_one_piece
+                in_one_piece = poll.in_one_piece
                 asked = made_asked((group, member, text, limit, in_one_piece, now, deadline))
                 i = bisect_left(ready.numbers, start % len(topic.queues))
                 if room.is_ordered:

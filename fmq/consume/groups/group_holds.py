@@ -20,6 +20,7 @@ from fmq.consume.claims.hold_map import Hold
 from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.claims.membership import GroupRoom, Member
 from fmq.consume.claims.ready_queues import ReadyQueues
+from fmq.consume.groups.group_limits import GroupLimits
 from fmq.store.bytes.internal import is_internal
 from fmq.store.bytes.kinds import AckRange
 from fmq.tx.ledger.ledger import GroupKey, Ledger
@@ -44,6 +45,7 @@ class GroupHolds:
         self._former_until = 0.0
         # The time of the last record or attempt that the engine found.
         self._found_us = max(ledger.last_us, ledger.tried_us)
+        self.limits = GroupLimits(ledger, clock, self._found_us, self._all_of)
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until the transaction is decided.
             for ack in entry.prepare.acks:
@@ -61,7 +63,16 @@ class GroupHolds:
             if self._former is not None and known is not None:
                 upto, now = min(self._former(key), known.next), self.clock.monotonic()
                 holds.hold_former(upto, self._former_until, now)
+            self.limits.made(group, holds)
         return holds
+
+    def _all_of(self, group: str) -> list[QueueHolds]:
+        """Return the group's holds in each queue of its topics. Make those that there are not."""
+        topics = tuple(topic for of, topic in self.ledger.subscriptions if of == group)
+        for name in self.with_replays(group, topics):
+            for number in range(self.queues_of(name)):
+                self.of(group, name, number)
+        return [holds for key, holds in self.by_queue.items() if key[0] == group]
 
     def _load_tried(self, key: GroupKey, holds: QueueHolds) -> None:
         """Let messages be handed out again that were tried before the engine was opened, or before
@@ -201,6 +212,8 @@ class GroupHolds:
         holds = self.by_queue.get((ack.group, ack.topic, ack.queue))
         if holds is not None:
             holds.end_acked(ack.first, ack.end)
+            if holds.limiter is not None:
+                holds.limiter.freed()
             if holds.order is not None:
                 ledger = self.ledger
                 ledger.shows.append((ledger.end, self._hand_on, (holds, ack)))

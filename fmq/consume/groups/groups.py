@@ -46,6 +46,7 @@ class Groups:
             ChangeKind.DELETE_TOPIC: self._delete_topic,
             ChangeKind.ADD_QUEUES: self._add_queues,
             ChangeKind.RESUME: self._resume,
+            ChangeKind.LIMIT: lambda change: self.holds.limits.changed(change.group),
             ChangeKind.DELETE_GROUP: self._delete_group,
         }
 
@@ -84,4 +85,5 @@ class Groups:
         self.tallies.pop(change.group, None)
         # If the group is made again, it has to look at queues that this one had found idle.
         self.holds.forget(lambda group, topic: group == change.group)
+        self.holds.limits.forget(change.group)
         self.rooms.delete(change.group)

@@ -89,6 +89,9 @@ class Tries:
             tally.attempts += end - first
             if tries > 1:
                 tally.retries += end - first
+        if claim.holds.limiter is not None:
+            messages = sum(end - first for first, end in ranges)
+            claim.holds.limiter.handed(self._clock.monotonic(), messages)
         where = self._group, queue.topic, queue.number
         return [made_range((*where, first, end, tries, 0)) for first, end in ranges]
 

@@ -148,6 +148,29 @@ class Group:
         """End the pause. Without one, change nothing."""
         self._door.change("resume", self._name, "", caller(by), reason)
 
+    def limit(
+        self,
+        *,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        reason: str = "",
+        by: str | None = None,
+    ) -> None:
+        """Hand out no more than this to all members of the group together, from now on: their
+        polls wait. None: no limit. A call replaces the limit that was set; one without any number
+        ends it.
+
+        `concurrency`: so many messages in hand at once, of all its topics. A message is in hand
+        from the poll that brings it until it is acked, given back, or its lease ends.
+        `rate`: so many messages a second, each attempt counted. With 10, no second has more than
+        10; with 0.1 there is one in ten seconds.
+
+        The limit is durable: it holds until another call, whichever process has the engine.
+        `reason` and `by`, who asks for it, are in the journal; `by` is this process by default.
+        """
+        limits = concurrency, rate, None, None, False
+        self._door.change("limit", self._name, *limits, caller(by), reason)
+
     def release(self, member: str, *, reason: str, by: str | None = None) -> int:
         """Give back what `member` holds, and return how many messages that were: others get them
         at once, and what it says about them later raises LeaseLost. It stays in the group.

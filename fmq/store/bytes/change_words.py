@@ -87,8 +87,8 @@ def _configure(change: Changed) -> str:
     return f"the directory stores {', '.join(parts)}"
 
 
-def schedule_said(change: Changed) -> dict[str, Any]:
-    """Return what a change of a schedule says; nothing if that cannot be read."""
+def said_as_json(change: Changed) -> dict[str, Any]:
+    """Return what a change says whose text is JSON; nothing if that cannot be read."""
     try:
         said = json.loads(change.text)
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def schedule_said(change: Changed) -> dict[str, Any]:
 
 
 def _schedule(change: Changed) -> str:
-    said = schedule_said(change)
+    said = said_as_json(change)
     when = f"{said.get('cron')} in {said.get('timezone')}"
     paused = said.get("paused")
     if type(paused) is list and len(paused) == 3:
@@ -107,7 +107,7 @@ def _schedule(change: Changed) -> str:
 
 
 def _due(change: Changed) -> str:
-    said = schedule_said(change)
+    said = said_as_json(change)
     due_us = said.get("due")
     if type(due_us) is not int or not due_us:
         return f"schedule {said.get('name')} published at once{_by_whom(said)}"
@@ -116,12 +116,25 @@ def _due(change: Changed) -> str:
 
 
 def _unschedule(change: Changed) -> str:
-    said = schedule_said(change)
+    said = said_as_json(change)
     return f"schedule {said.get('name')} is removed{_by_whom(said)}"
 
 
 def _by_whom(said: dict[str, Any]) -> str:
     return f" by {said.get('by')}" + (f": {said['reason']}" if said.get("reason") else "")
+
+
+def _limit(change: Changed) -> str:
+    said = said_as_json(change)
+    parts = [
+        name if each is True else f"{name}={each:g}"
+        for name, each in said.items()
+        if name not in ("by", "reason") and type(each) in (int, float, bool) and each
+    ]
+    has = f"has the limit {', '.join(parts)}" if parts else "has no limit any more"
+    return f"group {change.group} {has}, by {said.get('by')}" + (
+        f": {said['reason']}" if said.get("reason") else ""
+    )
 
 
 def _timers(change: Changed) -> str:
@@ -158,5 +171,6 @@ SAYS: dict[int, Callable[[Changed], str]] = {
     ChangeKind.SCHEDULE: _schedule,
     ChangeKind.DUE: _due,
     ChangeKind.UNSCHEDULE: _unschedule,
+    ChangeKind.LIMIT: _limit,
 }
 """What each kind says. A kind that is new gets its words here."""

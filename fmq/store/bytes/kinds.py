@@ -369,6 +369,7 @@ class ChangeKind(IntEnum):
     SCHEDULE = 17  # `text` has the schedule as JSON, `value` when it is due next
     DUE = 18  # a schedule's MESSAGE follows in the append; `value` is when it is due next
     UNSCHEDULE = 19
+    LIMIT = 20  # `text` has what the group may be handed at most, as JSON
 
 
 class QueuePlace(NamedTuple):

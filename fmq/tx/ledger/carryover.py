@@ -16,6 +16,7 @@ from fmq.arguments.options import QUEUES_MAX
 from fmq.store.bytes.kinds import Carryover
 from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
+from fmq.tx.said.limit_met import limit_in
 from fmq.tx.said.schedule_met import schedule_in
 
 NUMBER_MAX = 1 << 63  # offsets, positions and times are below it
@@ -115,6 +116,11 @@ def check_carried(state: Any) -> dict[str, Any]:
         if bool(group) == bool(topic):
             raise ValueError("a pause is of one group or of one topic")
         check_number("the time of a pause", time_us, -NUMBER_MAX)
+    for limit in check_list("limits", state.get("limits", [])):  # an older fmq limited nothing
+        group, *said = check_list("a limit", limit, 3)
+        check_text("a group", group)
+        if limit_in(*said).is_empty:
+            raise ValueError("a limit that limits nothing")
     for schedule in check_list("schedules", state.get("schedules", [])):  # an older fmq had none
         schedule_in(*check_list("a schedule", schedule, 4))
     for request in check_list("requests", state.get("requests", [])):

@@ -17,6 +17,7 @@ from fmq.tx.ledger.carryover import check_list, check_number, check_options, che
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.said.limit_met import limit_in
 from fmq.tx.said.pauses import PauseMet
 
 ENDS_TIMERS = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
@@ -95,6 +96,7 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
     for key in gone:
         del ledger.subscriptions[key]
     ledger.pauses.pop((change.group, ""), None)
+    ledger.limits.pop(change.group, None)
     for place in [key for key in ledger.acked if key[0] == change.group]:
         del ledger.acked[place]
     dead_changes.forget(ledger, change.group)
@@ -185,6 +187,21 @@ def _to_pause(ledger: Ledger, change: Changed) -> tuple[str, str]:
     return group, topic
 
 
+def _limit(ledger: Ledger, change: Changed) -> None:
+    try:
+        limit = limit_in(change.text, change.time_us)
+    except ValueError as error:
+        raise IllegalStep(str(error)) from None
+    group = change.group
+    check_text("a group", group)
+    if not ledger.unsettled and not any(each[0] == group for each in ledger.subscriptions):
+        raise IllegalStep(f"the group {group!r}, which does not exist, gets a limit")
+    if limit.is_empty:
+        ledger.limits.pop(group, None)
+    else:
+        ledger.limits[group] = limit
+
+
 def _configure(ledger: Ledger, change: Changed) -> None:
     try:
         said = json.loads(change.text)
@@ -246,4 +263,5 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.SCHEDULE: schedule_changes.schedule,
     ChangeKind.DUE: schedule_changes.due,
     ChangeKind.UNSCHEDULE: schedule_changes.unschedule,
+    ChangeKind.LIMIT: _limit,
 }

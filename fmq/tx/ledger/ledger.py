@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from fmq.arguments.options import QUEUES_MAX
 from fmq.basics.clock import as_datetime
 from fmq.basics.message import Mark
-from fmq.basics.results import Pause
+from fmq.basics.results import Limit, Pause
 from fmq.store.bytes.internal import is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.index.index import QueueKey, SegmentIndex
@@ -31,6 +31,7 @@ from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.spans import KnownPriorities, QueueSpans
 from fmq.tx.ledger.state import State
 from fmq.tx.ledger.timers import Timers
+from fmq.tx.said.limit_met import LimitMet, limit_in
 from fmq.tx.said.pauses import PauseMet
 from fmq.tx.said.schedule_met import ScheduleMet, schedule_in
 
@@ -152,6 +153,7 @@ class Ledger:
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         # By group and topic: one of the two is "", as a group or a topic is paused.
         self.pauses: dict[tuple[str, str], PauseMet] = {}
+        self.limits: dict[str, LimitMet] = {}  # by group
         self.schedules: dict[str, ScheduleMet] = {}
         self.dead: dict[str, DeadLetterState] = {}  # the dead letters by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that
@@ -294,6 +296,11 @@ class Ledger:
         if found is None:
             return None
         return Pause(what, found.by, found.reason, as_datetime(found.time_us))
+
+    def limit_of(self, group: str) -> Limit | None:
+        """Return what `group` may be handed at most; None if it has no limit."""
+        found = self.limits.get(group)
+        return None if found is None else Limit(*found[:7], since=as_datetime(found.time_us))
 
     def raise_first(self, queue: Queue, first: int) -> None:
         """Let `queue` begin at `first`, because retention has dropped the messages before."""
@@ -463,6 +470,9 @@ class Ledger:
                 if each.expired
             ],
             "paused": [[*key, *pause] for key, pause in sorted(self.pauses.items())],
+            "limits": [
+                [group, limit.text(), limit.time_us] for group, limit in sorted(self.limits.items())
+            ],
             "schedules": [each.carried() for _, each in sorted(self.schedules.items())],
             "requests": self.requests.carried(),
             "erased": self.erasures.carried(self.floor, self._firsts(firsts)),
@@ -549,6 +559,8 @@ class Ledger:
             self.pauses = {
                 (group, name): PauseMet(*pause) for group, name, *pause in state["paused"]
             }
+        if "limits" in state:  # an older fmq limited nothing
+            self.limits = {group: limit_in(*limit) for group, *limit in state["limits"]}
         if "schedules" in state:  # an older fmq had none
             found = [schedule_in(*each) for each in state["schedules"]]
             self.schedules = {each.name: each for each in found}

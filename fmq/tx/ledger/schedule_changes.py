@@ -7,7 +7,7 @@ time twice, whatever the clock did.
 
 from __future__ import annotations
 
-from fmq.store.bytes.change_words import schedule_said
+from fmq.store.bytes.change_words import said_as_json
 from fmq.store.bytes.kinds import Changed
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.state import IllegalStep
@@ -28,7 +28,7 @@ def schedule(ledger: Ledger, change: Changed) -> None:
 
 def due(ledger: Ledger, change: Changed) -> None:
     """Apply a DUE. Its due time is 0 if somebody asked for the message at once."""
-    said = schedule_said(change)
+    said = said_as_json(change)
     name, due_us = said.get("name"), said.get("due", 0)
     known = ledger.schedules.get(str(name))
     if known is None:
@@ -50,7 +50,7 @@ def due(ledger: Ledger, change: Changed) -> None:
 
 
 def unschedule(ledger: Ledger, change: Changed) -> None:
-    name = schedule_said(change).get("name")
+    name = said_as_json(change).get("name")
     if ledger.schedules.pop(str(name), None) is None and not ledger.unsettled:
         raise IllegalStep(f"the schedule {name!r}, which does not exist, is removed")
 

@@ -434,6 +434,7 @@ class Messages:
             expired=0 if subscription is None else subscription.expired,
             replayed=replayed,
             paused=self.ledger.pause_of(group, queue.topic),
+            limit=self.ledger.limit_of(group) if self.ledger.limits else None,
             filter="" if subscription is None else subscription.filter,
         )
         return info, oldest

@@ -1,1 +1,1 @@
-"""Facts that the journal has as texts: pauses, schedules."""
+"""Facts that the journal has as texts: pauses, limits, schedules."""
