@@ -6,6 +6,18 @@ from crash_tests.mutant import Mutant
 
 IN_COPIES = (
     Mutant(
+        "a prepared copy of an erased message may be back",
+        "prepared.setdefault(run.body_position, set()).update(_erased(run, ledger))",
+        "pass",
+        tests="tests/test_erase.py -k older_copy",
+    ),
+    Mutant(
+        "a copy of an erased message that was never published may be back",
+        "    if is_as_before:\n",
+        "    if False:\n",
+        tests="tests/test_erase.py -k older_copy",
+    ),
+    Mutant(
         "a backup says what it holds before that is durable",
         "            copy(source, target, start - segment.base, end - segment.base, self._count)\n"
         "            target.sync()\n",

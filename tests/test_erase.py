@@ -17,7 +17,7 @@ from fmq.basics.message import Decision
 from fmq.errors import BadOption, EraseRefused, OffsetBeyond, UnknownTopic
 from fmq.recovery.erasure_file import ERASING
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
-from tests.small import bodies, check, content, fill, opened, remove
+from tests.small import bodies, check, content, fill, opened, overwrite, remove
 
 WHO = "erika@example.com"
 SECRET = b"Erika Mustermann, of Heidestr. 17"
@@ -299,3 +299,32 @@ def test_bodies_stay() -> None:
             assert message.erased == (sent.key == "k3")
             assert message.erased or (message.body, message.key) == sent[:2]
         assert bodies(engine, "t", 0, 4) == [each.body for each in found[4:]]
+
+
+@pytest.mark.parametrize("how", ["copied", "rolled back", "referred to", "published"])
+def test_what_was_erased_is_reported_if_an_older_copy_has_it_again(how: str) -> None:
+    """Also if the copy has only what was prepared, or has another message erased already."""
+    disk, both = CrashDisk(), [fmq.Message(SECRET, WHO), fmq.Message(SECRET, "max")]
+    with opened(disk, queues=1, reference_bytes_min=1) as engine:
+        if how == "published":
+            engine.send_many("t", both)
+        else:
+            tx = engine.transaction(tx_id="T", producer="p")
+            tx.send_many("t", both)
+            tx.prepare()
+            if how != "referred to":
+                fill(engine)
+            engine.decide("T", "rollback" if how == "rolled back" else "commit")
+        if how in ("referred to", "published"):
+            engine.erase("t", key="max")
+        fill(engine)
+        before = content(disk)
+        assert engine.erase("t", key=WHO).records == (2 if how == "copied" else 1)
+        fill(engine)
+    check(disk)
+    name = min(each for each in before if each.endswith(".seg"))
+    assert SECRET in before[name]
+    overwrite(disk, name, 0, before[name])
+    (problem,) = fmq.check("data", disk=disk).problems
+    assert problem.file == name
+    assert "were erased" in problem.what

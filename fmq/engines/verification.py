@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.engines.returned_messages import returned
 from fmq.engines.startup import check_door
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.machine.disk import Directory, Disk, File
@@ -28,7 +29,7 @@ from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, believe_page, check_ends
 from fmq.recovery.replay import Replay
 from fmq.store.bytes.decoding import columns_of
-from fmq.store.bytes.kinds import HAS_ERASED, MESSAGE, REF_MESSAGE, TX_MESSAGE, Run
+from fmq.store.bytes.kinds import REF_MESSAGE, Run
 from fmq.store.bytes.pieces import BadColumns
 from fmq.store.bytes.record import FIRST, LAST
 from fmq.store.index.catalog import SUFFIX
@@ -270,22 +271,8 @@ def _check_erased(
     directory: Directory, segments: list[Segment], ledger: Ledger, store: bytes
 ) -> Iterator[Problem]:
     """Check that no message is there again that was erased, as in an older copy of a file."""
-    erasures = ledger.erasures
-    for segment in segments:
-        if segment.base not in erasures.segments:
-            continue
-        with closing(directory.open(segment.name)) as file:
-            start = segment.base + HEADER_BYTES
-            scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
-            for run in chain.from_iterable(scan):
-                if not isinstance(run, Run) or run.kind not in (MESSAGE, TX_MESSAGE):
-                    continue
-                if run.flags & HAS_ERASED or ledger.is_deleted(run.topic, run.position):
-                    continue  # what was erased of a topic is forgotten with the topic
-                for first, end in erasures.of(run.topic, run.queue):
-                    if first < run.offset + run.count and run.offset < end:
-                        what = f"messages of {run.topic}/{run.queue}, which were erased, are there"
-                        yield Problem(segment.name, run.position, f"{what} as in an older copy")
+    for name, position, what in returned(directory, segments, ledger, store):
+        yield Problem(name, position, f"{what}, which were erased, are there as in an older copy")
 
 
 def _is_cut(run: Run) -> bool:
