@@ -209,6 +209,42 @@ IN_COPIES = (
         tests="tests/copies/test_ships_to_buckets.py -k two_tools",
     ),
     Mutant(
+        "what was erased stays at the place until more is shipped",
+        "        is_clean = not (self._stray or self._others)\n",
+        "        is_clean = True\n",
+        "--tier shipped --seed 0 --rounds 10",
+    ),
+    Mutant(
+        "a tool that runs on does not look for what was erased",
+        "            if now.erased.get(segment.base) != self._erased.get(segment.base):\n",
+        "            if False:\n",
+        tests="tests/copies/test_ships.py",
+    ),
+    Mutant(
+        "the place drops a segment more than retention has dropped",
+        "        while len(self._run) > 1 and self._run[1][0].base <= floor:\n",
+        "        while len(self._run) > 1 and self._run[0][0].base <= floor:\n",
+        "--tier shipped --seed 0 --rounds 10",
+    ),
+    Mutant(
+        "an interrupted removal of an old segment leaves a place that cannot be restored",
+        "        if found:\n            run.append(found)\n        elif run:\n            break\n",
+        "        if not found:\n            break\n        run.append(found)\n",
+        "--tier shipped --seed 1795896239 --rounds 1",
+    ),
+    Mutant(
+        "a tool removes a file twice",
+        "        names = dict.fromkeys([*self._others, *self._stray])\n",
+        "        names = [*self._others, *self._stray]\n",
+        "--tier shipped --seed 1795896248 --rounds 1",
+    ),
+    Mutant(
+        "a place that is begun anew counts before it is whole",
+        "        self._run, self._is_ready = [], False\n",
+        "        self._run = []\n",
+        "--tier shipped --seed 0 --rounds 10",
+    ),
+    Mutant(
         "the tier of shipping sees a piece that was named before it was durable",
         "                at += len(block)\n            file.sync()\n",
         "                at += len(block)\n",

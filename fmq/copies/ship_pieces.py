@@ -91,6 +91,9 @@ def _matches(names: Iterable[str]) -> Iterator[re.Match[str]]:
 def whole_run(pieces: Iterable[ShippedPiece]) -> list[list[ShippedPiece]]:
     """Return for each segment the pieces that follow each other without a gap, up to the first gap
     that there is.
+
+    The oldest segments are left out while their first piece is missing: a run that removes them was
+    interrupted. A restore wants a STATE that says so.
     """
     bases: dict[int, dict[int, ShippedPiece]] = {}
     for piece in pieces:
@@ -102,9 +105,10 @@ def whole_run(pieces: Iterable[ShippedPiece]) -> list[list[ShippedPiece]]:
         found: list[ShippedPiece] = []
         while (after := starts.get(found[-1].end if found else base)) is not None:
             found.append(after)
-        if not found:
+        if found:
+            run.append(found)
+        elif run:
             break
-        run.append(found)
     return run
 
 

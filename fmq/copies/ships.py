@@ -227,7 +227,9 @@ class Shipping:
         self.rounds += 1
         now = self._journal.look()
         self._look_for_erased(now)
-        if now.position <= self.position and self._is_ready:
+        # A file that is not needed any more may have messages that were erased since.
+        is_clean = not (self._stray or self._others)
+        if now.position <= self.position and self._is_ready and is_clean:
             return
         with ExitStack() as stack:
             missing, now = self._missing(now, stack)
@@ -331,7 +333,8 @@ class Shipping:
         while len(self._run) > 1 and self._run[1][0].base <= floor:
             self._stray += [piece.name for piece in self._run.pop(0)]
         kept = {piece.name for pieces in self._run for piece in pieces}
-        names, self._stray, self._others = [*self._others, *self._stray], [], []
+        names = dict.fromkeys([*self._others, *self._stray])
+        self._stray, self._others = [], []
         if names:
             there = {*self._place.names()} - kept
             self._place.remove(name for name in names if name in there)
