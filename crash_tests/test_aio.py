@@ -110,8 +110,8 @@ def test_each_answer_to_a_loop_is_durable_and_no_call_is_half_done() -> None:
     assert report.points > 10
 
 
-def test_a_loop_that_is_told_too_early_is_caught() -> None:
-    """`sync=False` tells it before the sync, as a turn would that answers too early."""
+def test_a_send_on_a_loop_that_returns_before_its_sync_is_caught() -> None:
+    """With `sync=False` the call returns before the sync, like a turn that answers too early."""
     too_early: Callable[[fmq.Engine, World], None] = partial(workload, sync=False)
     with pytest.raises(CrashFailure):
         crash(too_early, check, options=OPTIONS, states_max=40)

@@ -39,10 +39,8 @@ def test_the_row_and_its_messages_are_there_or_neither_whatever_is_killed(
 
 
 @pytest.mark.parametrize("way", [NO_MARKER, PLAIN_SELECT], ids=lambda way: way.name)
-def test_a_wrong_way_leaves_a_row_without_its_messages_and_that_is_kept(
-    way: Way, tmp_path: Path
-) -> None:
-    """With its story, the directory and the database, as the last life left them."""
+def test_a_row_without_its_messages_is_found_and_kept(way: Way, tmp_path: Path) -> None:
+    """The failure is kept with its steps, and with the directory and database as they were left."""
     assert way.shown_by is not None
     story = Place(tmp_path, None).story(7, way)
     with pytest.raises(Violation, match="a row without its messages") as caught:
@@ -65,7 +63,7 @@ def test_a_kill_reaches_no_other_server_of_the_same_process() -> None:
 
 
 @pytest.mark.parametrize("tier", [SQLITE, POSTGRES], ids=lambda tier: tier.name)
-def test_the_plan_has_everything_at_every_step_and_as_much_under_load(tier: Bound) -> None:
+def test_the_plan_has_each_kill_at_each_step_and_as_many_under_load(tier: Bound) -> None:
     named = tier.named()
     plan = list(islice(tier.plan(random.Random(7)), 2 * len(named)))
     assert sorted(each for each in plan if each[1] is not None) == sorted(named)
@@ -73,7 +71,7 @@ def test_the_plan_has_everything_at_every_step_and_as_much_under_load(tier: Boun
     assert {step for blow, step in named if blow is Blow.PRODUCER} == set(Step)
 
 
-def test_a_tier_that_cannot_run_says_so_loudly(tmp_path: Path) -> None:
+def test_a_tier_that_cannot_run_reports_why(tmp_path: Path) -> None:
     tier = Bound("a database", tuple(Blow), (), why_not=lambda: "it is not installed")
     tally = tier.run(Budget(7, directory=tmp_path))
     assert str(tally) == "NOT RUN: producers bound to a database: it is not installed"

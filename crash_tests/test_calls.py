@@ -11,7 +11,7 @@ from crash_tests.failure import Failure
 from fmq.engines.engine import Engine
 
 
-def test_some_stories_end_as_they_must() -> None:
+def test_random_runs_of_calls_keep_every_promise() -> None:
     tally = Calls().run(Budget(300, rounds=9))
     assert not tally.failures, tally.failures[0]
     assert tally.workloads == 9
@@ -19,7 +19,7 @@ def test_some_stories_end_as_they_must() -> None:
 
 
 @pytest.mark.parametrize("manner", MANNERS[:2])
-def test_a_seed_tells_the_same_story_again(manner: str) -> None:
+def test_a_seed_gives_the_same_run_again(manner: str) -> None:
     told = []
     for _ in range(2):
         story = Story(5, manner)
@@ -41,6 +41,6 @@ def test_an_error_that_a_call_may_not_raise_is_a_failure(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("seed", "manner"), [(64007, "in turns"), (7012, "clients")])
-def test_stories_that_failed_once_pass_now(seed: int, manner: str) -> None:
+def test_seeds_that_failed_once_pass_now(seed: int, manner: str) -> None:
     """A reader beside a roll, and a poll of asyncio that never slept."""
     Story(seed, manner).tell()

@@ -50,8 +50,8 @@ def test_a_run_ends_with_a_summary_and_a_report(tmp_path) -> None:
     assert report["tiers"]["exhaustive"]["note"] == "go on with --from 1"
 
 
-def test_a_failure_is_found_made_small_written_down_and_told(tmp_path) -> None:
-    """With a planted bug: one exits with 1, and `replay` tells the story part by part."""
+def test_a_failure_is_found_reduced_saved_and_explained(tmp_path) -> None:
+    """A run with a planted bug exits with 1, and `replay` explains its failure step by step."""
     (mutant,) = [each for each in MUTANTS if each.name == "acknowledge before the sync"]
     with planted(mutant) as folder:
         done = command(*mutant.arguments.split(), "--out", str(tmp_path), folder=folder)
@@ -108,7 +108,7 @@ def test_the_crash_point_that_the_readme_shows_is_there() -> None:
     assert " 1 crash points, " in done.stdout
 
 
-def test_each_file_of_the_corpus_is_told_without_an_error() -> None:
+def test_each_file_of_the_corpus_can_be_replayed() -> None:
     done = command("replay", *map(str, files()))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Does not fail any more.") == len(files())
@@ -134,7 +134,7 @@ def test_output_to_a_pipe_is_plain_lines() -> None:
     assert isinstance(display_for(Console(file=io.StringIO()), NAMES), PlainLines)
 
 
-def test_time_is_shared_out_and_what_a_tier_leaves_goes_to_those_behind() -> None:
+def test_time_that_a_tier_leaves_unused_goes_to_the_tiers_after_it() -> None:
     tiers = chosen([])
     assert list(tiers) == list(TIERS)
     left = 100.0

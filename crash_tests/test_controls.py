@@ -38,7 +38,7 @@ def test_a_disk_that_only_pretends_to_sync_is_found_out(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_nothing_of_a_workload_by_hand_is_refused(name: str) -> None:
+def test_no_step_of_a_workload_made_by_hand_is_refused(name: str) -> None:
     """A step that is refused tests nothing, and would do so in silence."""
     run = Explorer(WORKLOADS[name]).start()
     assert run.go()

@@ -9,8 +9,8 @@ from crash_tests.mutants import shows
 from crash_tests.planted import MUTANTS
 
 
-def test_nothing_that_was_found_fails_again() -> None:
-    """Each as it failed, and every other crash of the same workload."""
+def test_no_failure_of_the_corpus_fails_again() -> None:
+    """Repeat each failure as it was, and every other crash of the same workload."""
     found: list[Failure] = []
     tally = Corpus().run(Budget(seed=1, full=0.0, found=found.append))
     assert not found, found[0]
@@ -18,7 +18,7 @@ def test_nothing_that_was_found_fails_again() -> None:
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.stem)
-def test_a_file_shows_its_bug_where_that_is_planted(file) -> None:
+def test_a_file_of_the_corpus_fails_with_its_planted_bug(file) -> None:
     """A file that does not show its bug any more does no harm, but is of no use."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == load(file).planted]
     assert shows(mutant, file)

@@ -20,11 +20,11 @@ def test_every_workload_of_up_to_two_steps_keeps_every_promise() -> None:
     assert tally.workloads == UP_TO_TWO_STEPS > 150
 
 
-def test_every_step_stands_in_some_short_workload() -> None:
+def test_every_kind_of_step_occurs_in_some_short_workload() -> None:
     assert {letter for word in words(3, "interval") for letter in word} == ALPHABET.keys()
 
 
-def test_the_readme_has_their_numbers() -> None:
+def test_the_readme_has_the_numbers_of_short_workloads() -> None:
     counts = [sum(1 for mode in MODES for _ in words(length, mode)) for length in range(1, 6)]
     readme = (ROOT / "crash_tests" / "README.md").read_text()
     assert f"up to three steps, {sum(counts[:3]):,} workloads" in readme
@@ -32,7 +32,7 @@ def test_the_readme_has_their_numbers() -> None:
 
 
 def test_no_step_of_a_short_workload_is_refused() -> None:
-    """It would do nothing, in silence."""
+    """A refused step would test nothing, without a notice."""
     for workload in islice(workloads(3), 0, None, 3):
         run = Explorer(workload).start()
         assert run.go()
@@ -55,8 +55,10 @@ def test_a_message_that_retention_has_dropped_was_there_before() -> None:
     assert not tally.failures, tally.failures[0]
 
 
-def test_nothing_is_left_out_between_a_workload_and_the_shorter_one() -> None:
-    """Only the crashes in the last step are tried of each, and all of them have then been."""
+def test_crashes_of_the_last_step_and_of_the_shorter_workload_are_all() -> None:
+    """Of each workload only the crashes in its last step are tried. The earlier ones are those of
+    a shorter workload.
+    """
     shorter, longer = (Workload("", [ALPHABET[each] for each in word]) for word in ("sp", "spc"))
     before, whole, last = (
         {number for number, _ in Explorer(workload, since=since).moments()}

@@ -29,7 +29,7 @@ def counts(tally: Tally) -> tuple[int, ...]:
     return tally.workloads, tally.points, tally.states, tally.deeper
 
 
-def test_nothing_depends_on_how_many_processes_explore() -> None:
+def test_the_results_do_not_depend_on_the_number_of_processes() -> None:
     alone, found = swept(1, Depth(full=0.05), SOME)
     together, also_found = swept(2, Depth(full=0.05), SOME)
     assert counts(together) == counts(alone)

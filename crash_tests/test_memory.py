@@ -32,8 +32,8 @@ def test_a_disk_that_was_opened_before_shows_the_same_again() -> None:
             assert again.delivered.items() <= remembered.delivered.items()
 
 
-def test_other_promises_for_the_same_disk_are_checked() -> None:
-    """It is remembered what a disk shows, and not that it was enough: it may not be, later."""
+def test_a_disk_that_was_seen_before_is_checked_for_later_promises() -> None:
+    """The memory has what a disk shows, not that the check passed: later more was promised."""
     memory = Memory()
     opening = Opening(options_of(WORKLOADS["send"]), memory)
     (_, early), *_, (_, late) = Explorer(WORKLOADS["send"]).moments()
@@ -44,8 +44,8 @@ def test_other_promises_for_the_same_disk_are_checked() -> None:
     assert memory.recoveries == 1
 
 
-def test_recoveries_that_come_to_the_same_show_the_same() -> None:
-    """As only the first of them is asked, if it then writes nothing."""
+def test_recoveries_with_equal_outcomes_show_equal_messages() -> None:
+    """Only the first of several such recoveries is read, unless it writes something afterwards."""
     workload = WORKLOADS["ack"]
     options, memory = options_of(workload), Memory()
     recoveries = remembered = 0
@@ -71,8 +71,8 @@ def test_recoveries_that_come_to_the_same_show_the_same() -> None:
     assert recoveries / 4 < remembered < recoveries
 
 
-def test_whatever_recovery_hands_over_tells_outcomes_apart() -> None:
-    """Another time, another checksum, another byte of a file that is opened; each alone."""
+def test_outcomes_of_a_recovery_differ_if_any_of_its_results_differs() -> None:
+    """Change one thing at a time: a time, a checksum, or a byte of a file that is opened."""
     (_, moment), *_ = Explorer(WORKLOADS["ack"]).moments()
     disk = moment.disk.after_kill()
     found = recover_on(disk, options_of(WORKLOADS["ack"])).claim.found

@@ -205,7 +205,9 @@ def hide(store: PerfectStore, unit: Unit) -> None:
 
 @pytest.mark.parametrize("happened", [False, True])
 @pytest.mark.parametrize("kind", ["send", "send many", "commit at once"])
-def test_a_call_under_way_may_end_either_way_and_then_stays_so(kind: str, happened: bool) -> None:
+def test_a_call_under_way_may_have_happened_or_not_and_that_stays(
+    kind: str, happened: bool
+) -> None:
     store = PerfectStore()
     (unit,) = next_of(store, kind)
     if happened:
@@ -270,7 +272,7 @@ def test_a_life_that_begins_after_a_cut_began_promises_nothing() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_call_counts_if_it_returned_before_the_cut_began_whenever_that_is_heard(
+def test_a_call_counts_if_it_returned_before_the_cut_even_if_reported_later(
     late: bool,
 ) -> None:
     store = PerfectStore()

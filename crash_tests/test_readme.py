@@ -33,7 +33,7 @@ def test_every_tier_is_in_the_table_in_the_order_in_which_it_runs() -> None:
 
 
 @pytest.mark.parametrize("text", [README, BUGS], ids=["README", "BUGS"])
-def test_every_command_is_one(text: str) -> None:
+def test_every_command_in_the_documents_is_accepted(text: str) -> None:
     for said in COMMAND.findall(text):
         match said.split():
             case ["replay" | "mutants", *_]:

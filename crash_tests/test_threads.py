@@ -44,8 +44,8 @@ def test_some_schedules_of_each_program_keep_every_promise() -> None:
     assert tally.states > 1000
 
 
-def test_every_schedule_with_one_preemption_is_one_of_them() -> None:
-    """They are all different, and there is at least one for each place where a thread can stop."""
+def test_every_schedule_with_one_preemption_is_run() -> None:
+    """All schedules differ, and there is at least one for each place where a thread can stop."""
     tour = Tour(PROGRAMS["rivals"], 1, Depth(full=0.0))
     left = [left for _, left in tour.all_of(1)]
     assert tour.failure is None, tour.failure
@@ -68,8 +68,8 @@ def test_a_schedule_is_the_same_each_time(lines: bool) -> None:
         assert again.places == first.places, seed
 
 
-def test_threads_that_wait_for_each_other_are_told() -> None:
-    """Each takes one lock and wants the other's; nothing hangs, and nobody is left behind."""
+def test_threads_that_wait_for_each_other_are_reported() -> None:
+    """Each thread takes one lock and wants the other's. The scheduler ends both threads."""
     before = threading.active_count()
     one, other, nobodys = threading.Lock(), threading.Lock(), threading.Lock()
     scheduler = Scheduler(Follow(WITHOUT_SEED), lines=False)
@@ -88,7 +88,7 @@ def test_threads_that_wait_for_each_other_are_told() -> None:
     assert threading.active_count() == before
 
 
-def test_time_passes_only_for_who_has_asked_for_it() -> None:
+def test_time_passes_only_for_a_thread_that_waits_for_it() -> None:
     lock = threading.Lock()
     lock.acquire()
     scheduler = Scheduler(Follow(WITHOUT_SEED), lines=False)
@@ -99,7 +99,7 @@ def test_time_passes_only_for_who_has_asked_for_it() -> None:
     assert scheduler.clock.monotonic() == 3600.0
 
 
-def test_a_disk_that_only_pretends_to_sync_is_found_out_made_small_and_replayed(tmp_path) -> None:
+def test_a_failure_on_a_disk_that_does_not_sync_is_found_reduced_and_replayed(tmp_path) -> None:
     depth = Depth(full=0.0, honest=False)
     tour = Tour(PROGRAMS["one-order"], 1, depth)
     while tour.failure is None:
@@ -114,8 +114,8 @@ def test_a_disk_that_only_pretends_to_sync_is_found_out_made_small_and_replayed(
     assert again.invariant == smaller.violation.invariant
 
 
-def test_a_prepare_vouches_for_no_more_than_had_returned_when_it_began() -> None:
-    """It may return after somebody else has decided, and that without any sync."""
+def test_a_prepare_makes_durable_only_calls_that_returned_before_it() -> None:
+    """The prepare may return after another thread has decided without a sync."""
     oracle = ThreadsOracle(Rules())
     oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))
 

@@ -14,7 +14,7 @@ EVERY = 5  # of the blows that end alike, so many are left out for each that fal
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_story_ends_as_it_does_without_the_blow(number: int) -> None:
+def test_a_run_ends_alike_with_and_without_a_crash_or_lost_connection(number: int) -> None:
     tellings = Tellings(draw(number))
     with_losses = 0
     for alike in tellings.blows()[number::EVERY]:
@@ -24,8 +24,8 @@ def test_a_story_ends_as_it_does_without_the_blow(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_blows_that_leave_the_same_end_alike(number: int) -> None:
-    """One of them falls in a story. Here more of them do."""
+def test_interruptions_that_leave_the_same_files_end_alike(number: int) -> None:
+    """The tier tries one of each such set. This test tries two, and compares how they end."""
     tellings = Tellings(draw(number))
     several = [each for each in tellings.blows() if len(each) > 1]
     assert len(several) > EVERY

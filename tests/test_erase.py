@@ -193,7 +193,7 @@ def test_wrong_places_are_refused() -> None:
             engine.erase("u", key="k")
 
 
-def test_the_journal_says_that_it_was_erased_and_not_what() -> None:
+def test_the_journal_says_where_a_message_was_erased_but_not_its_content() -> None:
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
         send(engine)
@@ -216,7 +216,7 @@ def erase_from(disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_a_crash_at_each_step_leaves_it_erased_or_not_begun(kill: bool) -> None:
+def test_a_crash_at_each_step_of_erase_leaves_all_messages_or_none(kill: bool) -> None:
     """Erase; crash before each operation of the disk; open; all of it is gone, or all is there."""
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
@@ -271,7 +271,7 @@ def test_a_backup_takes_over_no_segment_in_which_something_was_erased(tmp_path: 
     assert not any(SECRET in file.content() for file in files.values())
 
 
-def test_on_a_loop_and_through_a_client(tmp_path: Path) -> None:
+def test_erase_works_on_a_loop_and_through_a_client(tmp_path: Path) -> None:
     with fmq.open(tmp_path) as engine:
         send(engine)
         engine.send("t", b"two", key="k")
@@ -288,7 +288,7 @@ def test_on_a_loop_and_through_a_client(tmp_path: Path) -> None:
             asyncio.run(on_a_loop())
 
 
-def test_bodies_stay() -> None:
+def test_erasing_one_key_leaves_the_bodies_of_other_keys() -> None:
     disk = CrashDisk()
     with opened(disk, queues=1, compress_bytes_min=16) as engine:
         many = [fmq.Message(b'{"row": %d, "name": "x"}' % i, key=f"k{i % 7}") for i in range(200)]

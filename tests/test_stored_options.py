@@ -76,7 +76,7 @@ def test_an_opening_that_names_nothing_new_writes_nothing() -> None:
         assert stored(engine) == {}
 
 
-def test_segments_are_stored_by_a_call_only() -> None:
+def test_segment_bytes_is_stored_only_by_a_call_of_configure() -> None:
     """How the journal grows while it writes is the matter of an opening until then."""
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -122,7 +122,7 @@ def test_a_change_that_is_refused_changes_nothing(
         assert engine.stats().position == position
 
 
-def test_options_outlive_their_segments_and_checkpoints() -> None:
+def test_stored_options_outlive_their_segments_and_checkpoints() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=12288, queues=1, on_undecided="park") as engine:
         send(engine, 60)
@@ -136,7 +136,7 @@ def test_options_outlive_their_segments_and_checkpoints() -> None:
     check(disk)
 
 
-def test_limits_count_at_once() -> None:
+def test_changed_limits_count_at_once() -> None:
     with opened(CrashDisk()) as engine:
         engine.configure(Options(message_bytes_max=100, transactions_max=1))
         for call in (engine.send, engine.transaction().send):
@@ -152,7 +152,7 @@ def test_limits_count_at_once() -> None:
         engine.send("t", bytes(101))
 
 
-def test_retention_counts_at_once() -> None:
+def test_changed_retention_counts_at_once() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         send(engine, 60)
@@ -196,7 +196,9 @@ def test_unknown_stored_options_of_a_newer_version_are_kept_and_ignored() -> Non
         assert inside(engine).ledger.options["from_the_future"] == 7
 
 
-def test_a_client_stores_and_is_told_as_an_opening(tmp_path: Path, warned: Any) -> None:
+def test_a_client_stores_options_and_is_warned_as_an_opening_is(
+    tmp_path: Path, warned: Any
+) -> None:
     path = tmp_path / "d"
     with fmq.open(path) as engine, engine.serve():
         with fmq.connect(path, Options(lease_seconds=7.0)) as client:

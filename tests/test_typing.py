@@ -92,7 +92,7 @@ def test_a_protocol_leaves_out_calls_that_only_some_engines_have() -> None:
     assert consumer - names_of(fmq.AnyConsumer) == set()
 
 
-def test_a_program_of_a_protocol_runs_with_each_engine() -> None:
+def test_a_function_for_any_engine_takes_each_kind_of_engine() -> None:
     def count(engine: fmq.AnyEngine) -> int:
         return len(engine.read("t"))
 

@@ -153,7 +153,7 @@ class RemoteSide:
         if waiting is None and self._topics.get(topic) is not None:
             begin()
             return
-        self._router.choose_queue(topic, None, None)  # raises the refusal if there is one
+        self._router.choose_queue(topic, None, None)  # raises if the topic may not be sent to
         if waiting is not None:
             waiting.append((call, begin))
             return

@@ -329,8 +329,9 @@ class Chores:
                 while (dropped := self._drop_oldest()) == AT_ONCE_MAX:
                     pass  # there may be more segments to drop
                 if dropped and self.retention.due():
-                    # The checkpoint of the first pass may let more segments go. Try it once only:
-                    # each STATE takes room, so there might always be more to drop.
+                    # After the checkpoint of the first pass, more segments may be dropped. Try it
+                    # only once: each pass writes a STATE, which takes room again, so it might
+                    # never end.
                     self._drop_oldest()
         except (Damaged, NewerFormat, Unreadable) as error:
             return f"retention cannot go on: {error}"

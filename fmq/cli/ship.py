@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         def until_stopped(done: int, total: int) -> None:
             tell(done, total)
             if stop.is_set() and done < total:
-                raise KeyboardInterrupt  # the first run would take long
+                raise KeyboardInterrupt  # do not ship the rest: a first run takes long
 
         how = {"stop": stop, "keep_bytes": args.keep_bytes, "progress": until_stopped}
         made = fmq.ship(args.dir, args.dest, every=every, **how)

@@ -69,7 +69,7 @@ class FmqBroker(AsyncBroker):
         return self._engine
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Send a task, with the transaction whose block is running or at once.
+        """Send a task: in the transaction whose block is running, or at once if there is none.
 
         The label `delay`, in seconds, lets it wait, and `priority` goes with its message.
         """

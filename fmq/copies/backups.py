@@ -213,8 +213,8 @@ class _BackupRun:
     def _start(
         self, extent: _Extent, known: dict[int, SegmentCopy], names: set[str], since: int
     ) -> int:
-        """Return the position from which on the segment is missing in the backup, which went up to
-        `since`. One in which messages were erased since is copied anew.
+        """Return the position from which on the segment has to be copied. The backup went up to
+        `since`. A segment in which messages were erased after that is copied as a whole.
 
         Raises BackupRefused if it has another segment of this place.
         """

@@ -98,7 +98,7 @@ class _Limit:
 
 
 def _limit(path: str, held: Contents, to: int | datetime | None) -> _Limit:
-    """Return the limit that a caller has asked for. Raises BadOption."""
+    """Return up to where to restore, as the argument `to` says. Raises BadOption."""
     if to is None:
         return _Limit(held.position, None)
     if isinstance(to, datetime):

@@ -135,8 +135,8 @@ class Source:
             return _look(ledger.shown_to, follower.segments, ledger.floor, erased)
 
     def _beside_the_page(self, durable_to: int) -> Look:
-        """Return what is durable by the page of an engine, and by its checkpoints. It costs the
-        same whatever was written meanwhile.
+        """Return what the page of an engine and its checkpoints prove durable. The cost does not
+        depend on how much was written meanwhile.
         """
         checkpoint = checkpoints.read(self.directory, self.store)
         segments = known_segments(self.directory, look(self.directory), checkpoint)

@@ -239,7 +239,7 @@ class _Comparison:
     def gone(self) -> Iterator[SeenTransaction]:
         """Yield the committed transactions whose rows are gone, and count the others."""
         for seen in self._seen.values():
-            # The marker of one that has committed later may be younger than what was read.
+            # The rows were read before a transaction beyond `_end` committed: its marker may lack.
             if not seen.committed or seen.position >= self._end:
                 continue
             row = self._rows.get(seen.tx_id)

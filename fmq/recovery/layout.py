@@ -162,8 +162,8 @@ def read_header(directory: Directory, base: int) -> Header:
 
 
 def known_header(directory: Directory, layout: Layout) -> Header:
-    """Return the header of the newest segment, whose own is damaged, as the newest checkpoint knows
-    it. Raises Damaged if none does.
+    """Return the header of the newest segment as the newest checkpoint knows it, because the header
+    in the file is damaged. Raises Damaged if no checkpoint knows it.
     """
     base = layout.bases[-1]
     try:

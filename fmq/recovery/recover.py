@@ -130,7 +130,7 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
 def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     store = replay.store
     noted = noted_in(directory, zlib.crc32(store))
-    # The checkpoint has what is older.
+    # The checkpoint has the older attempts.
     replay.attempts.noted.extend(each for each in noted if each.position >= replay.applied_from)
     believe_page(directory, replay)
     replay.run()

@@ -199,7 +199,8 @@ class Replay:
             ending = scan.ending
             assert ending is not None
             if self.was_closed and ending[:2] == (Finding.SHORT, self.applied_from):
-                # All of the journal is known, so what the file lacks is messages, and free room.
+                # The checkpoint of the close has the whole ledger. So the end that the file lacks
+                # held only messages and free room.
                 self.short, ending = segment.name, ending._replace(finding=Finding.ZEROS)
             if growing and ending.finding is Finding.ZEROS:
                 self._zeros_in = file.identity()

@@ -92,7 +92,9 @@ class Lives:
             points = self._next(*path)
 
     def _try(self, *path: CrashState) -> list[Point]:
-        """Call `_next` for a state that was not tried yet. Return its points, or none."""
+        """Call `_next` for the last state of `path`, and return its points. Return an empty list if
+        the state was tried before.
+        """
         disk, point = path[-1].disk, path[-1].point
         seen = disk.fingerprint(), tuple(point.files.items()), repr(point.told)
         if seen in self._known:

@@ -62,7 +62,7 @@ def test_a_loop_that_closes_leaves_the_engine_to_others(tmp_path: Path) -> None:
         assert len(engine.read("t")) >= 3
 
 
-def test_several_loops_in_several_threads_share_one(tmp_path: Path) -> None:
+def test_several_loops_in_several_threads_share_one_client(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "data") as engine:
         engine.serve()
         remote = fmq.connect(engine.path, start=False)

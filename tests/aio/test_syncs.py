@@ -14,7 +14,9 @@ from tests.small import bodies, opened
 
 @pytest.mark.parametrize("mode", ["interval", "never"])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_call_with_sync_keeps_it_beside_calls_that_do_not_wait(mode: str, *, first: bool) -> None:
+def test_a_call_with_sync_is_durable_beside_calls_that_do_not_wait(
+    mode: str, *, first: bool
+) -> None:
     disk = CrashDisk()
     engine = opened(disk, sync=mode)
 
@@ -35,7 +37,7 @@ def test_a_call_with_sync_keeps_it_beside_calls_that_do_not_wait(mode: str, *, f
 
 
 @pytest.mark.parametrize(("in_tasks", "syncs"), [(True, 7), (False, 127)])
-def test_a_loop_pays_a_sync_for_the_acks_in_flight_at_once(*, in_tasks: bool, syncs: int) -> None:
+def test_acks_that_a_loop_begins_together_share_one_sync(*, in_tasks: bool, syncs: int) -> None:
     """A loop whose body begins the ack as a task pays one sync for all messages of a poll, and the
     polls of a quick program take 1, 2, 4 and up to 64. A loop that awaits each ack pays one for
     each. The clock stands still, so the counts are always these.

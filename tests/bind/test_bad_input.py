@@ -193,7 +193,7 @@ def test_a_sqlite_connection_of_another_thread_is_refused(
     assert rows(database) == messages(engine) == ["1"]
 
 
-def test_a_block_that_another_thread_ends_loses_neither_side(
+def test_a_block_ended_in_another_thread_commits_both_or_neither(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
     """sqlite3 refuses that, so both roll back. psycopg allows it, so both commit."""

@@ -159,7 +159,7 @@ def test_a_commit_that_the_server_refuses_rolls_both_back(
     assert engine.outcome("order-1").state == "rolled back"
 
 
-def test_the_program_may_set_any_class_of_rows(
+def test_the_row_factory_of_a_connection_may_be_any_class(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     """The binding reads tuples whatever the row factory of the connection is."""

@@ -219,15 +219,17 @@ SEEDS = range(20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_database_put_back_by_an_hour(seed: int, tmp_path: Path) -> None:
-    """Twenty random cases: the transactions and the messages whose rows are gone."""
+def test_reconcile_finds_the_rows_that_a_restored_database_lacks(seed: int, tmp_path: Path) -> None:
+    """Test twenty random cases, in which the database was put back to its state an hour before."""
     print(f"seed {seed}")
     check_database_put_back(story_of(seed, tmp_path / "case"))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_queue_put_back(seed: int, tmp_path: Path) -> None:
-    """The same stories: the markers whose messages the queue has not."""
+def test_reconcile_finds_the_messages_that_a_restored_journal_lacks(
+    seed: int, tmp_path: Path
+) -> None:
+    """Test the same cases, in which the journal was put back instead of the database."""
     print(f"seed {seed}")
     check_queue_put_back(story_of(seed, tmp_path / "case"))
 
@@ -241,7 +243,7 @@ def differences(seeds: range, folder: Path, reconcile: Reconcile = fmq.reconcile
     )
 
 
-def test_the_cases_have_differences(tmp_path: Path) -> None:
+def test_the_random_cases_have_differences_to_find(tmp_path: Path) -> None:
     assert differences(range(5), tmp_path) > 20
 
 
@@ -265,7 +267,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_planted_mistake_is_found(mistake: str, tmp_path: Path) -> None:
+def test_a_planted_mistake_of_reconcile_is_found(mistake: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         differences(SEEDS, tmp_path, MISTAKES[mistake])
 
@@ -377,9 +379,7 @@ def test_a_marker_proves_nothing_about_the_time_before_its_decision(tmp_path: Pa
     assert (found.gone, found.agreed, found.unknown_transactions) == ((), 1, 2)
 
 
-def test_what_commits_during_the_call_is_no_difference(
-    engine: fmq.Engine, database: Database
-) -> None:
+def test_a_commit_during_reconcile_is_no_difference(engine: fmq.Engine, database: Database) -> None:
     """One order is placed between the first look at the journal and the markers, one after them."""
     order(engine, database, "one")
     engine.sync()

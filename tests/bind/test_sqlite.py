@@ -317,7 +317,7 @@ def test_a_database_that_may_lose_commits_is_warned_about(
     connection.close()
 
 
-def test_the_program_may_set_any_class_of_rows(
+def test_the_row_factory_of_a_connection_may_be_any_class(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """The binding reads tuples whatever the row factory of the connection is."""
@@ -329,7 +329,7 @@ def test_the_program_may_set_any_class_of_rows(
     assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
 
 
-def test_the_program_may_set_any_class_of_text(
+def test_the_text_factory_of_a_connection_may_be_bytes(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     connection.text_factory = bytes

@@ -62,7 +62,7 @@ def test_bash_completes_verbs_options_and_values(
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
-def test_fish_completes_them(tmp_path: Path) -> None:
+def test_fish_completes_verbs_options_and_values(tmp_path: Path) -> None:
     script = script_of("fish", tmp_path)
 
     def offered(line: str) -> list[str]:

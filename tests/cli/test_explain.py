@@ -47,7 +47,7 @@ def test_answers_are_counted_by_the_process_that_serves(shop: Path) -> None:
         assert "a checker has answered 1 question since the engine was opened: unknown" in said
 
 
-def test_one_phase_and_acks_are_told(shop: Path) -> None:
+def test_explain_shows_a_commit_in_one_phase_and_its_acks(shop: Path) -> None:
     with fmq.open(shop) as engine, engine.consumer("audit", group="billing") as consumer:
         deliveries = consumer.poll()
         with engine.transaction(tx_id="T", producer="p") as tx:

@@ -55,7 +55,7 @@ def why(*arguments: object, code: int = 1) -> Said:
 
 
 @pytest.mark.usefixtures("system")
-def test_why_shows_each_stuck_group() -> None:
+def test_why_without_a_group_shows_each_stuck_group() -> None:
     """`fmq why` has a line about each group, and about what else needs a person."""
     states = {row["about"]: row["state"] for row in why().of("verdict")}
     assert states == {
@@ -68,7 +68,7 @@ def test_why_shows_each_stuck_group() -> None:
 
 
 @pytest.mark.usefixtures("system")
-def test_why_since_when_who_holds_it_and_how_it_is_freed() -> None:
+def test_why_says_which_member_holds_a_message_and_how_to_free_it() -> None:
     """`fmq why GROUP` says it in one paragraph, with the commands."""
     done = why("packing")
     (row,) = done.of("why")
@@ -87,7 +87,7 @@ def test_why_since_when_who_holds_it_and_how_it_is_freed() -> None:
 
 
 @pytest.mark.usefixtures("system")
-def test_each_other_group_says_what_ails_it() -> None:
+def test_why_names_the_trouble_of_each_group() -> None:
     (archive,) = why("archive").of("why")
     assert "has no member now: 5 messages not acked, the oldest sent" in archive["text"]
     (report,) = why("report").of("why")
@@ -255,7 +255,7 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
         ),
     ],
 )
-def test_the_words_about_a_group(seen: Seen, state: str, says: str) -> None:
+def test_each_state_of_a_group_has_its_remark(seen: Seen, state: str, says: str) -> None:
     found = remarks(seen)
     assert worst(found) == state
     assert says in " ".join(each.text for each in found)

@@ -30,7 +30,7 @@ def test_a_verb_that_is_nearly_right_is_answered_by_the_right_one(
     assert near in capsys.readouterr().err
 
 
-def test_dlq_is_another_name_for_dead(shop: Path) -> None:
+def test_the_verb_dlq_is_another_name_for_dead(shop: Path) -> None:
     assert fmq_json("dlq", "list", shop) == fmq_json("dead", "list", shop)
 
 
@@ -64,7 +64,7 @@ def variable(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "doctor",
     ],
 )
-def test_the_variable_stands_for_the_directory(variable: Path, line: str) -> None:
+def test_the_variable_fmq_dir_names_the_directory(variable: Path, line: str) -> None:
     verb, *more = line.split(" ")
     actions = [more.pop(0)] if verb in ("tx", "dead", "delayed") else []
     named = fmq_json(verb, *actions, variable, *more)
@@ -73,7 +73,7 @@ def test_the_variable_stands_for_the_directory(variable: Path, line: str) -> Non
     assert [line["what"] for line in left_out.lines] == [line["what"] for line in named.lines]
 
 
-def test_a_directory_that_is_named_counts_and_not_the_variable(variable: Path) -> None:
+def test_a_directory_on_the_command_line_overrides_the_variable(variable: Path) -> None:
     """So a script means the same, whatever the variable says."""
     assert fmq_json("send", "mine", "t", "x", "--create").code == 0
     assert fmq_json("read", "mine", "t").of("message")[0]["body"] == "x"
@@ -87,7 +87,7 @@ def test_send_uses_the_directory_of_the_variable_fmq_dir(variable: Path) -> None
     assert fmq_json("read", variable, "t").of("message")[0]["body"] == "x"
 
 
-def test_what_follows_two_dashes_is_no_option(variable: Path) -> None:
+def test_an_argument_after_two_dashes_is_not_an_option(variable: Path) -> None:
     assert fmq_piped("send", "--format", "json", "t", "--", "-5").code == 0
     assert fmq_json("read", variable, "t").of("message")[0]["body"] == "-5"
 
@@ -101,7 +101,7 @@ def test_what_follows_two_dashes_is_no_option(variable: Path) -> None:
         ("read audit --limit no", "must be a whole number"),
     ],
 )
-def test_a_wrong_line_is_refused_with_the_variable_too(
+def test_a_wrong_command_line_is_refused_with_the_variable_too(
     variable: Path, line: str, says: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if says is None:

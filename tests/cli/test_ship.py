@@ -27,7 +27,7 @@ def test_once_ships_all_that_is_there_and_it_can_be_restored(shop: Path, tmp_pat
     assert "did not wait" in fmq_process("ship", shop, place, "--forget").stderr
 
 
-def test_sigterm_ends_it_with_all_that_was_durable(shop: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_ship_after_all_that_is_durable(shop: Path, tmp_path: Path) -> None:
     place = tmp_path / "place"
     with fmq.open(shop, background=False) as engine:
         tool = subprocess.Popen(

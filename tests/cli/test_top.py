@@ -78,7 +78,9 @@ def test_a_group_that_is_moved_back_has_no_negative_rate(shop: Path) -> None:
         (fmq.Options(retain_acked_bytes=None), "drops nothing"),
     ],
 )
-def test_what_retention_drops_is_said(tmp_path: Path, options: fmq.Options, says: str) -> None:
+def test_top_says_which_segments_retention_drops(
+    tmp_path: Path, options: fmq.Options, says: str
+) -> None:
     with fmq.open(tmp_path / "d", options) as engine, engine.serve():
         engine.send("t", b"x")
         assert says in fmq_table("top", tmp_path / "d", "--once", *FAST)

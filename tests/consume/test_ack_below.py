@@ -30,7 +30,7 @@ def acked(engine: Engine) -> int:
     return sum(counts.groups["g"].acked.values())
 
 
-def test_what_is_below_counts_as_acked(engine: Engine, group: Any) -> None:
+def test_messages_below_the_offset_count_as_acked(engine: Engine, group: Any) -> None:
     group.ack_below("t", 0, 6)
     assert (info(engine).unread, info(engine).skipped) == (4, 0)
     assert [each.offset for each in engine.unread("g", "t")] == [6, 7, 8, 9]
@@ -60,7 +60,7 @@ def test_messages_that_were_acked_one_by_one_count_once(engine: Engine, group: A
             first.ack()
 
 
-def test_it_survives_the_process(disk: CrashDisk, clock: FakeClock) -> None:
+def test_ack_below_survives_the_process(disk: CrashDisk, clock: FakeClock) -> None:
     with fmq.open(PATH, disk=disk, clock=clock) as engine:
         engine.send_many("t", [b"x"] * 10)
         engine.create_group("g", "t")
@@ -69,7 +69,9 @@ def test_it_survives_the_process(disk: CrashDisk, clock: FakeClock) -> None:
         assert info(engine).unread == 3
 
 
-def test_what_an_undecided_transaction_acks_waits_for_it(engine: Engine, group: Any) -> None:
+def test_ack_below_is_refused_while_a_transaction_with_an_ack_is_undecided(
+    engine: Engine, group: Any
+) -> None:
     with engine.consumer(group="g", topics="t") as consumer:
         tx = engine.transaction()
         tx.ack(consumer.poll(limit=1)[0])
@@ -99,7 +101,9 @@ def test_odd_places_are_refused(engine: Engine, group: Any, given: Any, error: A
     assert engine.stats().position == before
 
 
-def test_a_group_that_may_exist_stays_where_it_is(engine: Engine, group: Any) -> None:
+def test_create_group_with_exist_ok_leaves_an_existing_group_unchanged(
+    engine: Engine, group: Any
+) -> None:
     group.ack_below("t", 0, 6)
     engine.create_group("g", "t", at="latest", exist_ok=True)
     assert info(engine).unread == 4

@@ -132,7 +132,7 @@ def test_attempts_outlive_kill_after_kill_without_a_record(disk: CrashDisk) -> N
             left = left.after_kill()
 
 
-def test_after_a_close_the_journal_has_all_and_there_is_no_page(disk: CrashDisk) -> None:
+def test_a_close_writes_all_attempts_to_the_journal_and_removes_the_page(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send_many("t", [b"x"] * 3)
         consumer = engine.consumer("t", group="g")
@@ -146,7 +146,7 @@ def test_after_a_close_the_journal_has_all_and_there_is_no_page(disk: CrashDisk)
     assert tried_after(disk) == {0: 1, 1: 1}
 
 
-def test_a_checkpoint_takes_attempts_over_a_power_cut(disk: CrashDisk) -> None:
+def test_attempts_counted_before_a_checkpoint_survive_a_power_cut(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send_many("t", [b"x"] * 3)
         with engine.consumer("t", group="g") as consumer:
@@ -170,7 +170,7 @@ def test_a_torn_entry_is_left_out(disk: CrashDisk, at: int) -> None:
             words.cast("B")[at] ^= 1
 
 
-def test_entries_about_what_is_not_there_are_left_out(disk: CrashDisk) -> None:
+def test_entries_about_missing_queues_groups_and_offsets_are_left_out(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send_many("t", [b"x"] * 3)
         with engine.consumer("t", group="g") as consumer:

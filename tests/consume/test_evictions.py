@@ -34,7 +34,7 @@ def offsets(consumer: Any, polls: int = 9) -> list[int]:
 # --- members --------------------------------------------------------------------------------------
 
 
-def test_what_a_member_holds_is_released_and_others_get_it(engine: fmq.Engine) -> None:
+def test_released_messages_of_a_member_go_to_other_members(engine: fmq.Engine) -> None:
     group = engine.group("g")
     with (
         engine.consumer("t", group="g", member="slow") as slow,
@@ -178,7 +178,7 @@ def test_a_purge_to_the_latest_leaves_nothing_and_a_second_one_changes_nothing(
         assert [each.body for each in consumer.poll()] == [b"new"]
 
 
-def test_a_purge_is_refused_where_it_makes_no_sense(engine: fmq.Engine) -> None:
+def test_an_impossible_purge_is_refused(engine: fmq.Engine) -> None:
     group = engine.group("g")
     with pytest.raises(BadOption, match="purge takes one of"):
         group.purge("t", reason="")

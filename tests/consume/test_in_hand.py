@@ -34,7 +34,7 @@ def test_a_group_without_deliveries_has_nothing_in_hand(engine: fmq.Engine) -> N
     assert engine.group("g").in_hand() == []
 
 
-def test_what_a_member_holds_is_shown_with_its_process_and_its_times(
+def test_held_messages_are_listed_with_their_member_process_and_times(
     engine: fmq.Engine, clock: FakeClock
 ) -> None:
     with engine.consumer("t", group="g", member="ann", lease_seconds=LEASE) as ann:
@@ -53,7 +53,9 @@ def test_what_a_member_holds_is_shown_with_its_process_and_its_times(
     assert all(each.state == "waits" for each in engine.group("g").in_hand())
 
 
-def test_an_ack_ends_it_and_a_release_lets_it_wait(engine: fmq.Engine, clock: FakeClock) -> None:
+def test_an_acked_message_is_not_listed_and_a_released_one_waits(
+    engine: fmq.Engine, clock: FakeClock
+) -> None:
     with engine.consumer("t", group="g", member="ann") as ann:
         first, second, third = ann.poll(limit=3)
         first.ack()
@@ -68,7 +70,7 @@ def test_an_ack_ends_it_and_a_release_lets_it_wait(engine: fmq.Engine, clock: Fa
         assert (due.state, due.until) == ("waits", None)
 
 
-def test_an_extension_moves_the_end_and_not_the_beginning(
+def test_an_extended_lease_is_listed_with_its_first_beginning_and_new_end(
     engine: fmq.Engine, clock: FakeClock
 ) -> None:
     with engine.consumer("t", group="g", lease_seconds=LEASE) as consumer:
@@ -112,7 +114,7 @@ def test_messages_in_hand_wait_after_the_engine_is_opened_again(
         assert again.group("g").in_hand()[0].until is not None
 
 
-def test_pages_follow_each_other_over_queues_and_topics(engine: fmq.Engine) -> None:
+def test_pages_of_in_hand_together_list_all_queues_and_topics(engine: fmq.Engine) -> None:
     engine.create_topic("wide", queues=3)
     for number in range(12):
         engine.send("wide", b"", queue=number % 3)
@@ -131,7 +133,7 @@ def test_pages_follow_each_other_over_queues_and_topics(engine: fmq.Engine) -> N
         assert sum(each.count for each in whole) == 18
 
 
-def test_a_later_message_of_a_key_is_behind_it(engine: fmq.Engine) -> None:
+def test_later_messages_of_the_key_of_a_waiting_message_are_behind(engine: fmq.Engine) -> None:
     for _ in range(3):
         engine.send("keys", b"", key="k")
     with engine.consumer("keys", group="g", ordered=True) as consumer:
@@ -179,7 +181,7 @@ def test_a_deleted_group_is_refused(engine: fmq.Engine) -> None:
         group.in_hand()
 
 
-def test_an_after_that_is_no_result_is_refused(engine: fmq.Engine) -> None:
+def test_a_wrong_value_of_the_argument_after_is_refused(engine: fmq.Engine) -> None:
     engine.create_group("g", "t")
     wrong: Any = 7
     with pytest.raises(TypeError, match="the last result of the page before"):

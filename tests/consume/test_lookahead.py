@@ -86,7 +86,7 @@ def test_a_loop_whose_program_becomes_slow_gives_back_waiting_messages(
                 assert held == 0, delivery
 
 
-def test_a_quick_program_of_several_members_takes_little_ahead(engine: Engine) -> None:
+def test_a_quick_loop_leaves_messages_to_the_other_members(engine: Engine) -> None:
     with engine.consumer("t", group="g") as one, engine.consumer("t", group="g") as other:
         loop = iter(one)
         for _ in range(50):

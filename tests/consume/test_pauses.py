@@ -152,14 +152,14 @@ def test_explain_says_who_has_paused_it_and_why(engine: fmq.Engine) -> None:
     assert "paused" not in second
 
 
-def test_without_a_name_the_process_has_paused_it(engine: fmq.Engine) -> None:
+def test_a_pause_without_a_name_is_by_the_process(engine: fmq.Engine) -> None:
     engine.group("g").pause(reason="")
     found = of_group(engine)
     assert found is not None
     assert found[1].startswith("process ")
 
 
-def test_bad_arguments_change_nothing(engine: fmq.Engine) -> None:
+def test_a_pause_with_wrong_arguments_changes_nothing(engine: fmq.Engine) -> None:
     group, topic = engine.group("g"), engine.topic("t")
     with pytest.raises(BadName):
         group.pause(reason="x", by="two\nlines")

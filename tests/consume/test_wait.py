@@ -24,7 +24,7 @@ def test_queues_with_messages_are_returned_with_their_ends(engine: Engine) -> No
     assert engine.wait({}, timeout=0) == {}
 
 
-def test_it_waits_until_its_timeout(engine: Engine, clock: FakeClock) -> None:
+def test_wait_returns_nothing_when_its_time_is_up(engine: Engine, clock: FakeClock) -> None:
     engine.send("t", b"x")
     before = clock.monotonic()
     assert engine.wait({("t", 0): 1, ("none", 0): 0}, timeout=7) == {}

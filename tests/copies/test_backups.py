@@ -40,7 +40,7 @@ def _content(file: Any) -> bytes:
     return data
 
 
-def test_a_directory_made_of_a_backup_shows_what_the_engine_showed() -> None:
+def test_a_restore_of_a_backup_shows_what_the_engine_showed() -> None:
     """Every kind of record, over several segments, some of it undecided. The engine goes on."""
     disk = CrashDisk()
     with opened(disk, **OPTIONS) as engine:
@@ -56,7 +56,7 @@ def test_a_directory_made_of_a_backup_shows_what_the_engine_showed() -> None:
         other.decide("open", "rollback")
 
 
-def test_groups_marks_and_what_waits_come_back() -> None:
+def test_a_restore_has_groups_marks_and_delayed_messages() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         engine.create_group("g", "t")
@@ -78,7 +78,7 @@ def test_groups_marks_and_what_waits_come_back() -> None:
             assert sorted(each.message.body for each in consumer.poll()) == [b"2", b"3"]
 
 
-def test_the_second_backup_copies_what_is_new() -> None:
+def test_a_second_backup_copies_only_what_is_new() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         for number in range(30):
@@ -125,8 +125,8 @@ def test_messages_that_retention_drops_leave_the_backup_too() -> None:
         assert (again.first, bodies(other, "t", 0, again.first)) == (queue.first, expected)
 
 
-def test_retention_waits_for_what_is_copied() -> None:
-    """Method: let it come due after the first part was copied."""
+def test_retention_drops_no_segment_while_a_backup_copies_it() -> None:
+    """Method: let retention come due after the first part was copied."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, retain_seconds=60.0, keep_unread=False) as engine:
         for number in range(10):
@@ -145,7 +145,7 @@ def test_retention_waits_for_what_is_copied() -> None:
         assert bodies(other, "t") == expected
 
 
-def test_restored_to_a_position_or_a_time_it_shows_what_was_shown_then() -> None:
+def test_a_restore_to_a_position_or_time_shows_what_the_engine_showed_then() -> None:
     disk, clock = CrashDisk(), FakeClock()
     moments: list[tuple[int, datetime, list[bytes], list[str]]] = []
     with opened(disk, clock) as engine:
@@ -253,7 +253,7 @@ def of_another_way(disk: CrashDisk) -> None:
         (of_another_way, "another way"),
     ],
 )
-def test_a_backup_overwrites_nothing_that_is_not_its_own(
+def test_a_backup_overwrites_no_file_that_it_did_not_write(
     prepare: Callable[[CrashDisk], None], says: str
 ) -> None:
     disk = CrashDisk()

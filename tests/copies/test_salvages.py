@@ -298,7 +298,7 @@ def test_an_interrupt_leaves_an_empty_directory() -> None:
     assert disk.directory(NEW, make=False).names() == []
 
 
-def test_damage_of_many_kinds_is_survived_by_all_that_is_sound() -> None:
+def test_a_salvage_keeps_sound_messages_beside_damage_of_many_kinds() -> None:
     judge = run(150, 7, only_open=False, directories=20)
     said = report(judge)
     assert not judge.wrong
@@ -306,7 +306,7 @@ def test_damage_of_many_kinds_is_survived_by_all_that_is_sound() -> None:
     assert said["share readable after salvage"] >= said["share readable after open"]
 
 
-def test_old_bytes_are_not_taken_for_new_ones() -> None:
+def test_a_salvage_of_noise_gives_no_message_that_was_never_sent() -> None:
     """Zeros and noise anywhere in a segment give no message that was never sent."""
     random = Random(3)
     for _ in range(20):

@@ -35,7 +35,7 @@ def names(disk: CrashDisk, end: str = ".piece") -> list[str]:
     return sorted(name for name in there if name.endswith(end))
 
 
-def test_a_directory_made_of_it_shows_what_the_engine_showed() -> None:
+def test_a_restore_of_a_shipped_journal_shows_what_the_engine_showed() -> None:
     disk = CrashDisk()
     with opened(disk, **OPTIONS) as engine:
         work(engine)
@@ -79,7 +79,7 @@ def sent(engine: fmq.Engine, first: int, end: int) -> None:
         engine.sync()
 
 
-def test_retention_waits_for_a_shipping_up_to_a_limit_then_all_is_shipped_anew(
+def test_retention_keeps_unshipped_segments_up_to_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = CrashDisk()
@@ -109,7 +109,7 @@ def test_retention_waits_for_a_shipping_up_to_a_limit_then_all_is_shipped_anew(
         assert bodies(other, "t", 0, queue.first) == expected
 
 
-def test_dropped_segments_are_removed_where_they_were_shipped_and_forget_ends_the_wait() -> None:
+def test_dropped_segments_are_removed_from_the_place_and_forget_ends_the_hold() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
         for number in range(60):
@@ -170,7 +170,7 @@ def test_a_power_cut_leaves_a_clean_prefix_and_the_next_call_goes_on() -> None:
             assert not names(cut, ".new")
 
 
-def test_what_is_erased_leaves_the_place_with_the_next_call() -> None:
+def test_erased_messages_are_gone_from_the_place_after_the_next_call() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         for number in range(20):
@@ -214,7 +214,7 @@ def after_another_way(disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("damage", [of_another_store, with_another_file, after_another_way])
-def test_a_shipping_overwrites_no_file_that_it_did_not_write(damage: Any) -> None:
+def test_ship_overwrites_no_file_that_it_did_not_write(damage: Any) -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("t", b"1")
@@ -243,7 +243,7 @@ def test_two_tools_do_not_ship_to_one_place() -> None:
             shipped(disk)
 
 
-def test_a_lost_piece_is_found_and_a_lost_last_one_leaves_what_was_before_it() -> None:
+def test_a_lost_piece_is_refused_unless_it_was_the_last() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         for number in range(30):
@@ -276,7 +276,7 @@ def test_a_damaged_piece_is_found_before_anything_has_its_name() -> None:
     assert [name for name in there if not name.endswith(".new")] == []
 
 
-def test_a_first_shipping_that_has_no_end_yet_is_not_restored() -> None:
+def test_a_first_shipping_that_was_interrupted_is_not_restored() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         sent(engine, 0, 30)

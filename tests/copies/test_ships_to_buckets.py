@@ -95,7 +95,7 @@ def restored(disk: Any, path: str = "restored") -> fmq.Engine:
     return fmq.open(path, disk=disk, clock=FakeClock(), background=False)
 
 
-def test_a_directory_made_of_a_bucket_shows_what_the_engine_showed(bucket: Bucket) -> None:
+def test_a_restore_of_a_bucket_shows_what_the_engine_showed(bucket: Bucket) -> None:
     disk = CrashDisk()
     with opened(disk, **OPTIONS) as engine:
         for _ in range(3):
@@ -114,7 +114,7 @@ def test_a_directory_made_of_a_bucket_shows_what_the_engine_showed(bucket: Bucke
         assert seen(other) == shown
 
 
-def test_what_is_erased_and_what_retention_drops_leaves_the_bucket(bucket: Bucket) -> None:
+def test_erased_and_dropped_messages_are_removed_from_the_bucket(bucket: Bucket) -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
         for number in range(9):
@@ -234,7 +234,7 @@ def test_a_store_that_ignores_conditions_is_refused(bucket: Bucket) -> None:
         shipped(disk)
 
 
-def test_it_overwrites_nothing_that_is_not_its_own(bucket: Bucket) -> None:
+def test_ship_overwrites_no_object_that_it_did_not_write(bucket: Bucket) -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("t", b"1")

@@ -89,7 +89,7 @@ def test_an_engine_that_is_late_by_less_than_a_minute_publishes_all() -> None:
 
 
 @pytest.mark.parametrize(("missed", "found"), [("once", ["00:01", "00:10"]), ("skip", ["00:10"])])
-def test_what_was_missed_is_published_once_or_not_at_all(missed: str, found: list[str]) -> None:
+def test_missed_due_times_are_published_once_or_not_at_all(missed: str, found: list[str]) -> None:
     """Ten minutes without an engine: nine due times are missed, and the last one is only late."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
@@ -237,7 +237,7 @@ def test_the_next_due_time_is_the_same_at_each_moment_before_it(
 # --- making and changing -------------------------------------------------------------------------
 
 
-def test_the_same_schedule_again_changes_nothing() -> None:
+def test_making_a_schedule_again_with_equal_arguments_changes_nothing() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         engine.schedule("m", MINUTE, "t", b"1", by="ann")
@@ -356,7 +356,9 @@ def test_a_topic_that_is_deleted_takes_its_schedules_along() -> None:
         ({"missed": "twice"}, "missed='twice': is 'once' or 'skip'"),
     ],
 )
-def test_what_cannot_be_a_schedule_is_refused(arguments: dict[str, str], text: str) -> None:
+def test_impossible_arguments_of_a_schedule_are_refused(
+    arguments: dict[str, str], text: str
+) -> None:
     with opened(CrashDisk()) as engine:
         before = engine.stats().position
         with pytest.raises(BadOption, match=text):

@@ -37,7 +37,7 @@ def settled(engine: Engine, **more: Any) -> Settled:
     return result
 
 
-def test_everything_is_asked_about_at_once(clock: WatchedClock) -> None:
+def test_settle_asks_about_each_undecided_transaction_at_once(clock: WatchedClock) -> None:
     """It waits neither for check_after nor for the back-off."""
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
@@ -175,7 +175,7 @@ def test_settle_asks_when_the_lease_of_another_caller_ends(clock: WatchedClock) 
         assert clock.monotonic() == pytest.approx(9.0)
 
 
-def test_the_rest_is_unasked_when_the_time_runs_out(clock: WatchedClock) -> None:
+def test_questions_left_when_the_time_runs_out_are_reported_as_unasked(clock: WatchedClock) -> None:
     """A running checker is not interrupted, and no other is called."""
 
     def slow(question: Question) -> Any:

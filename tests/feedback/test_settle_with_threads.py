@@ -17,7 +17,7 @@ def settled(engine: Engine, **more: Any) -> Settled:
 
 
 @pytest.mark.parametrize("checker_threads", [1, 4])
-def test_threads_and_settle_share_the_questions(checker_threads: int) -> None:
+def test_checker_threads_and_settle_share_the_questions(checker_threads: int) -> None:
     """Each question is asked once, and settle ends after the last answer."""
     with with_threads(checker_threads=checker_threads, segment_bytes=1 << 20) as engine:
         for number in range(200):

@@ -68,11 +68,11 @@ def test_each_line_is_of_the_format(busy: fmq.Engine) -> None:
     assert value_of(text, "fmq_healthy") == 1
 
 
-def test_what_a_name_holds_cannot_end_its_label() -> None:
+def test_quotes_and_line_breaks_in_a_label_are_escaped() -> None:
     assert escaped('a"\n\\') == 'a\\"\\n\\\\'
 
 
-def test_the_parser_of_prometheus_reads_it(busy: fmq.Engine) -> None:
+def test_the_parser_of_prometheus_reads_the_metrics(busy: fmq.Engine) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     families = {each.name: each for each in parser.text_string_to_metric_families(exposition(busy))}
     (unread,) = families["fmq_group_unread"].samples
@@ -155,12 +155,12 @@ def test_many_scrapers_and_senders_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["9464", "127.0.0.1", "127.0.0.1:x", ":9464", "127.0.0.1:99999"])
-def test_an_address_that_is_none_is_refused(engine: fmq.Engine, where: str) -> None:
+def test_a_wrong_address_of_the_metrics_page_is_refused(engine: fmq.Engine, where: str) -> None:
     with pytest.raises(fmq.BadOption, match=r"like 127\.0\.0\.1:9464"):
         MetricsPage(engine, where)
 
 
-def test_the_command_serves_it(tmp_path: Path) -> None:
+def test_the_command_serve_serves_the_metrics_page(tmp_path: Path) -> None:
     """`fmq serve --http` says where, answers while a client works, and ends with its process."""
     path = tmp_path / "d"
     run = [sys.executable, "-m", "fmq", "serve", str(path), "--http", "127.0.0.1:0"]
@@ -182,9 +182,7 @@ def test_the_command_serves_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", BESIDE)
-def test_what_is_written_beside_it_names_metrics_that_there_are(
-    busy: fmq.Engine, file: str
-) -> None:
+def test_documents_and_dashboards_name_only_metrics_that_exist(busy: fmq.Engine, file: str) -> None:
     text = (ROOT / file).read_text()
     there = set(re.findall(r"^(fmq_[a-z_]+)", exposition(busy), re.MULTILINE))
     families = set(re.findall(r"^# TYPE (fmq_[a-z_]+)", exposition(busy), re.MULTILINE))

@@ -61,7 +61,7 @@ def test_a_checkpoint_that_is_cut_short_is_not_decoded() -> None:
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("lost", [SLOTS[:1], SLOTS[1:], SLOTS])
 @pytest.mark.parametrize("how", ["flipped", "emptied", "zeroed", "removed"])
-def test_lost_slots_change_nothing_that_is_read(
+def test_lost_slots_change_no_message_that_is_read(
     how: str, lost: tuple[str, ...], unclean: bool
 ) -> None:
     disk = interrupted() if unclean else finished()
@@ -195,7 +195,7 @@ def test_the_slot_with_the_larger_generation_is_read() -> None:
     assert checkpoints.read(directory, bytes(16)) is None
 
 
-def test_an_unusable_older_slot_hides_no_later_checkpoint() -> None:
+def test_a_new_checkpoint_is_read_before_an_unusable_older_one() -> None:
     """The newest slot was lost, and retention has dropped what the other one names. The slots of a
     later life must count more than that one, or a clean close would not be recognised.
     """

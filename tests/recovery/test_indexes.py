@@ -53,7 +53,9 @@ HOW = ["removed", "emptied", "cut short", "zeroed", "head flipped", "end flipped
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("suffix", [".idx", ".part"])
-def test_a_damaged_index_changes_nothing_that_is_read(suffix: str, how: str, unclean: bool) -> None:
+def test_a_damaged_index_changes_no_message_that_is_read(
+    suffix: str, how: str, unclean: bool
+) -> None:
     disk = interrupted() if unclean else finished()
     names = derived(disk, suffix)
     assert names

@@ -217,9 +217,9 @@ def test_an_old_copy_of_each_file_is_found_or_harmless_as_the_table_says(how: st
 
 
 @pytest.mark.parametrize("put_back", ["an older one", "nothing", "a part"])
-def test_what_readers_were_told_is_never_missing_in_silence(put_back: str) -> None:
-    """After a kill, the page says how far the journal was durable. What is shorter is refused, by
-    verify reported, and a salvage says so.
+def test_an_old_copy_never_hides_acknowledged_messages_in_silence(put_back: str) -> None:
+    """After a kill, the page says how far the journal was durable. A journal that is shorter is
+    refused by an opening, and reported by verify and by a salvage.
     """
     disk = CrashDisk()
     with opened(disk) as engine:

@@ -83,7 +83,7 @@ def test_a_bit_of_a_head_that_has_turned_is_turned_back(bit: int, with_slots: bo
         assert not engine.stats().recovery.damaged
 
 
-def test_two_bits_of_a_head_are_not_guessed() -> None:
+def test_two_wrong_bits_of_a_head_are_not_corrected() -> None:
     disk = undecided()
     before = content(disk)
     (name,) = [name for name in before if name.endswith(".seg") and b"pT" in before[name]]
@@ -94,7 +94,7 @@ def test_two_bits_of_a_head_are_not_guessed() -> None:
         opened(disk)
 
 
-def test_what_may_be_torn_is_cut_and_not_guessed() -> None:
+def test_a_wrong_bit_in_the_last_append_is_cut_and_not_corrected() -> None:
     """Nothing proves the last append durable, so its wrong bit may be what a power cut left."""
     disk = CrashDisk()
     engine = opened(disk, queues=1)
@@ -109,7 +109,9 @@ def test_what_may_be_torn_is_cut_and_not_guessed() -> None:
         assert engine.stats().recovery.cut_bytes
 
 
-def test_an_opening_says_what_it_has_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_opening_reports_and_logs_the_damage_that_it_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with opened(damaged()) as engine:
         (what,) = engine.stats().recovery.damaged
     assert "the bodies' checksum does not match" in what
@@ -154,7 +156,7 @@ def test_the_rest_of_an_impaired_transaction_is_committed_on_demand(
             assert not engine.undecided()
 
 
-def test_a_sound_transaction_is_committed_whole_even_so() -> None:
+def test_commit_without_lost_commits_a_sound_transaction_whole() -> None:
     with opened(undecided()) as engine:
         engine.decide("T", "commit_without_lost")
         assert bodies(engine, "v") == [LOST]
@@ -291,7 +293,7 @@ def test_a_missing_segment_behind_an_undecided_transaction_is_refused() -> None:
         opened(disk, queues=1)
 
 
-def test_a_missing_segment_is_dropped_in_its_turn() -> None:
+def test_retention_drops_a_missing_segment_in_its_turn() -> None:
     disk = many()
     remove(disk, segments(disk)[0])
     with opened(disk, queues=1, retain_bytes=8192, keep_unread=False) as engine:
@@ -304,7 +306,7 @@ def test_a_missing_segment_is_dropped_in_its_turn() -> None:
         assert engine.stats().recovery.clean
 
 
-def test_a_reader_shows_the_rest(disk: CrashDisk) -> None:
+def test_a_reader_shows_sound_messages_before_a_damaged_one(disk: CrashDisk) -> None:
     disk = undecided()
     damage(disk, b"second")
     with fmq.open("data", disk=disk, read_only=True) as reader:

@@ -88,7 +88,7 @@ def is_refused(path: Path) -> bool:
     return False
 
 
-def test_what_stays_in_hand_is_waited_for_until_the_limit(tmp_path: Path) -> None:
+def test_stop_waits_for_messages_in_hand_until_its_timeout(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with serving(path) as served, fmq.connect(path, start=False) as client:
         client.send("t", b"0")
@@ -100,7 +100,7 @@ def test_what_stays_in_hand_is_waited_for_until_the_limit(tmp_path: Path) -> Non
         assert served.process.wait(10) == 0
 
 
-def test_a_process_on_demand_is_stopped_too_and_by_a_client(tmp_path: Path) -> None:
+def test_a_server_on_demand_can_be_stopped_also_by_a_client(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with fmq.connect(path) as client:
         client.send("t", b"0")
@@ -151,7 +151,9 @@ def sending(path: Path, acknowledged: list[int]) -> Iterator[Thread]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_while_it_stops_it_loses_nothing_acknowledged(tmp_path: Path, seed: int) -> None:
+def test_a_server_killed_while_it_stops_loses_nothing_acknowledged(
+    tmp_path: Path, seed: int
+) -> None:
     """The kill falls at a moment by chance in the draining or closing."""
     path, random = tmp_path / "shop", Random(seed)
     acknowledged: list[int] = []

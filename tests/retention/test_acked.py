@@ -46,7 +46,7 @@ def test_segments_that_all_groups_have_acked_are_dropped_but_for_a_bounded_rest(
         assert engine.groups("g")[0].acked_below == 300
 
 
-def test_the_default_has_a_limit_and_none_keeps_all() -> None:
+def test_retain_acked_bytes_has_a_default_and_none_keeps_everything() -> None:
     assert fmq.Options().retain_acked_bytes == 32 << 20
     with opened(CrashDisk(), retain_acked_bytes=None) as engine:
         work(engine, 100)
@@ -89,7 +89,7 @@ def test_a_topic_with_a_time_of_its_own_keeps_messages_for_that_time() -> None:
         assert first_of(engine) > 50
 
 
-def test_other_limits_replace_the_default_one() -> None:
+def test_other_limits_of_retention_replace_the_default_one() -> None:
     with opened(CrashDisk(), **ACKED, retain_bytes=4 * KEEP) as engine:
         work(engine, 100)
         assert engine.stats().segments > 8
@@ -98,7 +98,7 @@ def test_other_limits_replace_the_default_one() -> None:
         assert first_of(engine) == 0
 
 
-def test_what_is_undecided_delayed_or_dead_is_kept() -> None:
+def test_undecided_delayed_and_dead_messages_are_kept() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, **ACKED, relocate_bytes=8192) as engine:
         engine.send("later", b"delayed", delay=1000)

@@ -88,7 +88,7 @@ def test_a_missing_segment_above_the_floor_is_damage() -> None:
     assert not fmq.check("data", disk=disk).ok
 
 
-def test_on_a_full_disk_retention_makes_room() -> None:
+def test_retention_frees_room_on_a_full_disk() -> None:
     """This holds even if the current segment is full: a spare is set aside for the STATE."""
     disk, clock = FaultDisk(CrashDisk()), FakeClock()
     with opened(disk, clock, retain_seconds=60, keep_unread=False) as engine:

@@ -56,7 +56,7 @@ def test_spark_and_arrow_export_the_same_messages(
 
 @pytest.mark.parametrize("view", ["records", "transactions"])
 @pytest.mark.parametrize("format", ["parquet", "csv", "json"])
-def test_spark_and_arrow_export_the_same_rows_of_other_views(
+def test_spark_and_arrow_export_the_same_records_and_transactions(
     shop: Reader, tmp_path: Path, view: str, format: str
 ) -> None:
     by_spark, by_arrow = both(shop.path, tmp_path, format, view)

@@ -99,7 +99,7 @@ def test_pinned_segments_are_kept_and_stats_name_the_pin(
         assert engine.stats().first_position > 5 * SEGMENT_BYTES
 
 
-def test_a_pin_begins_at_the_first_position_that_retention_has_left(tmp_path: Path) -> None:
+def test_a_pin_begins_at_the_first_position_that_retention_has_not_dropped(tmp_path: Path) -> None:
     """Pin several directories by a pattern."""
     with engine_at(tmp_path / "a") as a, engine_at(tmp_path / "b") as b:
         send(a, 40)

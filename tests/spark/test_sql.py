@@ -36,7 +36,7 @@ def test_spark_sql_makes_views_and_tables(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("view", ["marks", "acks", "attempts", "dead_letters"])
-def test_spark_shows_what_arrow_shows_of_small_views(
+def test_spark_and_arrow_show_the_same_rows_of_small_views(
     spark: SparkSession, tmp_path: Path, view: str
 ) -> None:
     path = str(tmp_path / "shop")

@@ -289,7 +289,7 @@ def test_a_directory_and_its_shipped_segments_are_one_store(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("wound", ["missing", "damaged"])
-def test_permissive_mode_lists_no_undecided_one_from_before_a_gap(
+def test_permissive_mode_lists_no_undecided_transaction_from_before_a_gap(
     tmp_path: Path, wound: str
 ) -> None:
     """A transaction prepared before the part left out may have been decided in it."""

@@ -94,7 +94,7 @@ def test_planning_reads_little_for_an_old_undecided_transaction(tmp_path: Path, 
     assert sizes[1] <= sizes[0] + SEGMENT_BYTES, sizes
 
 
-def test_the_view_transactions_lists_an_old_undecided_one(tmp_path: Path) -> None:
+def test_the_view_transactions_lists_an_old_undecided_transaction(tmp_path: Path) -> None:
     path = str(tmp_path / "shop")
     with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
         tx = engine.transaction(tx_id="old")

@@ -142,7 +142,7 @@ def test_a_block_with_a_database_of_its_own_commits_the_rows_and_a_marker(tmp_pa
         assert database.execute("SELECT * FROM orders").fetchall() == [("1",)]
 
 
-def test_only_engines_can_be_diverted() -> None:
+def test_an_outbox_refuses_arguments_that_are_no_engine() -> None:
     wrong: Any = "shop"
     with pytest.raises(TypeError, match=r"made by fmq\.connect"), outbox(wrong):
         pass

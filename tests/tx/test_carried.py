@@ -306,7 +306,9 @@ def test_each_kind_and_each_change_has_a_good_record_in_the_test() -> None:
 
 @pytest.mark.parametrize("ledger_of", [live, replayed, unsettled], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("name", ALL)
-def test_what_apply_takes_can_be_carried(name: str, ledger_of: Callable[[], Ledger]) -> None:
+def test_every_record_that_apply_accepts_leads_to_a_valid_carryover(
+    name: str, ledger_of: Callable[[], Ledger]
+) -> None:
     """Each field of each kind has values at its edges. Those that `apply` refuses do not count."""
     ledger = ledger_of()
     state = to_json(ledger.carried())

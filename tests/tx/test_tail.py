@@ -63,8 +63,8 @@ def drained(engine: Any, limit: int, topics: Any = None, position: int = 0) -> l
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + within_budget(4)))
-def test_parts_have_whole_appends_in_the_order_of_the_journal(engine: Engine, seed: int) -> None:
-    """With any limit they are together what reading each queue gives."""
+def test_tail_returns_whole_appends_in_the_order_of_the_journal(engine: Engine, seed: int) -> None:
+    """With any limit, the results together are the messages of each queue."""
     random = Random(seed)
     for topic, queues in TOPICS.items():
         engine.create_topic(topic, queues=queues)
@@ -85,7 +85,7 @@ def test_parts_have_whole_appends_in_the_order_of_the_journal(engine: Engine, se
     assert drained(engine, 5, "none") == []
 
 
-def test_a_part_is_as_large_as_its_last_append(engine: Engine) -> None:
+def test_tail_exceeds_its_limit_only_by_the_rest_of_an_append(engine: Engine) -> None:
     engine.send("t", b"0:")
     engine.send_many("t", [b"1:"] * 50)
     engine.send("t", b"2:")
@@ -96,7 +96,7 @@ def test_a_part_is_as_large_as_its_last_append(engine: Engine) -> None:
     assert engine.tail(position) == ([], position)
 
 
-def test_what_is_undecided_comes_with_its_commit(engine: Engine) -> None:
+def test_tail_returns_prepared_messages_after_their_commit(engine: Engine) -> None:
     tx = engine.transaction()
     tx.send("t", b"prepared")
     tx.prepare()
@@ -107,7 +107,7 @@ def test_what_is_undecided_comes_with_its_commit(engine: Engine) -> None:
     assert [each.body for each in engine.tail(position).messages] == [b"prepared"]
 
 
-def test_a_topic_that_was_made_again_begins_anew(engine: Engine) -> None:
+def test_tail_returns_no_messages_of_a_topic_from_before_its_deletion(engine: Engine) -> None:
     engine.send_many("t", [b"old"] * 3)
     position = engine.tail(limit=1).position
     engine.send("u", b"other")
@@ -121,7 +121,9 @@ def test_a_topic_that_was_made_again_begins_anew(engine: Engine) -> None:
     ]
 
 
-def test_what_a_topic_does_not_keep_is_left_out(engine: Engine, clock: FakeClock) -> None:
+def test_tail_leaves_out_messages_older_than_their_topic_keeps(
+    engine: Engine, clock: FakeClock
+) -> None:
     engine.create_topic("t", retain_seconds=60)
     engine.send("t", b"0")
     clock.advance(50)
@@ -149,7 +151,7 @@ def dropped(clock: FakeClock) -> tuple[Engine, int, int]:
     return engine, early, max(end for end in ends if end < first)
 
 
-def test_a_position_that_is_not_kept_is_refused(clock: FakeClock) -> None:
+def test_tail_refuses_a_position_that_retention_has_dropped(clock: FakeClock) -> None:
     engine, early, end = dropped(clock)
     with engine:
         first = engine.stats().first_position
@@ -159,14 +161,16 @@ def test_a_position_that_is_not_kept_is_refused(clock: FakeClock) -> None:
         assert engine.tail().messages[0].offset == engine.topic("t").queues()[0].first
 
 
-def test_the_end_of_what_is_dropped_is_a_place_to_go_on_from(clock: FakeClock) -> None:
-    """Whoever has read all of a segment loses nothing when it goes."""
+def test_tail_goes_on_from_the_end_of_the_dropped_segments(clock: FakeClock) -> None:
+    """A program that has read all of a segment loses nothing when retention drops it."""
     engine, _, end = dropped(clock)
     with engine:
         assert engine.tail(end).messages == engine.tail().messages
 
 
-def test_a_reader_finds_the_same(disk: CrashDisk, clock: FakeClock, engine: Engine) -> None:
+def test_tail_of_a_reader_returns_the_same_messages_as_of_an_engine(
+    disk: CrashDisk, clock: FakeClock, engine: Engine
+) -> None:
     engine.create_topic("t", queues=2)
     for number in range(200):
         engine.send_many("t", [fmq.Message(b"%d:" % number, key=str(key)) for key in range(4)])

@@ -52,8 +52,8 @@ class AsyncCoordinator(Owner, Protocol):
         ...
 
     async def make_durable(self, sync: bool | None) -> None:
-        """Make an earlier decision durable that was not waited for, if a call with this `sync`
-        waits.
+        """Wait until an earlier decision is durable, whose call did not wait. Do nothing if a call
+        with this `sync` does not wait.
         """
 
     async def quickly(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -39,7 +39,7 @@ class DjangoBinding:
         """Write durably that `producer` binds this database. Return the place of its markers."""
         with self._entered():
             place = self._inner.register(store, producer, new=new)
-        # the inner binding can ask after Django has closed the connection
+        # Keep the inner binding: it can read markers after Django has closed the connection.
         self._registered = self._inner
         self.leave()
         return place

@@ -55,7 +55,7 @@ class Poll:
         self.as_batch = as_batch  # True: return batches; False: lists of messages
         self.in_one_piece = in_one_piece
         self.counts = counts  # True: count an attempt of each message
-        self.tells = tells  # True: the program may be told which queues it has
+        self.tells = tells  # True: call `on_change` of the program if its queues have changed
         self.listens = listens  # True: a look that finds nothing makes a wakeup
 
 

@@ -181,8 +181,8 @@ class SegmentIndex:
         self.outcome_keys.append(outcome_key(decided.tx_id))
 
     def _find_new_outcomes(self) -> None:
-        """Index the decisions since the last look. Most programs decide more often than they
-        ask.
+        """Index the decisions that were noted since the last look-up. It is done at a look-up,
+        because most programs decide more often than they look up an outcome.
         """
         keys, places = self.outcome_keys[self._found :], self.outcome_places[self._found :]
         for key, place in zip(keys, places, strict=False):

@@ -322,7 +322,7 @@ class CommitQueue:
         return [pending] if running is None else [running, pending]
 
     def _wait(self, waiter: Waiter) -> JournalWrite | None:
-        """Sleep until `waiter` is served. If it was given the lead instead, return the write."""
+        """Sleep until `waiter` is served. If it gets the lead instead, return the write to do."""
         waiter.lock.acquire()
         if waiter.failed:
             raise self.failed_error() from self.failure

@@ -118,7 +118,7 @@ class TransactionBuffer:
         self.named = named
         # The client's request that made this transaction, if the client is another process.
         self.request: Request | None = None
-        # True if a database has a marker for it once it has committed (see fmq.bind).
+        # True if a database gets a marker when it commits this transaction (see fmq.bind).
         self.bound = False
         # The messages that the prepare or commit left out, because they had been sent before.
         self.left_out: Sequence[Any] = ()

@@ -69,7 +69,8 @@ class Writer:
         self.attempts = AttemptPage(journal.seed)
         # Seeks and deletes of groups so far. After one, a transaction checks its deliveries again.
         self.moves = 0
-        # No record gets an earlier time: the clock has said that timers are due.
+        # No record gets an earlier time than this one, at which a timer or a schedule was due. So
+        # nothing is published with a time before its due time, even if the clock is set back.
         self.not_before_us = 0
         self._changing = commit_queue.changing
         self._spares, self._time_us = journal.spares, clock.time_us
