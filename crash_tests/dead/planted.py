@@ -65,8 +65,8 @@ OF_DEAD_LETTERS = (
     ),
     Mutant(
         "a deleted group leaves its dead letters to the next of its name",
-        "            return [*own, Changed(ChangeKind.DELETE_GROUP",
-        "            return [Changed(ChangeKind.DELETE_GROUP",
+        "        return [*own, Changed(ChangeKind.DELETE_GROUP",
+        "        return [Changed(ChangeKind.DELETE_GROUP",
         "--tier dead --rounds 60",
     ),
     Mutant(

@@ -174,8 +174,8 @@ OF_GROUPS = (
     ),
     Mutant(
         "a purge passes over all that there is",
-        "                first, end = max(acked.floor, queue.first), min(find(queue), queue.end)\n",
-        "                first, end = max(acked.floor, queue.first), queue.end\n",
+        "            first, end = max(acked.floor, queue.first), min(find(queue), queue.end)\n",
+        "            first, end = max(acked.floor, queue.first), queue.end\n",
         tests="tests/consume/test_evictions.py -k purged",
     ),
     Mutant(

@@ -29,10 +29,11 @@ from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
-from fmq.consume.groups.administration import GroupChanges
 from fmq.consume.groups.broadcast import Broadcasts
 from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.change_plans import Changes
 from fmq.consume.groups.evictions import Evictions
+from fmq.consume.groups.group_looks import GroupLooks
 from fmq.consume.groups.groups import Groups
 from fmq.consume.groups.stored_changes import configure
 from fmq.erasure.eraser import Eraser
@@ -171,7 +172,8 @@ class Parts:
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.schedules = Schedules(writer, router)
-        self.group_changes = changes = GroupChanges(writer, groups, self.messages, self.schedules)
+        self.changes = changes = Changes(writer, self.messages, self.schedules)
+        self.group_looks = GroupLooks(changes, groups)
         self.evictions = Evictions(writer, groups, self.messages)
         self.broadcasts = broadcasts = Broadcasts(changes, groups.holds, options.reclaim_seconds)
         decisions = self.manager.decisions
@@ -184,10 +186,9 @@ class Parts:
         self.delays = delays = Delays(writer, files)
         due_files = DueFiles(directory, found.store, ledger.timers, queue)
         checkpointer = Checkpointer(directory, writer, found, due_files)
-        own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
-        self.chores = Chores(
-            directory, writer, self.manager, catalog, *own, schedules=self.schedules
-        )
+        own = changes, self.group_looks, checkpointer, self.burying, delays, due_files
+        rest = marks, broadcasts, self.schedules
+        self.chores = Chores(directory, writer, self.manager, catalog, *own, *rest)
         # Lists the clients of this process, while it serves some.
         self.clients: Callable[[], list[ClientInfo]] = list
         # None if the engine was opened with background=False.
@@ -221,7 +222,7 @@ class Parts:
             logger.warning("%s", told(self.directory.path, others))
         if new := new_by(self._opened_with, self.ledger.options):
             try:
-                configure(self.group_changes, new, only_new=True)
+                self.changes.write(configure, new, only_new=True)
             except StorageFull as error:
                 logger.warning("the directory does not store options for now: %s", error)
 

@@ -20,9 +20,11 @@ from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.due_files import DueFiles
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.chores.timer_thread import TimerThread
-from fmq.consume.groups.administration import GroupChanges
+from fmq.chores.topic_trim import trim_topics
 from fmq.consume.groups.broadcast import Broadcasts
 from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.change_plans import Changes
+from fmq.consume.groups.group_looks import GroupLooks
 from fmq.errors import (
     Closed,
     Damaged,
@@ -54,7 +56,8 @@ class Chores:
         writer: Writer,
         manager: TransactionManager,
         catalog: Catalog,
-        changes: GroupChanges,
+        changes: Changes,
+        groups: GroupLooks,
         checkpointer: Checkpointer,
         burying: Burying,
         delays: Delays,
@@ -68,6 +71,7 @@ class Chores:
         self._marks = marks
         self._broadcasts = broadcasts
         self._changes = changes
+        self._groups = groups
         self._trim_at = 0.0
         self.checkpointer = checkpointer
         self._delays = delays
@@ -122,7 +126,7 @@ class Chores:
 
     def _round(self) -> None:
         self._check()
-        self._changes.put_out()
+        self._groups.expire_members()
         try:
             self._flush_pending()
             self._release_dropped()
@@ -137,7 +141,7 @@ class Chores:
             self.retention.remove()
             if self._clock.monotonic() >= self._trim_at:
                 self._trim_at = self._clock.monotonic() + TRIM_SECONDS
-                self._changes.trim()
+                trim_topics(self._changes)
             if self._journal.position >= self.retention.looks_from:
                 trouble = self._retain() or trouble
             trouble = self._delays.unreadable or self._schedules.trouble or trouble
@@ -296,7 +300,7 @@ class Chores:
 
     def next_death(self) -> float:
         """Return when the next member of a group may count as dead, by the monotonic clock."""
-        return self._changes.next_death()
+        return self._groups.next_death()
 
     def checkpoint(self) -> None:
         """Write a checkpoint now."""

@@ -32,6 +32,7 @@ from fmq.basics.process import Process
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
+from fmq.consume.groups import group_changes, topic_changes
 from fmq.copies import Backup, Progress, back_up
 from fmq.errors import BadOption, Closed, FmqError, Forked, Locked, Nested, StorageFull
 from fmq.faces.producers import Producing, ProducingDoor
@@ -89,7 +90,7 @@ class ThreadDoor(ProducingDoor):
         self._plan_of = parts.manager.message_ids.planner
         self._looks = {name: look(parts) for name, look in LOOKS.items()}
         self._changes: dict[str, Callable[..., Any]] = {
-            **{name: partial(make, parts.group_changes) for name, make in GROUP_CHANGES.items()},
+            **{name: partial(parts.changes.write, make) for name, make in GROUP_CHANGES.items()},
             **{name: partial(self._drive, make(parts)) for name, make in IN_STEPS.items()},
             RECALL: parts.delays.recall,
         }
@@ -97,7 +98,7 @@ class ThreadDoor(ProducingDoor):
         self._producing = Producing(self, *what, background=background)
         try:
             parts.store_options()
-            parts.group_changes.grow_topics()
+            topic_changes.grow_topics(parts.changes)
             with suppress(StorageFull):  # it is recorded by a later opening
                 parts.eraser.finish()
             if background:
@@ -292,16 +293,14 @@ class ThreadDoor(ProducingDoor):
         if entry.process is None:
             entry.process = here()
         what = parts.messages, parts.groups, parts.writer, self.check, entry
-        skip = parts.group_changes.skip if asked.damaged == SKIP else None
+        skip = partial(parts.changes.write, group_changes.skip) if asked.damaged == SKIP else None
         rest = asked.lease_seconds, self.after, parts.burying, asked.on_change, skip
-        in_steps = parts.group_changes.in_steps
+        write, join = parts.changes.writing, partial(group_changes.join, parts.changes)
         if not asked.broadcast:
-            yield from in_steps(lambda changes: changes.join(asked.group, topics, asked.wanted))
+            yield from write(join(asked.group, topics, asked.wanted))
             return ThreadMember(*what, asked.group, *rest)
         with parts.broadcasts.joining(asked.group, entry.name) as own:
-            yield from in_steps(
-                lambda changes: changes.join(own, topics, asked.wanted, at_end=True)
-            )
+            yield from write(join(own, topics, asked.wanted, at_end=True))
             joined = ThreadMember(*what, own, *rest)
         joined.named, joined.leaving_group = asked.group, partial(parts.broadcasts.leaving, own)
         return joined

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups import group_changes, topic_changes
+from fmq.consume.groups.change_plans import Plan
 from fmq.consume.groups.changed_limits import limit
 from fmq.consume.groups.changed_schedules import change_schedule, make_schedule
 from fmq.consume.groups.filter_counts import passing
@@ -26,16 +27,16 @@ PublicCall = Callable[..., Any]
 
 LOOKS: dict[str, Callable[[Parts], PublicCall]] = {
     "appended": lambda parts: parts.tail.look,
-    "check_group": lambda parts: parts.group_changes.check_known,
-    "check_topic": lambda parts: parts.group_changes.check_topic,
+    "check_group": lambda parts: parts.group_looks.check_group,
+    "check_topic": lambda parts: parts.group_looks.check_topic,
     "clients": lambda parts: parts.list_clients,
     "count_dead": lambda parts: parts.burying.count,
     "delayed": lambda parts: parts.delays.look,
     "groups": lambda parts: parts.messages.groups,
-    "in_hand": lambda parts: parts.group_changes.in_hand,
+    "in_hand": lambda parts: parts.group_looks.in_hand,
     "mark": lambda parts: parts.messages.mark,
     "marks": lambda parts: parts.messages.marks,
-    "members": lambda parts: parts.group_changes.members,
+    "members": lambda parts: parts.group_looks.members,
     "offset_at": lambda parts: parts.messages.offset_at,
     "outcome": lambda parts: parts.manager.decisions.outcome,
     "page_of_dead": lambda parts: parts.burying.page,
@@ -50,30 +51,31 @@ LOOKS: dict[str, Callable[[Parts], PublicCall]] = {
 }
 """Calls that change nothing."""
 
-GROUP_CHANGES: dict[str, PublicCall] = {
-    "ack_below": GroupChanges.ack_below,
-    "add_queues": GroupChanges.add_queues,
+GROUP_CHANGES: dict[str, Callable[..., Plan]] = {
+    "ack_below": group_changes.ack_below,
+    "add_queues": topic_changes.add_queues,
     "configure": configure,
-    "delete_group": GroupChanges.delete,
-    "delete_topic": GroupChanges.delete_topic,
+    "delete_group": group_changes.delete,
+    "delete_topic": topic_changes.delete_topic,
     "limit": limit,
-    "make_group": GroupChanges.make,
-    "make_topic": GroupChanges.make_topic,
-    "pause": GroupChanges.pause,
+    "make_group": group_changes.make,
+    "make_topic": topic_changes.make_topic,
+    "pause": group_changes.pause,
     "pause_schedule": partial(change_schedule, Schedules.pausing),
-    "purge": GroupChanges.purge,
+    "purge": group_changes.purge,
     "remove_schedule": partial(change_schedule, Schedules.removing),
-    "resume": GroupChanges.resume,
+    "resume": group_changes.resume,
     "resume_schedule": partial(change_schedule, Schedules.resuming),
-    "retain": GroupChanges.retain,
+    "retain": topic_changes.retain,
     "run_schedule": partial(change_schedule, Schedules.running),
     "schedule": make_schedule,
-    "seek": GroupChanges.seek,
-    "set_filter": GroupChanges.set_filter,
-    "skip": GroupChanges.skip,
+    "seek": group_changes.seek,
+    "set_filter": group_changes.set_filter,
+    "skip": group_changes.skip,
 }
 """Changes of groups, topics, schedules and options. Each checks its arguments, as a client may send
-any. It is carried out once, even if a client has to ask again.
+any, and returns its plan (`change_plans.py`). It is carried out once, even if a client has to ask
+again.
 """
 
 IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {

@@ -178,9 +178,8 @@ class Writes:
                 # Refuse it here if it cannot be read: each poll of the group has to read it.
                 filter_of(args[-1])
             request = Request(self._client, sequence, waiting)
-            change = GROUP_CHANGES[name]
-            in_steps = self._parts.group_changes.in_steps
-            yield from in_steps(lambda changes: change(changes, *args), request)
+            changes = self._parts.changes
+            yield from changes.writing(GROUP_CHANGES[name](changes, *args), request)
         return encode_values(None)
 
     def _on_take_id(self, asked: Frame, said: list[str]) -> bytes:

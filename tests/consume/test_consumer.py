@@ -11,6 +11,7 @@ import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import Member
+from fmq.consume.groups import group_changes
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
@@ -374,7 +375,7 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
                 engine.send("t", b"x" * 500)
 
         messages = MessagesWithEvent(parts.messages, drop)
-        parts.group_changes.join("g", ("t",))
+        parts.changes.write(group_changes.join, "g", ("t",))
         member = ThreadMember(
             messages,
             parts.groups,

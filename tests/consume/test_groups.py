@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fmq import Engine
+from fmq.consume.groups import group_changes
 from fmq.errors import (
     BadName,
     BadOption,
@@ -298,7 +299,9 @@ def test_a_change_in_steps_leaves_each_write_to_its_driver(disk: CrashDisk, sync
         engine.send("t", b"1")
         parts = inside(engine)
         queue, ledger = parts.commit_queue, parts.ledger
-        joins = [parts.group_changes.in_steps(lambda to: to.join("g", ["t"])) for _ in range(2)]
+        joins = [
+            parts.changes.writing(group_changes.join(parts.changes, "g", ["t"])) for _ in range(2)
+        ]
         planned = next(joins[0])
         assert isinstance(planned, Durable)
         queue.submit(planned.plan, planned.what, lambda error: None)

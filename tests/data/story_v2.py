@@ -12,6 +12,7 @@ from hashlib import sha256
 import fmq
 from fmq import filters
 from fmq.basics.clock import as_datetime
+from fmq.consume.groups import group_changes
 from fmq.steps.thread_driver import drive
 from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.extension import Request, extension_of
@@ -230,8 +231,10 @@ def be_a_client(engine: fmq.Engine, clock: FakeClock, time: int) -> None:
     tx.send("orders", b"in a transaction", queue=1)
     tx.commit()
     moved, asked = f"moved-{time}", Request(CLIENT, first + 5, 5)
-    seek = parts.group_changes.in_steps(lambda it: it.seek(moved, "audit", None, "latest"), asked)
-    drive(seek, parts.commit_queue, parts.writer.clock)
+    steps = parts.changes.writing(
+        group_changes.seek(parts.changes, moved, "audit", None, "latest"), asked
+    )
+    drive(steps, parts.commit_queue, parts.writer.clock)
 
 
 def _run_of(kind: int, topic: str, sent: list[fmq.Message]) -> Run:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.change_plans import Changes
+from fmq.consume.groups.group_changes import delete
 from fmq.consume.groups.group_holds import GroupHolds
 from fmq.errors import FmqError
 from fmq.steps.call_steps import Steps
@@ -20,7 +21,7 @@ from fmq.store.bytes.internal import broadcast_group, is_broadcast
 class Broadcasts:
     """The broadcast groups of one engine. Each has one member."""
 
-    def __init__(self, changes: GroupChanges, holds: GroupHolds, grace: float) -> None:
+    def __init__(self, changes: Changes, holds: GroupHolds, grace: float) -> None:
         """A group without its member is kept for `grace` seconds, because a client may come
         back.
         """
@@ -71,11 +72,9 @@ class Broadcasts:
             for name, began in self._unused_since.items():
                 if now - began >= self._grace:
                     with suppress(FmqError):  # the next sweep tries again
-                        self._changes.delete(name, unless=self._is_used)
+                        self._changes.write(delete, name, unless=self._is_used)
 
     def leaving(self, name: str) -> Steps[None]:
         """Delete a group that its member has left. Errors are not raised: a sweep tries again."""
         with suppress(FmqError):
-            yield from self._changes.in_steps(
-                lambda changes: changes.delete(name, unless=self._is_used)
-            )
+            yield from self._changes.writing(delete(self._changes, name, unless=self._is_used))

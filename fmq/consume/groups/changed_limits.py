@@ -7,16 +7,16 @@ from numbers import Real
 from typing import Any
 
 from fmq.arguments.names import as_index, check_flag, check_name
-from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.change_plans import Changes, Plan
 from fmq.errors import BadOption
 from fmq.store.bytes.content import text_bytes
-from fmq.store.bytes.kinds import Changed, ChangeKind, TopicMade
+from fmq.store.bytes.kinds import Changed, ChangeKind
 from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.said.limit_met import COUNT_MAX, RATE_MAX, RATE_MIN, LimitMet
 
 
 def limit(
-    changes: GroupChanges,
+    changes: Changes,
     group: str,
     concurrency: Any,
     rate: Any,
@@ -25,7 +25,7 @@ def limit(
     fair: Any,
     by: str,
     reason: str,
-) -> None:
+) -> Plan:
     """Let `group` be handed no more than this from now on. What is None is not limited; if all is,
     the group has no limit any more. Raises UnknownGroup, BadOption or TypeError.
     """
@@ -40,13 +40,13 @@ def limit(
     )
     text_bytes("reason", reason, REASON_BYTES_MAX)
 
-    def plan() -> list[Changed | TopicMade]:
+    def plan() -> list[Changed]:
         changes.check_group(group)
         if wanted.is_empty and group not in changes.ledger.limits:
             return []
         return [Changed(ChangeKind.LIMIT, group, "", text=wanted.text())]
 
-    changes.run(plan)
+    return plan
 
 
 def _count(what: str, number: Any) -> int | None:

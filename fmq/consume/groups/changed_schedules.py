@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fmq.consume.groups.administration import GroupChanges
+from fmq.consume.groups.change_plans import Changes, Plan
 from fmq.tx.schedules.schedules import Schedules, check_schedule
 
 
-def make_schedule(changes: GroupChanges, *asked: Any) -> None:
-    """Make a schedule, as `check_schedule` is told. The last argument says whether it may replace
-    another one. Raises ScheduleDiffers, BadOption, TooLarge, TooMany or ExtraMissing.
+def make_schedule(changes: Changes, *asked: Any) -> Plan:
+    """Plan to make a schedule, as `check_schedule` is told. The last argument says whether it may
+    replace another one. Raises ScheduleDiffers, BadOption, TooLarge, TooMany or ExtraMissing.
     """
     *said, replace = asked
     wanted, schedules = check_schedule(*said), changes.schedules
     next_us = schedules.first_due_us(wanted)
-    changes.run(lambda: schedules.adding(wanted, next_us, replace=replace))
+    return lambda: schedules.adding(wanted, next_us, replace=replace)
 
 
 def change_schedule(
     planned: Callable[[Schedules, str, str, str], list[Any]],
-    changes: GroupChanges,
+    changes: Changes,
     name: str,
     by: str,
     reason: str,
-) -> None:
-    """Write the records that `planned` returns for a schedule. Raises UnknownSchedule."""
-    changes.run(lambda: planned(changes.schedules, name, by, reason))
+) -> Plan:
+    """Plan to write the records that `planned` returns for a schedule. Raises UnknownSchedule."""
+    return lambda: planned(changes.schedules, name, by, reason)

@@ -7,23 +7,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fmq.arguments.stored_options import check_configured
-from fmq.consume.groups.administration import GroupChanges
-from fmq.store.bytes.kinds import Changed, ChangeKind, TopicMade
+from fmq.consume.groups.change_plans import Changes, Plan
+from fmq.store.bytes.kinds import Changed, ChangeKind
 
 
 def configure(
-    changes: GroupChanges,
+    changes: Changes,
     values: Mapping[str, Any],
     reset: Iterable[str] = (),
     only_new: bool = False,
-) -> None:
-    """Store options for all who use the directory, and forget those of `reset`. With `only_new`,
-    only those that are not stored yet. Raises BadOption.
+) -> Plan:
+    """Plan to store options for all who use the directory, and to forget those of `reset`. With
+    `only_new`, only those that are not stored yet. Raises BadOption.
     """
     values, reset = check_configured(values, reset)
-    stored = changes.stored
+    stored = changes.ledger.options
 
-    def plan() -> list[Changed | TopicMade]:
+    def plan() -> list[Changed]:
         new = {
             name: value
             for name, value in values.items()
@@ -33,4 +33,4 @@ def configure(
         text = json.dumps({"set": new, "reset": gone}, separators=(",", ":"))
         return [Changed(ChangeKind.CONFIGURE, "", "", text=text)] if new or gone else []
 
-    changes.run(plan)
+    return plan

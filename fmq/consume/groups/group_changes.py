@@ -1,0 +1,215 @@
+"""Making, moving, pausing and deleting groups. Each function returns the plan of its change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fmq.arguments.names import check_count, check_name
+from fmq.consume.groups.change_plans import At, Changes, Plan, check_end
+from fmq.consume.groups.sieve import check_filter
+from fmq.errors import GroupExists
+from fmq.store.bytes.content import text_bytes
+from fmq.store.bytes.kinds import AckRange, Acks, Changed, ChangeKind, QueuePlace
+from fmq.tx.commands.limits import REASON_BYTES_MAX
+from fmq.tx.ledger.dead_changes import topics_of
+
+
+def make(changes: Changes, group: str, topic: str, at: At, exist_ok: bool, wanted: str) -> Plan:
+    """Make a group of `topic` that begins at the place `at` and has the filter `wanted`. With
+    `exist_ok`, change nothing if it exists with this filter.
+
+    Raises GroupExists, FilterDiffers, OffsetBeyond, BadOption or TypeError.
+    """
+    group, topic = check_name("group", group), check_name("topic", topic)
+    find = changes.finder(topic, at)
+
+    def plan() -> list[Any]:
+        known = changes.ledger.subscriptions.get((group, topic))
+        if known is not None:
+            if not exist_ok:
+                raise GroupExists(group, topic)
+            check_filter(group, topic, known.filter, wanted)
+            return []
+        places = [QueuePlace(queue.number, find(queue)) for queue in changes.queues(topic)]
+        return [Changed(ChangeKind.MAKE_GROUP, group, topic, places, text=wanted)]
+
+    return plan
+
+
+def join(
+    changes: Changes,
+    group: str,
+    topics: Iterable[str],
+    wanted: str | None = None,
+    *,
+    at_end: bool = False,
+) -> Plan:
+    """Subscribe the group to each of `topics` that it does not take from yet. It begins at the
+    earliest message, or with `at_end` after the newest.
+
+    Its filter is `wanted`. Raises FilterDiffers if the group exists and has another filter;
+    None fits any.
+    """
+    known, topics = changes.ledger.subscriptions, [*topics]
+
+    def plan() -> list[Any]:
+        new = [topic for topic in topics if (group, topic) not in known]
+        for topic in topics:
+            if topic not in new:
+                check_filter(group, topic, known[group, topic].filter, wanted)
+        text = wanted or ""
+        return [
+            Changed(ChangeKind.MAKE_GROUP, group, topic, ends(topic), text=text) for topic in new
+        ]
+
+    def ends(topic: str) -> list[QueuePlace]:
+        if not at_end:
+            return []
+        return [QueuePlace(each.number, each.end) for each in changes.queues(topic)]
+
+    return plan
+
+
+def set_filter(changes: Changes, group: str, topic: str, wanted: str) -> Plan:
+    """Give `group` another filter for `topic` from now on."""
+
+    def plan() -> list[Any]:
+        changes.check_group(group, topic)
+        return [Changed(ChangeKind.FILTER, group, topic, text=wanted)]
+
+    return plan
+
+
+def seek(changes: Changes, group: str, topic: str, number: int | None, at: At) -> Plan:
+    """Let `group` go on at the place `at`, in one queue of `topic` or in all of them.
+
+    Messages from there on are redelivered even if they were acked.
+    """
+    if number is not None:
+        number = check_count("queue", number, 0)
+    find = changes.finder(topic, at)
+
+    def plan() -> list[Any]:
+        changes.check_group(group, topic)
+        changes.check_decided(group, topic, number)
+        queues = changes.queues_with(topic, number, at)
+        places = [QueuePlace(queue.number, find(queue)) for queue in queues]
+        return [Changed(ChangeKind.SEEK, group, topic, places)]
+
+    return plan
+
+
+def skip(changes: Changes, group: str, topic: str, number: int, offset: int, count: int) -> Plan:
+    """Let `group` pass over `count` messages from `offset` on."""
+    number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
+    count = check_count("count", count)
+
+    def plan() -> list[Any]:
+        changes.check_group(group, topic)
+        changes.check_decided(group, topic, number, offset, offset + count)
+        (queue,) = changes.queues(topic, number)
+        check_end(queue, offset + count)
+        return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
+
+    return plan
+
+
+def ack_below(changes: Changes, group: str, topic: str, number: int, offset: int) -> Plan:
+    """Ack for `group` all messages of a queue below `offset` that it has not acked."""
+    number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
+
+    def plan() -> list[Any]:
+        changes.check_group(group, topic)
+        (queue,) = changes.queues(topic, number)
+        check_end(queue, offset)
+        acked = changes.ledger.acked_of(group, topic, number)
+        gaps = acked.gaps(queue.first, offset)  # those that it has not acked
+        ranges = [AckRange(group, topic, number, *gap) for gap in gaps]
+        if ranges:
+            changes.check_decided(group, topic, number, ranges[0].first, offset)
+        return [Acks(ranges, 0)] if ranges else []
+
+    return plan
+
+
+def purge(
+    changes: Changes, group: str, topic: str, number: int | None, at: At, by: str, reason: str
+) -> Plan:
+    """Let `group` pass over all messages before the place `at`, in one queue of `topic` or in
+    all of them. Acks and deliveries from `at` on stay.
+    """
+    said = _said(by, reason)
+    if number is not None:
+        number = check_count("queue", number, 0)
+    find = changes.finder(topic, at)
+
+    def plan() -> list[Any]:
+        changes.check_group(group, topic)
+        found: list[Any] = []
+        for queue in changes.queues_with(topic, number, at):
+            acked = changes.ledger.acked_of(group, topic, queue.number)
+            first, end = max(acked.floor, queue.first), min(find(queue), queue.end)
+            if first < end:
+                changes.check_decided(group, topic, queue.number, first, end)
+                places = [QueuePlace(queue.number, first)]
+                found.append(Changed(ChangeKind.SKIP, group, topic, places, end - first, text=said))
+        return found
+
+    return plan
+
+
+def pause(changes: Changes, group: str, topic: str, by: str, reason: str) -> Plan:
+    """Hand out nothing to `group`, or nothing of `topic` if `group` is "", until it is resumed.
+    What is paused already has this reason from now on.
+    """
+    said, topic = _said(by, reason), "" if group else topic
+
+    def plan() -> list[Any]:
+        _check_either(changes, group, topic)
+        return [Changed(ChangeKind.PAUSE, group, topic, text=said)]
+
+    return plan
+
+
+def resume(changes: Changes, group: str, topic: str, by: str, reason: str) -> Plan:
+    """End a pause of `group`, or of `topic` if `group` is "". Without one, change nothing."""
+    said, topic = _said(by, reason), "" if group else topic
+
+    def plan() -> list[Any]:
+        _check_either(changes, group, topic)
+        is_paused = (group, topic) in changes.ledger.pauses
+        return [Changed(ChangeKind.RESUME, group, topic, text=said)] if is_paused else []
+
+    return plan
+
+
+def delete(changes: Changes, group: str, *, unless: Callable[[str], bool] | None = None) -> Plan:
+    """Delete `group` in all its topics, except if `unless` returns True. Nothing is kept for it
+    then.
+    """
+
+    def plan() -> list[Any]:
+        if unless is not None and unless(group):
+            return []
+        changes.check_group(group)
+        changes.check_decided(group)
+        topics = topics_of(changes.ledger, group)
+        own = [Changed(ChangeKind.DELETE_TOPIC, "", topic) for topic in topics]
+        return [*own, Changed(ChangeKind.DELETE_GROUP, group, "")]
+
+    return plan
+
+
+def _check_either(changes: Changes, group: str, topic: str) -> None:
+    """Raise UnknownGroup or UnknownTopic. Without a group the topic is meant."""
+    if group:
+        changes.check_group(group)
+    else:
+        changes.topic(topic)
+
+
+def _said(by: str, reason: str) -> str:
+    """Return who asks for a change, and why, as one text. Raises TypeError, BadName or TooLarge."""
+    text_bytes("reason", reason, REASON_BYTES_MAX)
+    return f"{check_name('by', by)}\n{reason}"
