@@ -335,12 +335,6 @@ def test_no_modules_name_each_other_in_a_circle_for_their_types() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-# A private name of another room that is used all the same.
-PRIVATE = {
-    ("fmq.compat.kombu", "consumer._door"): "tells whose delivery it is: no public name does",
-}
-
-
 def is_own(value: ast.expr) -> bool:
     """Whether an object is the one whose class is being written: `self`, `cls` or `super()`."""
     if isinstance(value, ast.Call):
@@ -382,7 +376,7 @@ def test_no_room_uses_a_private_name_of_another_one() -> None:
         for name, use in private_names(tree)
         if room_of(module) != "fmq.testing"
         and room_of(module) not in made.get(name, {room_of(module)})
-    } == set(PRIVATE)
+    } == set()
 
 
 # Their modules mirror others, or have the names that Django and other queues ask for.

@@ -14,8 +14,6 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from fmq import Delivery
-
 # The thread polls one channel this long; closing a connection waits this long for it.
 POLL_SECONDS = 1.0
 BELL = b"."
@@ -30,7 +28,7 @@ class LoopWaits:
         self._look = look
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._waiting: set[Any] = set()
-        self._found: deque[tuple[Any, list[Delivery] | Exception]] = deque()
+        self._found: deque[tuple[Any, list[Any] | Exception]] = deque()
         self._lock = Lock()  # held while the bell is rung, so that two threads do not both ring it
         self._hears, self._rings = os.pipe()
         for end in (self._hears, self._rings):
@@ -50,7 +48,7 @@ class LoopWaits:
         with self._lock, suppress(OSError):  # the bell rings already, or has ended
             os.write(self._rings, BELL)
 
-    def take(self) -> list[tuple[Any, list[Delivery]]]:
+    def take(self) -> list[tuple[Any, list[Any]]]:
         """Return what was found since the last call, and for which channel. Raises the error of a
         poll.
         """
@@ -83,7 +81,7 @@ class LoopWaits:
     def _run(self) -> None:
         while (channel := self._asked.get()) is not None:
             try:
-                found: list[Delivery] | Exception = channel.fetch(POLL_SECONDS)
+                found: list[Any] | Exception = channel.fetch(POLL_SECONDS)
             except Exception as error:  # the loop raises the error, and makes another connection
                 found = error
             self._found.append((channel, found))
