@@ -15,8 +15,8 @@ OF_GROUPS = (
     ),
     Mutant(
         "an ack of all below an offset leaves out the last one",
-        "                AckRange(group, topic, number, *gap)\n",
-        "                AckRange(group, topic, number, gap[0], max(gap[0], gap[1] - 1))\n",
+        "[AckRange(group, topic, number, *gap) for gap in gaps]",
+        "[AckRange(group, topic, number, low, max(low, high - 1)) for low, high in gaps]",
         STORIES,
     ),
     Mutant(
