@@ -29,13 +29,13 @@ from fmq.chores.checkpointer import Checkpointer, no_checkpoint
 from fmq.chores.due_files import DueFiles
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
-from fmq.consume.groups.broadcast import Broadcasts
+from fmq.consume.administration.broadcast import Broadcasts
+from fmq.consume.administration.change_plans import Changes
+from fmq.consume.administration.evictions import Evictions
+from fmq.consume.administration.group_looks import GroupLooks
+from fmq.consume.administration.stored_changes import configure
 from fmq.consume.groups.burial import Burying
-from fmq.consume.groups.change_plans import Changes
-from fmq.consume.groups.evictions import Evictions
-from fmq.consume.groups.group_looks import GroupLooks
 from fmq.consume.groups.groups import Groups
-from fmq.consume.groups.stored_changes import configure
 from fmq.erasure.eraser import Eraser
 from fmq.errors import Nested, StorageError, StorageFull
 from fmq.feedback.open_questions import OpenQuestions

@@ -21,10 +21,10 @@ from fmq.chores.due_files import DueFiles
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.chores.timer_thread import TimerThread
 from fmq.chores.topic_trim import trim_topics
-from fmq.consume.groups.broadcast import Broadcasts
+from fmq.consume.administration.broadcast import Broadcasts
+from fmq.consume.administration.change_plans import Changes
+from fmq.consume.administration.group_looks import GroupLooks
 from fmq.consume.groups.burial import Burying
-from fmq.consume.groups.change_plans import Changes
-from fmq.consume.groups.group_looks import GroupLooks
 from fmq.errors import (
     Closed,
     Damaged,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from fmq.consume.groups.change_plans import Changes, Plan
+from fmq.consume.administration.change_plans import Changes, Plan
 from fmq.errors import BadName
 from fmq.store.bytes.kinds import Changed, ChangeKind, QueuePlace
 from fmq.tx.ledger.queues import Topic

@@ -29,10 +29,10 @@ from fmq.basics.lock_owner import is_mine
 from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.own_process import here
 from fmq.basics.process import Process
+from fmq.consume.administration import group_changes, topic_changes
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
-from fmq.consume.groups import group_changes, topic_changes
 from fmq.copies import Backup, Progress, back_up
 from fmq.errors import BadOption, Closed, FmqError, Forked, Locked, Nested, StorageFull
 from fmq.faces.producers import Producing, ProducingDoor

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fmq.consume.groups import group_changes, topic_changes
-from fmq.consume.groups.change_plans import Plan
-from fmq.consume.groups.changed_limits import limit
-from fmq.consume.groups.changed_schedules import change_schedule, make_schedule
+from fmq.consume.administration import group_changes, topic_changes
+from fmq.consume.administration.change_plans import Plan
+from fmq.consume.administration.changed_limits import limit
+from fmq.consume.administration.changed_schedules import change_schedule, make_schedule
+from fmq.consume.administration.stored_changes import configure
 from fmq.consume.groups.filter_counts import passing
-from fmq.consume.groups.stored_changes import configure
 from fmq.steps.call_steps import Steps
 from fmq.tx.looks.schedule_list import schedule_list
 from fmq.tx.schedules.schedules import Schedules

@@ -9,9 +9,9 @@ import pytest
 
 import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
+from fmq.consume.administration import group_changes
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import Member
-from fmq.consume.groups import group_changes
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fmq import Engine
-from fmq.consume.groups import group_changes
+from fmq.consume.administration import group_changes
 from fmq.errors import (
     BadName,
     BadOption,

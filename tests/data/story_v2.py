@@ -12,7 +12,7 @@ from hashlib import sha256
 import fmq
 from fmq import filters
 from fmq.basics.clock import as_datetime
-from fmq.consume.groups import group_changes
+from fmq.consume.administration import group_changes
 from fmq.steps.thread_driver import drive
 from fmq.store.bytes.content import encode_messages
 from fmq.store.bytes.extension import Request, extension_of

@@ -49,9 +49,9 @@ from fmq.basics.results import (
     UndecidedTransaction,
 )
 from fmq.bind.on_loop import AsyncBoundTransaction
+from fmq.consume.administration.change_plans import At
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
-from fmq.consume.groups.change_plans import At
 from fmq.consume.groups.sieve import text_of
 from fmq.copies import Backup, Progress
 from fmq.faces.steps import appended, found_messages, unread_messages

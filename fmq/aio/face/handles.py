@@ -18,7 +18,7 @@ from fmq.basics.results import (
     QueueInfo,
     ScheduleInfo,
 )
-from fmq.consume.groups.change_plans import EARLIEST, LATEST, At
+from fmq.consume.administration.change_plans import EARLIEST, LATEST, At
 from fmq.consume.groups.sieve import text_of
 from fmq.errors import BadOption, UnknownDeadLetter, UnknownSchedule
 from fmq.faces.explanation import explained

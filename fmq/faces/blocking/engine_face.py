@@ -46,9 +46,9 @@ from fmq.basics.results import (
     UndecidedTransaction,
 )
 from fmq.bind.bound_transaction import BoundTransaction
+from fmq.consume.administration.change_plans import At
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
-from fmq.consume.groups.change_plans import At
 from fmq.consume.groups.sieve import text_of
 from fmq.copies import Backup, Progress
 from fmq.faces.blocking.door import EngineDoor, JoiningFace, LookingDoor

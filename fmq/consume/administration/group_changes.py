@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fmq.arguments.names import check_count, check_name
-from fmq.consume.groups.change_plans import At, Changes, Plan, check_end
+from fmq.consume.administration.change_plans import At, Changes, Plan, check_end
 from fmq.consume.groups.sieve import check_filter
 from fmq.errors import GroupExists
 from fmq.store.bytes.content import text_bytes

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 from fmq.arguments.names import as_index, check_flag, check_name
-from fmq.consume.groups.change_plans import Changes, Plan
+from fmq.consume.administration.change_plans import Changes, Plan
 from fmq.errors import BadOption
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.kinds import Changed, ChangeKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fmq.consume.groups.change_plans import Changes, Plan
+from fmq.consume.administration.change_plans import Changes, Plan
 from fmq.tx.schedules.schedules import Schedules, check_schedule
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fmq.arguments.stored_options import check_configured
-from fmq.consume.groups.change_plans import Changes, Plan
+from fmq.consume.administration.change_plans import Changes, Plan
 from fmq.store.bytes.kinds import Changed, ChangeKind
 
 

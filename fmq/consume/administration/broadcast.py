@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fmq.consume.groups.change_plans import Changes
-from fmq.consume.groups.group_changes import delete
+from fmq.consume.administration.change_plans import Changes
+from fmq.consume.administration.group_changes import delete
 from fmq.consume.groups.group_holds import GroupHolds
 from fmq.errors import FmqError
 from fmq.steps.call_steps import Steps

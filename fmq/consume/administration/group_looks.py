@@ -6,9 +6,9 @@ A look takes out the members that made no call for too long. So it shows none of
 from __future__ import annotations
 
 from fmq.basics.results import HeldMessages, MemberInfo
-from fmq.consume.groups.change_plans import Changes
+from fmq.consume.administration.change_plans import Changes
+from fmq.consume.administration.held_messages import HeldPages, HeldPlace
 from fmq.consume.groups.groups import Groups
-from fmq.consume.groups.held_messages import HeldPages, HeldPlace
 
 
 class GroupLooks:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fmq.arguments.names import check_count, check_name, check_seconds
 from fmq.arguments.options import QUEUES_MAX, SECONDS_MAX
-from fmq.consume.groups.change_plans import Changes, Plan
+from fmq.consume.administration.change_plans import Changes, Plan
 from fmq.errors import BadOption, FmqError, TooMany, TopicExists, TopicInUse
 from fmq.store.bytes.kinds import Changed, ChangeKind, TopicMade
 

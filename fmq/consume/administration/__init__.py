@@ -1,0 +1,1 @@
+"""Groups, topics, schedules and options: how they are changed, and looked at."""
