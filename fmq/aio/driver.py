@@ -37,7 +37,7 @@ class LoopDriver:
         self.waits = Waits(loop, queue, monotonic)
 
     async def drive(self, call: Steps[T]) -> T:
-        """Carry out the steps of `call`, and return its result. One that is cancelled gets the
+        """Carry out the steps of `call`, and return its result. A call that is cancelled gets the
         CancelledError where it waits.
         """
         watch: AwaitedWatch | None = None
@@ -75,7 +75,7 @@ class LoopDriver:
             answer = None
 
     async def _durable(self, want: Durable) -> Any:
-        """Have it written with what this turn of the loop orders."""
+        """Have the append of a step written with what this turn of the loop orders."""
         answers: list[Any] = []
 
         def plan(what: Any) -> None:
@@ -89,7 +89,9 @@ class LoopDriver:
         return answers[0]
 
     async def _ahead(self, want: Durable) -> Any:
-        """Have it written by the thread that writes now, as to wait would hold up the loop."""
+        """Have the append of a step written by the thread that writes now. If the loop waited for
+        that thread, all other calls would wait, too.
+        """
         call = Call(self.loop)
         call.has_begun = True
 

@@ -24,7 +24,7 @@ SECONDS_MAX = 100 * 365 * 86400  # Python's locks refuse a wait of three times a
 
 
 class _Given:
-    """Knows which options a program has named: a default that it names is its wish, too."""
+    """Knows which options a program has named. A default that it names counts as named, too."""
 
     __slots__ = ("given",)
     given: frozenset[str]

@@ -33,7 +33,7 @@ AT_OPENING = frozenset((
 them.
 """
 STORED = AT_ONCE | AT_OPENING
-# Stored by a call of its own only: an opening says how the journal grows while it writes.
+# Only engine.configure() stores it. Until then each opening says how large new segments are.
 NOT_BY_OPENING = frozenset(("segment_bytes",))
 DEFAULTS: dict[str, Any] = {each.name: getattr(Options(), each.name) for each in fields(Options)}
 
@@ -71,7 +71,7 @@ def all_named(options: Options | None) -> dict[str, Any]:
 
 
 def named_by(options: Options) -> dict[str, Any]:
-    """Return those that a program has named and that belong to the directory."""
+    """Return the options that a program has named and that belong to the directory."""
     return {name: value for name, value in all_named(options).items() if name in STORED}
 
 
@@ -107,8 +107,8 @@ def sound(stored: Mapping[str, Any]) -> dict[str, Any]:
 def check_configured(
     values: Mapping[str, Any], reset: Iterable[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return both checked. Raises BadOption for an option that does not belong to the directory, or
-    a value that it cannot have.
+    """Return both arguments, checked. Raises BadOption for an option that does not belong to the
+    directory, or for a value that it cannot have.
     """
     if isinstance(reset, str) or not isinstance(reset, Iterable):
         raise TypeError(f"reset= takes a list of names of options, not {type(reset).__name__}")
@@ -128,8 +128,8 @@ def check_configured(
 
 
 def overwrite(options: Options, values: Mapping[str, Any]) -> None:
-    """Change `options`, which an engine has for itself alone: it makes a copy of what it is given.
-    So what reads an option at each use meets the new value.
+    """Change `options`, the engine's own copy of the options that it was given. Code that reads an
+    option at each use sees the new value.
     """
     for name, value in values.items():
         object.__setattr__(options, name, value)
@@ -151,8 +151,8 @@ def settings(opened: Options, counts: Options, stored: Mapping[str, Any]) -> lis
 
 
 def others_of(options: Options, stored: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what a program has named other than it is stored: name -> its value, and the stored
-    one.
+    """Return the options that a program has named with another value than the stored one. Each name
+    leads to the program's value and the stored value.
     """
     known = sound(stored)
     return {

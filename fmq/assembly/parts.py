@@ -129,7 +129,7 @@ class Parts:
         `check_readable` if nothing can be read. `after` is called at the end of a call that wrote.
         """
         self.directory = directory
-        # As the program has opened it. What counts is `options`, with what the directory stores.
+        # The options of the opening. `options` has those that count: stored ones come first.
         self._opened_with = options
         self.options = options = with_stored(options, found.ledger.options)
         self._store = found.store

@@ -57,8 +57,8 @@ class SystemClock:
 
 
 def ticks_of(clock: Clock) -> Callable[[], int]:
-    """Return a function that returns nanoseconds since a fixed moment, which never go back. A clock
-    may have one of its own: it is called for each write, and that of the machine is one in C.
+    """Return a function that returns nanoseconds since a fixed moment, which never go back. It is
+    called for each write, so a clock may have a fast one of its own: that of the machine is in C.
     """
     own: Callable[[], int] | None = getattr(clock, "monotonic_ns", None)
     return own or (lambda: round(clock.monotonic() * 1e9))

@@ -77,7 +77,7 @@ class Retention:
         # An oldest segment that is over the limits (by its base), and the reason why it cannot be
         # dropped.
         self.kept: tuple[int, str] | None = None
-        # True if a checkpoint would let the segment in `kept` go.
+        # True if retention could drop the segment in `kept` after a checkpoint.
         self.waits_for_checkpoint = False
         self._scan_from = 0  # where a replay would begin, at the last look
         # What the last look found unread: the base of the segment, the group, and the queue with
@@ -105,7 +105,7 @@ class Retention:
         if not self.only_acked:
             self.looks_from = 0
         else:
-            # A journal that is small by far keeps its rounds cheap, and its directory small.
+            # Far below the limit, spare the work of a look and the room of an extra spare.
             self.looks_from = POSITION_MAX if most is None else base + most // 2
         self._journal.spares.aside = int(self._journal.position >= self.looks_from)
 
@@ -225,7 +225,7 @@ class Retention:
         found: list[str] = []
         with contextlib.suppress(FmqError, OSError):  # the engine may be closed
             found += self._holders(segment, HOLDERS_MAX)
-        # What no look finds is known only when retention meets it, such as an export.
+        # If the look finds nothing, return the reason that retention met, such as an export.
         return (*found,) or (kept[1],)
 
     def _holders(self, segment: Segment, most: int) -> Iterator[str]:
@@ -238,7 +238,7 @@ class Retention:
         yield from [f"undecided transaction {tx_id!r}" for tx_id in prepared[:most]]
         if not has_index:
             yield INDEX
-            return  # without it nobody knows whose messages are in the segment
+            return  # without the index it is not known whose messages are in the segment
         for ship in self._shippings_of(segment):
             yield f"the shipping to {ship.destination}, which has come to {ship.position}"
         if self._scan_from < limit:

@@ -88,8 +88,8 @@ def _bash(verbs: list[Verb]) -> str:
 
 
 def _names(verb: Verb) -> list[str]:
-    """Return the names of a verb as they are typed, that of the command included. An action has
-    also those that begin with another name of its verb.
+    """Return the names of a verb as they are typed, from `fmq` on. An action of a verb with several
+    names has several, too.
     """
     return [" ".join(("fmq", *words)) for words in (verb.words, *verb.other_words)]
 

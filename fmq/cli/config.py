@@ -50,8 +50,8 @@ def setting(word: str) -> tuple[str, Any]:
 
 
 def _value(said: str, kind: str) -> Any:
-    """Return the value that a text stands for. A text that no such option can have is returned as
-    it is, and refused as the option says.
+    """Return the value that a text stands for. A text that is no value of this kind is returned as
+    it is: the engine refuses it with the error of the option.
     """
     if said.lower() == "none":
         return None

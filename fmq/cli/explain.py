@@ -75,8 +75,8 @@ def _steps(
     ending = _append_at(directory, last)
     tx = next((number for each in ending if (number := _number(each))), 0)
     appends = {ending[0].position: ending} if ending else {}
-    # It is prepared at its number. A copy that was made of it later, because it was old, is named
-    # by what refers to its bodies.
+    # The first PREPARE is at the position that is the transaction's number. If the transaction was
+    # relocated, the references of its COMMIT lead to the copy.
     bodies = [
         each.body_position
         for each in ending

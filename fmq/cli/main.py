@@ -45,7 +45,7 @@ from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import discard, make_output, note
 from fmq.cli.parser import Parser, WrongUsage, parse
 
-VERBS = (  # as the help shows them; one a line, so that new ones meet no others
+VERBS = (  # in the order of the help; one a line, so that two new ones merge without a conflict
     demo,
     doctor,
     top,

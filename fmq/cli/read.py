@@ -149,7 +149,7 @@ def _stretch(engine: Engine, queue: QueueInfo, start: int, end: int) -> Iterator
 
 
 def _following(engine: Engine, topic: str, ends: dict[int, int]) -> Iterator[Found]:
-    """Yield what comes in the queues behind their `ends`."""
+    """Yield the messages that come after the `ends` of the queues."""
     only_one = len(ends) == 1
     while True:
         found: list[fmq.Message] = []

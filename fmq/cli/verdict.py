@@ -39,8 +39,8 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a group. `members` and `held` are None if no process serves the directory;
-    `writer` is the process that has it open. What takes `patience` seconds
+    """What is known of a group. `members` and `held` are None if no process serves the directory.
+    `writer` is the process that has it open. A state that lasts longer than `patience` seconds
     needs a person.
     """
 

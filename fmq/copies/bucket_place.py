@@ -56,7 +56,7 @@ class PlaceInBucket:
         with self._asking():
             self._client: Any = boto3.client("s3", config=config)
         self._said: dict[str, Any] = {}  # what SHIP says
-        self._etag = ""  # of SHIP, as this run has put it
+        self._etag = ""  # the ETag of SHIP, as this run has put it
         self._keys: dict[str, list[str]] = {}  # name -> the keys that have it, the newest term last
         self._void: list[str] = []  # keys that do not count
         self._whole = lru_cache(OBJECTS_READ_AHEAD)(self._get)
@@ -80,7 +80,8 @@ class PlaceInBucket:
     def put(self, name: str, blocks: Iterable[Buffer]) -> None:
         self._check_is_ours()
         key = f"{self._prefix}{self._said['term']:08d}/{name}"
-        # If it is there, this run has put it, and lost the answer: the name says what it holds.
+        # If the key is there already, an earlier try of this run has put it and lost the answer.
+        # Its bytes are the same, because the name says which part of the journal it holds.
         self._put(key, b"".join(blocks), IfNoneMatch="*")
         self._keys.setdefault(name, []).append(key)
 
@@ -139,8 +140,8 @@ class PlaceInBucket:
         return match is not None and int(match[1]) <= int(ready)
 
     def _ends(self) -> dict[str, list[int]]:
-        """Return for each term how far its pieces count: generation and position, and the newest
-        generation that is ready.
+        """Return three numbers for each term: the newest generation of its pieces, the position up
+        to which that goes, and the newest generation that is ready.
         """
         ends: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         for name, keys in self._keys.items():

@@ -82,7 +82,8 @@ class Findings:
         self._sound: dict[tuple[str, int], AckSet] = {}
         self._gaps: list[tuple[int, int]] = []
         self._kept: set[int] = set()  # sound messages in gaps, to which a commit may refer
-        self._unsure_from = 0  # a decision of what was prepared before may be lost
+        # A decision on a transaction that was prepared before this position may be lost.
+        self._unsure_from = 0
         self._left_out: dict[str, LostTransaction] = {}
         self._in_part: dict[str, LostTransaction] = {}
 

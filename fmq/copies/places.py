@@ -13,7 +13,7 @@ S3 = re.compile(r"s3:/+([^/]+)/*(.*?)/*")  # one slash is enough: pathlib makes 
 
 
 def address_of(text: str) -> str:
-    """Return `text` in the one way to write it. Raises BadName for other addresses."""
+    """Return the address `text` in its normal form. Raises BadName if it is no such address."""
     bucket = S3.fullmatch(text)
     if bucket is None:
         return check_local(text)

@@ -202,7 +202,7 @@ class _Salvage:
         self._is_carried = False
         for bone in self._skeleton.bones:
             ledger.enter_segment(bone.base)
-            ledger.sealed.clear()  # no message is looked for
+            ledger.sealed.clear()  # no message is looked up, so indexes are not needed
             self._findings.file = segment_name(bone.base)
             gaps = self._gaps[bone.base] = []
             for piece in self._pieces(bone):

@@ -138,8 +138,8 @@ class ShippingPlace(Protocol):
         """
 
     def take(self, store: str) -> None:
-        """Let the pieces that come next be of this run and this store. Raises BackupRefused if
-        another process ships to the place.
+        """Take the place for this run and this store, before pieces are put. Raises BackupRefused
+        if another process ships to the place.
         """
 
     def close(self) -> None: ...

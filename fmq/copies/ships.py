@@ -87,7 +87,7 @@ def ship(
             while wait is not None and not stop.wait(wait):
                 run.go_on(lambda done, total: None)
             if wait is not None:
-                run.go_on(lambda done, total: None)  # what came before the end was asked for
+                run.go_on(lambda done, total: None)  # ship what was sent before `stop` was set
             return Shipped(target, run.position, run.shipped_bytes, run.rounds)
 
 
@@ -123,9 +123,11 @@ class Source:
 
     def look(self) -> Look:
         """Return what is durable now. Raises Damaged."""
-        told = self._page.look()  # before the names: each segment below its position has one then
+        # Read the page before the names: then each segment below its position has a name.
+        told = self._page.look()
         if told.durable_to:
-            with suppress(FileNotFoundError, Damaged):  # while retention drops; else it is real
+            # Retention may be dropping a segment. If it is not, the code below raises the error.
+            with suppress(FileNotFoundError, Damaged):
                 return self._beside_the_page(told.durable_to)
         with closing(Follower(self.directory, threading.RLock(), undecided=False)) as follower:
             if follower.damage is not None:

@@ -122,7 +122,7 @@ class Sift:
 
 
 class TornFile(OnlyRead):
-    """A file of which what cannot be read is zeros, so that the rest of it can be."""
+    """A file in which unreadable bytes are read as zeros, so that the rest can be read."""
 
     def __init__(self, file: File) -> None:
         self._file = file

@@ -96,7 +96,7 @@ class SeenTransaction(NamedTuple):
     known_bound: bool  # False if retention has dropped its PREPARE, which would say so
     decided_us: int = 0  # 0: undecided
     committed: bool = False
-    position: int = 0  # of the decision
+    position: int = 0  # the position of the decision
 
 
 def reconcile(
@@ -239,7 +239,7 @@ class _Comparison:
     def gone(self) -> Iterator[SeenTransaction]:
         """Yield the committed transactions whose rows are gone, and count the others."""
         for seen in self._seen.values():
-            # The rows were read before a transaction beyond `_end` committed: its marker may lack.
+            # The markers of later transactions may have been written after the rows were read.
             if not seen.committed or seen.position >= self._end:
                 continue
             row = self._rows.get(seen.tx_id)

@@ -67,7 +67,7 @@ def _returned_in(
     is_as_before = True
     for run in _records(file, segment, seed):
         if isinstance(run, Hole):
-            is_as_before = False  # what was erased may have lain there
+            is_as_before = False  # the erased messages may have been in the damaged part
         if not isinstance(run, Run):
             continue
         is_as_before &= not run.flags & HAS_ERASED

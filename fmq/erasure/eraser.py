@@ -139,7 +139,7 @@ class Eraser:
         return self._erase(self._copies_of(message))
 
     def _copies_of(self, message: Message) -> Choose:
-        """Return what chooses the message and all copies of it."""
+        """Return the function that finds the message and all copies of it in a record."""
         assert message.position is not None and message.offset is not None
         own = self._run_at(message.position)
         topic, queue, offset = own.topic, own.queue, message.offset
@@ -163,8 +163,8 @@ class Eraser:
                     for i, each in enumerate(failures)
                     if (each.origin.topic, each.origin.queue, each.offset) == (topic, queue, offset)
                 }
-            # What was prepared, or has waited, is not visible itself: the equal ones of its
-            # transaction are copies, or as good as copies.
+            # Pre-messages and timers are not visible themselves. Those of the same transaction or
+            # timer that equal the message are its copies.
             if run.kind not in NOT_SHOWN or (run.topic, run.queue) != (topic, queue):
                 return set()
             if run.position in self._referred or not (run.tx in txs or _is_of(run, timer)):

@@ -81,7 +81,7 @@ class Locked(StorageError):
     ) -> None:
         """`here`: this process itself has the directory open. `closed`: an engine had it open while
         it was read, and has closed it. `served=False`: a client wanted to connect. `ends_itself`:
-        it was asked to end, and is a program that does not do so for others.
+        the process was asked to end, but it runs a program that only ends by itself.
         """
         who = f"this process ({holder})" if here else holder
         if closed:

@@ -186,7 +186,7 @@ class OffsetGone(UsageError):
 
 
 class PositionGone(UsageError):
-    """Retention has dropped appends behind a position that `engine.tail` returned."""
+    """Retention has dropped appends after a position that `engine.tail` returned."""
 
     def __init__(self, position: int, first: int) -> None:
         super().__init__(

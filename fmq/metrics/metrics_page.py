@@ -65,7 +65,7 @@ class MetricsPage:
         return (200, "ok\n") if failure is None else (503, f"{failure}\n")
 
     def _metrics(self) -> str:
-        with self._lock:  # one look at a time, whoever asks
+        with self._lock:  # one look at a time, however many clients ask
             now = self._clock.monotonic()
             if self._text is None or now - self._text[0] >= KEPT_SECONDS:
                 self._text = now, exposition(self._engine)

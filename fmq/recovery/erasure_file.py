@@ -117,7 +117,7 @@ def overwrite(directory: Directory, images: Iterable[NewRecord]) -> None:
 
 
 def carry_on(directory: Directory) -> None:
-    """Overwrite again what an interrupted erasure was about to. The caller holds the lock."""
+    """Overwrite again what an interrupted erasure had to overwrite. The caller holds the lock."""
     found = read(directory)
     if found is not None:
         overwrite(directory, found.images)

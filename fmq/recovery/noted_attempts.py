@@ -22,8 +22,8 @@ class NotedAttempts:
         self._places: dict[int, tuple[str, str]] = {}  # group and topic, by their hash
 
     def apply(self, ledger: Ledger, upto: float = inf) -> None:
-        """Apply what was counted while the journal ended at or before `upto`. Leave out what is
-        about messages that are not there: of a topic that was deleted, or lost with the power.
+        """Apply the attempts that were counted while the journal ended at or before `upto`. Leave
+        out those of messages that are not there: lost in a power cut, or deleted with their topic.
         """
         noted = self.noted
         while noted and noted[0].position <= upto:

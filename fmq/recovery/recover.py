@@ -191,7 +191,9 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
 
 
 def _passed_over(replay: Replay, lost: list[Segment]) -> Iterator[str]:
-    """Say what this recovery has passed over. `lost` are the segments that are missing."""
+    """Yield a text for each damage that this recovery has passed over. `lost` are the segments that
+    are missing.
+    """
     yield from replay.ledger.damaged.values()
     yield from (f"{each.name}: the segment is missing" for each in lost)
     for position in replay.turned:
@@ -268,7 +270,7 @@ def believe_page(directory: Directory, replay: Replay) -> None:
 
 
 def missing_below(told: int) -> str:
-    """Say why there must be another segment."""
+    """Return the text that says why there must be another segment."""
     return f"the segment is missing: readers were told that data up to {told} is durable"
 
 

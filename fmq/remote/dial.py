@@ -306,7 +306,8 @@ def _door(
 
 def _agree(path: str, wanted: Options, door: LinkDoor) -> None:
     """Store the options that this call names and that the directory has no value for. Log those
-    that are other than what is stored, or than what the process that serves was started with.
+    that differ from the stored value, or from the value with which the process that serves was
+    started.
     """
     named = all_named(wanted)
     if not named:

@@ -220,7 +220,7 @@ class LinkDoor(ProducingDoor):
                 "client over TCP does not see them. Nothing was changed. Run fmq backup on that "
                 "machine, or fmq ship to a place that both see."
             )
-        self.change("checkpoint")  # it proves everything that is visible by now
+        self.change("checkpoint")  # after it, all that is visible now is proven durable
         where = self.path if self._where.startswith(UNIX) else self._where
         store = self.link.hello.store
         return back_up(where, destination, progress, RealDisk(), self.clock, store)

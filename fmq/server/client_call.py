@@ -119,8 +119,9 @@ class ClientCall:
     # --- writing --------------------------------------------------------------------------------
 
     def _is_now(self, want: Durable) -> bool:
-        """Return whether to write it now, as it needs no sync. Not if the client has ordered
-        something before, or if the loop would wait for another thread: then it shares a sync.
+        """Return whether to write the append of a step at once, because it needs no sync. Return
+        False if the client has ordered something before, or if the loop would wait for another
+        thread: then the append shares a sync with the others of the turn.
         """
         host = self._caller.host
         # Without `waits`, in the mode "interval", an order of this client costs no wait either: it
@@ -178,7 +179,7 @@ class ClientCall:
             self._caller.waiting.discard(self)
             self.go_on()
         elif host.monotonic() < watch.deadline:
-            watch.pass_on()  # it takes nothing that the client does not read
+            watch.pass_on()  # take no messages while the client does not read its answers
             watch.wait_until(watch.deadline)
         else:
             self.give_up()

@@ -186,7 +186,7 @@ class Host:
         self.commit()
 
     def commit(self) -> None:
-        """Plan what was ordered so far. Who has ordered it is answered once it is durable."""
+        """Plan what was ordered so far. The clients get their answers once it is durable."""
         orders, self._orders = self._orders, []
         if orders:
             self._ordering.clear()

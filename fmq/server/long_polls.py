@@ -32,7 +32,7 @@ class LongPolls:
         }
 
     def end(self) -> None:
-        """Let others be asked what the client was asked."""
+        """Let other checkers get the questions that the client was asked."""
         asked, self._asked = self._asked, {}
         if asked:
             with suppress(FmqError):  # the engine has ended, and asks no questions

@@ -242,8 +242,8 @@ class Session:
             ClientCall(self, asked, said, found).go_on()
 
     def failed(self, asked: Frame, error: Exception) -> None:
-        """Answer a request with an error. Close the connection if it is one that fmq does not
-        know: whatever it is, the other clients are not to notice.
+        """Answer a request with an error. If the error is none that fmq raises on purpose, close
+        the connection, so that the other clients are not affected.
         """
         queue = self.host.commit_queue
         if isinstance(error, (FmqError, TypeError, OSError)):

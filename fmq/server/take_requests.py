@@ -32,7 +32,7 @@ class Taking:
         self._member = member
 
     def serve(self, asked: Frame, request: TakeAsked) -> Steps[bytes]:
-        """Return a batch once its ack is durable, or at once nothing if there is none.
+        """Return a batch once its ack is durable. If there are no messages, return nothing at once.
 
         TAKE does not wait for messages. While a request that writes waits, the engine has to
         remember all later requests of its client.

@@ -20,7 +20,9 @@ Notify = Callable[[], None]
 
 
 class Durable(NamedTuple):
-    """A step that ends when what `plan` has planned is durable. The answer is what it returned."""
+    """A step that ends when the append that `plan` plans is durable. Its answer is the result of
+    `plan`.
+    """
 
     plan: Callable[[Any], Any]
     """Called under the engine's lock. It may refuse."""

@@ -75,7 +75,7 @@ def time(what: str, value: Any) -> Any:
 
 
 def written(what: str, value: Any) -> Any:
-    """Check for a text that UTF-8 can encode, as records are written in UTF-8."""
+    """Return `value` if it is a text that UTF-8 can encode, because records are in UTF-8."""
     try:
         check_text(what, value).encode()
     except UnicodeEncodeError:
@@ -84,8 +84,8 @@ def written(what: str, value: Any) -> Any:
 
 
 def scalar(what: str, value: Any) -> Any:
-    """Check only that the value has no parts. The engine checks the rest, as several kinds are
-    allowed.
+    """Return `value` if it is no list, tuple or dict. The engine checks the rest, because several
+    types are allowed.
     """
     if isinstance(value, (list, tuple, dict)):
         raise _refuse(what, value, f"one value, and no {type(value).__name__}")

@@ -55,8 +55,8 @@ def _short(path: str, name: str) -> Iterator[str]:
 
 
 def listen_in(path: str) -> tuple[socket.socket, FileId]:
-    """Return a socket that listens in the directory `path`, for its owner alone, and which file
-    that is.
+    """Return a socket that listens in the directory `path`, for its owner alone, and the id of its
+    file.
 
     It replaces a socket that a dead process has left. Only the holder of the directory's lock may
     call this.

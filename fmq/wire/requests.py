@@ -76,7 +76,7 @@ def _options(what: str, value: Any) -> Any:
 
 
 def _headers(what: str, value: Any) -> Any:
-    """Check for a dict of texts."""
+    """Return `value` if it is a dict of texts."""
     if type(value) is not dict:
         raise TypeError(f"{what}={value!r:.80}: is a dict. Nothing was changed.")
     return {text("a header name", name): text("a header", each) for name, each in value.items()}

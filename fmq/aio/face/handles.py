@@ -157,8 +157,8 @@ class AsyncGroup:
         reason: str = "",
         by: str | None = None,
     ) -> None:
-        """Hand out no more than this to all members of the group together, from now on: their
-        polls wait. None: no limit. A call replaces the limit that was set; one without any number
+        """Limit from now on how much all members of the group together are handed. Beyond that
+        their polls wait. A call replaces the limit that was set before. A call without any number
         ends it.
 
         `concurrency`: so many messages in hand at once, of all its topics. A message is in hand
@@ -173,16 +173,17 @@ class AsyncGroup:
         await self._door.change("limit", self._name, *limits, caller(by), reason)
 
     async def release(self, member: str, *, reason: str, by: str | None = None) -> int:
-        """Give back what `member` holds, and return how many messages that were: others get them
-        at once, and what it says about them later raises LeaseLost. It stays in the group.
+        """Give back the messages that `member` holds, and return how many there were. Others get
+        them at once. A later ack or release of them by `member` raises LeaseLost. The member stays
+        in the group.
 
         The log of the engine's process has the `reason`, and `by` whom. Raises UnknownMember.
         """
         return await self._door.change("release", self._name, member, caller(by), reason)
 
     async def put_out(self, member: str, *, reason: str, by: str | None = None) -> int:
-        """Put `member` out of the group, and return how many messages it has held: others get them
-        at once, and its queues. Its next call raises MemberPutOut, with `by` and `reason`.
+        """Put `member` out of the group, and return how many messages it held. Others get these
+        messages and its queues at once. Its next call raises MemberPutOut, with `by` and `reason`.
 
         A new consumer may join under its name. A member that was put out before and is not back
         counts as 0. Raises UnknownMember for any other that is not there.
@@ -423,7 +424,7 @@ def _place_of(
 
 
 def _place_behind(last: HeldMessages) -> list[Any]:
-    """Return where the page behind `last` begins, as a list for the wire."""
+    """Return where the page after `last` begins, as a list for the wire."""
     return [last.topic, last.replayed, last.queue, last.offset + last.count]
 
 

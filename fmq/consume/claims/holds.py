@@ -51,7 +51,7 @@ FORMER = object()
 
 
 class Limiter(Protocol):
-    """What keeps the limit of the group (limiter.py), as far as holds tell it of themselves."""
+    """The limiter of the group (limiter.py), as far as the holds of a queue call it."""
 
     def freed(self) -> None:
         """Note that a hold has ended."""
@@ -60,7 +60,7 @@ class Limiter(Protocol):
         """Note that `count` messages are handed to a program."""
 
     def drop(self, holds: QueueHolds) -> None:
-        """Count these holds no longer."""
+        """Stop counting these holds."""
 
 
 class QueueHolds:

@@ -30,8 +30,8 @@ class RateWindow:
     __slots__ = ("_count", "_handed", "_out", "_span")
 
     def __init__(self, rate: float, found_at: float) -> None:
-        """As many messages as the rate allows count as handed out at the time `found_at`: what was,
-        by the process before, is not known.
+        """It is not known how many messages the process before has handed out. So as many as the
+        rate allows count as handed out at the time `found_at`.
         """
         self._count = max(1, math.floor(rate))
         self._span = self._count / rate
@@ -60,8 +60,8 @@ class GroupLimiter:
     """What one group has in hand, and what its limit leaves."""
 
     def __init__(self, limit: LimitMet, wake: Callable[[], None], found_at: float) -> None:
-        """`wake` lets the polls of the group look again. `found_at` is when something was handed
-        out last before the engine was opened, minus infinity if nothing that counts was.
+        """`wake` lets the polls of the group look again. `found_at` is the last time before the
+        opening at which a message may have been handed out; minus infinity if none was.
         """
         self._limit = limit
         self._wake = wake
@@ -85,7 +85,7 @@ class GroupLimiter:
         holds.limiter = self
 
     def drop(self, holds: QueueHolds) -> None:
-        """Count what is held in a queue no longer: the group was moved, and has another object."""
+        """Stop counting these holds: the group was moved, and has another object for the queue."""
         self._holds.discard(holds)
         self.freed()
 
@@ -130,7 +130,7 @@ class GroupLimiter:
         return max(left, 0)
 
     def until(self) -> float:
-        """Return when a poll looks again that waits because of the limit, and is not woken."""
+        """Return the time at which a poll that waits because of the limit looks again unwoken."""
         found = min((holds.earliest_deadline for holds in self._holds), default=math.inf)
         if self._pace is not None:
             found = min(found, self._pace.due())

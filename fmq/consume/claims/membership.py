@@ -173,8 +173,8 @@ def check_joining(
     expired: str = COUNT,
     damaged: str = RAISE,
 ) -> Joining:
-    """Return what is asked for a consumer; raise TypeError or what refuses an argument. One that
-    `is_told` without `on_change` serves a client.
+    """Return what is asked for a consumer; raise TypeError or what refuses an argument. A client's
+    consumer has `is_told` and no `on_change`: the client itself calls the function of its program.
     """
     names = check_names("topic", topics)
     group = check_name("group", group)

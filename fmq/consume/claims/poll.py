@@ -31,8 +31,8 @@ class Poll:
     # What wakes the waiting thread, which waits at most until `until`.
     wakeup: Wakeup | None = None
     until = 0.0
-    # Returns what of the messages that were read is handed out, and gives back the rest. Those that
-    # are handed out are counted. With it, `counts` is False.
+    # Returns the part of the read messages that is handed out, counts an attempt of it, and gives
+    # back the rest. If there is such a function, `counts` is False.
     fit: Callable[[Claim, list[Any]], list[Any]] | None = None
     # True once the poll has waited for posted appends to be shown. It waits for them only once.
     has_caught_up = False

@@ -119,11 +119,11 @@ class AnyEngine:
     def wait(
         self, places: Mapping[tuple[str, int], int], *, timeout: float
     ) -> dict[tuple[str, int], int]:
-        """Wait up to `timeout` seconds until a queue has a message at an offset or behind it.
+        """Wait up to `timeout` seconds until a queue has a message at its offset or after it.
 
-        `places` has the offset for each topic and queue. Return those that have one, with the
-        offset of the queue's next message; nothing at the end of the time. A program that copies
-        messages elsewhere waits like this for all of its queues at once.
+        `places` has the offset for each topic and queue. Return those that have such a message,
+        with the offset of the queue's next one; nothing at the end of the time. A program that
+        copies messages elsewhere waits like this for all of its queues at once.
         """
         wanted = check_places(places)
         found = self._door.wait(wanted, check_seconds("timeout", timeout))

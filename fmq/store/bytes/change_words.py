@@ -61,7 +61,7 @@ def _recall(change: Changed) -> str:
 
 
 def said_by(change: Changed) -> tuple[str, str]:
-    """Return who asked for `change`, and why, of a change whose text has both."""
+    """Return who asked for `change`, and why. The text of such a change has both."""
     by, _, reason = change.text.partition("\n")
     return by, reason
 
@@ -88,7 +88,7 @@ def _configure(change: Changed) -> str:
 
 
 def said_as_json(change: Changed) -> dict[str, Any]:
-    """Return what a change says whose text is JSON; nothing if that cannot be read."""
+    """Return the content of a change whose text is JSON; an empty dict if it cannot be read."""
     try:
         said = json.loads(change.text)
     except (ValueError, RecursionError):

@@ -49,8 +49,8 @@ def encode_one(
     flags: int = 0,
     columns: bytes = b"",
 ) -> Run:
-    """Return a run of one body without key, tag and headers. Or of `count` messages with `columns`,
-    whose bodies are joined in `body`.
+    """Return a run of one body without key, tag and headers. With `count` and `columns`, return a
+    run of `count` messages, whose bodies are joined in `body`.
     """
     bodies = body if type(body) is bytes else as_bytes(body)
     size = len(bodies)

@@ -52,8 +52,8 @@ assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
 
 def size_of(record: Record) -> int:
-    """Return how many bytes `record` takes, head and bodies together, without padding. Build its
-    tail here: what nothing may change any more.
+    """Return how many bytes `record` takes, head and bodies together, without padding. Build the
+    end of its head, too: from now on nothing may change the fields in it.
     """
     return SIZES[record.kind](record)
 

@@ -30,7 +30,7 @@ from fmq.store.bytes.kinds import ERASED, Run
 from fmq.store.bytes.pieces import NONE, BadColumns, EqualPieces, Pieces, pieces_of
 from fmq.store.bytes.record import PREFIX, PREFIX_BYTES, U32
 
-MARK = b"\x18\0\x18\0"  # of control characters, so it is text, too
+MARK = b"\x18\0\x18\0"  # control characters, so that it can be decoded as UTF-8, too
 SAYS_ERASED = ERASED_HEADER.encode(), b"1"
 LAG_AT = PREFIX_BYTES + 16
 CRC_AT = PREFIX_BYTES + 20
@@ -42,7 +42,7 @@ class CannotErase(Exception):
 
 
 def mark(size: int) -> bytes:
-    """Return what an erased piece of `size` bytes is."""
+    """Return the `size` bytes that stand in the place of an erased piece."""
     return MARK[:size].ljust(size, b"\0")
 
 

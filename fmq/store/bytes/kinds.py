@@ -489,8 +489,8 @@ class Erasure:
         self, number: int, ranges: Sequence[AckRange], segments: Sequence[int], time_us: int
     ) -> None:
         self.number = number  # drawn, so that one erasure is recorded once
-        self.ranges = tuple(ranges)  # of no group
-        self.segments = tuple(segments)  # the bases of those that were written to
+        self.ranges = tuple(ranges)  # their `group` is ""
+        self.segments = tuple(segments)  # the bases of the segments that were written to
         self.time_us = time_us
         self.position = 0
         self.size = 0

@@ -133,7 +133,7 @@ class AttemptPage:
             self.noted = [each.tried for each in counted]
 
     def room(self, journal: Journal) -> int:
-        """Return how many entries fit, now that the kernel has so much of `journal`."""
+        """Return how many entries fit. If the kernel has enough of `journal`, the page is empty."""
         if self._until and journal.handed_to >= self._until:
             self._at = self._until = 0
         return (self._size - self._at) // 64
@@ -149,7 +149,9 @@ class AttemptPage:
         self.noted += ranges
 
     def begin_anew(self, position: int) -> None:
-        """Begin anew once the kernel has the journal up to `position`: all that counts is there."""
+        """Use the page anew once the kernel has the journal up to `position`: by then the journal
+        has all attempts that still count.
+        """
         self.noted = []
         if self._size:
             self._at, self._until = self._size, self._until or position

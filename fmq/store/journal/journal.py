@@ -75,7 +75,8 @@ class Journal:
         self._writing: File = directory.open(segments[-1].name, write=True)
         self._unsynced = False  # True if `_writing` has bytes that are not synced
         # How many pending buffers are written already, without a sync, and the position after the
-        # last of them. None is, if that position is not above the start of what is pending.
+        # last of them. If that position is not above the start of the pending bytes, none of these
+        # is written.
         self._ahead, self._ahead_to = 0, self.position
 
     # --- planning, under the engine's lock --------------------------------------------------

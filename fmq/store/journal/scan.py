@@ -174,7 +174,8 @@ class Scan:
 
     def _turned_back(self, position: int) -> Record | None:
         """Return the record at `position` as it was before one bit of its head turned, and note
-        that in `turned`. Return None if that is not what has happened, or not to durable bytes.
+        that in `turned`. Return None if not exactly one bit has turned, or if the bytes had not
+        been durable.
         """
         if not self._is_durable(position):
             return None

@@ -87,8 +87,8 @@ def _candidates(head: bytearray, seed: int) -> Iterator[tuple[int, int]]:
 
 @cache
 def _changes() -> dict[int, tuple[int, int]]:
-    """Return the distance from the end, in bytes, and the bit, by what that bit changes of a
-    checksum.
+    """Return a table: the change of a checksum -> the bit that causes it, as the distance of its
+    byte from the end and its number in the byte.
     """
     return {
         zlib.crc32(bytes((1 << bit, *bytes(distance)))) ^ zlib.crc32(bytes(1 + distance)): (

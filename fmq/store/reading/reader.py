@@ -157,7 +157,7 @@ class Reader:
             return decode_header(file.read(0, HEADER_BYTES), segment_name(base))
 
     def append_end(self, base: int, place: int) -> int:
-        """Return the place behind the append to which the record at `place` belongs. Raises
+        """Return the place after the append to which the record at `place` belongs. Raises
         Damaged.
         """
         with self._files.using(base) as file:

@@ -333,8 +333,8 @@ class Decisions:
         self._commit_queue.flush()
 
     def make_durable(self, sync: bool | None) -> None:
-        """Make an earlier decision durable that was not waited for, if a call with this `sync`
-        waits.
+        """Wait until an earlier decision is durable, whose call did not wait. Do nothing if a call
+        with this `sync` does not wait.
         """
         if self._commit_queue.waits(sync):
             self._commit_queue.flush(force=sync is True)

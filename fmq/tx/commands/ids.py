@@ -86,8 +86,8 @@ class IdsInUse:
         self._open[tx_id] = transaction
 
     def release(self, transaction: TransactionBuffer) -> None:
-        """Release the id: the transaction has ended, or it is in the journal now, which is looked
-        at, too.
+        """Release the id: the transaction has ended, or it is in the journal now. The ids of the
+        journal are looked up, too, so that the id stays in use.
         """
         if transaction.named:
             self._open.pop(transaction.tx_id, None)

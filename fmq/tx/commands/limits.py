@@ -31,7 +31,7 @@ COLUMNS_BYTES = 4 + 3 * 2 + 1
 assert RECORD_MESSAGES_MAX > RUN_BYTES + 16 * NAME_BYTES_MAX
 DECISION_BYTES_MAX = (
     FRAME_BYTES + REASON_BYTES_MAX
-    # How many bytes a COMMIT may be larger than its PREPARE.
+    # by how many bytes a COMMIT may be larger than its PREPARE
 )
 
 # The limits on undecided transactions, in total and for each producer.

@@ -266,9 +266,9 @@ def _receipt(taken: TakenId) -> Receipt:
 
 
 def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[RepeatOf]:
-    """Return the receipts of the messages that a prepare has left out. A message that repeats
-    another one of the same transaction gets its receipt by the commit only: for it, return the
-    record of the first one and its number there.
+    """Return the receipts of the messages that a prepare has left out. If a message repeats another
+    one of the same transaction, its receipt is not known before the commit. Instead return the
+    index of the run with the first one, and its number in that run.
     """
     found: list[RepeatOf] = []
     for each in left_out:

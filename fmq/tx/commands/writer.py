@@ -43,7 +43,7 @@ from fmq.tx.ledger.transitions import tries_applied
 T = TypeVar("T")
 A = TypeVar("A")
 NOTHING = AttemptMap()
-# What a record that no opening would take is met by.
+# The errors that applying a record raises if an opening would refuse the record.
 DEFECTS = IllegalStep, StructError, ArithmeticError, ValueError
 PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
 

@@ -89,8 +89,8 @@ class Requests:
         self._forget_silent(record.time_us)
 
     def leave_out(self, time_us: int) -> None:
-        """Move all clients on by `time_us`, a jump of the clock between two records, so that it
-        counts as silence for none.
+        """Move the last times of all clients on by `time_us`, the length of a jump of the clock
+        between two records. So the jump does not count as silence of a client.
         """
         for known in self._clients.values():
             known.last_us += time_us

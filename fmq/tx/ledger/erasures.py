@@ -14,8 +14,10 @@ class Erasures:
     """What was erased, of all queues."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the newest ERASE
-        self.ranges: dict[QueueKey, list[Range]] = {}  # sorted, and with gaps between them
+        self.number = 0  # the number of the newest ERASE
+        self.ranges: dict[
+            QueueKey, list[Range]
+        ] = {}  # of each queue: sorted, and with gaps between them
         # The base of each segment that was written to -> the position of the newest ERASE about it.
         self.segments: dict[int, int] = {}
 

@@ -27,7 +27,7 @@ def schedule(ledger: Ledger, change: Changed) -> None:
 
 
 def due(ledger: Ledger, change: Changed) -> None:
-    """Apply a DUE. Its due time is 0 if somebody asked for the message at once."""
+    """Apply a DUE. Its due time is 0 if a caller asked for the message at once (`run_now`)."""
     said = said_as_json(change)
     name, due_us = said.get("name"), said.get("due", 0)
     known = ledger.schedules.get(str(name))

@@ -133,5 +133,5 @@ def _places(lane: Lane) -> array[int]:
 
 
 def _offset_of(lane: Lane, i: int) -> int:
-    """Return the offset at which entry `i` begins; behind the last entry, that of the next run."""
+    """Return the first offset of entry `i`. After the last entry, return that of the next run."""
     return lane.first + lane.starts[i] if i < len(lane.starts) else lane.next

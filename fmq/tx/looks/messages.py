@@ -298,7 +298,7 @@ class Messages:
         return Arrival(partial(self._listen, topics), stop, deadline)
 
     def reached(self, places: Iterable[MessagePlace]) -> list[MessagePlace]:
-        """Return each of `places` whose queue has a message at its offset or behind it, with the
+        """Return each of `places` whose queue has a message at its offset or after it, with the
         offset of the queue's next message.
 
         Raises BadName if a topic has no such queue.
@@ -454,7 +454,7 @@ class Messages:
                 self.ledger.awaited.setdefault(name, []).append(wakeup)
 
     def _listen(self, topics: tuple[str, ...], wakeup: Callable[[], None]) -> float:
-        """Listen; return when to look without a message, which is never."""
+        """Listen for messages. Return infinity, because there is no time to look without one."""
         with self.lock:
             self.listen(topics, wakeup)
         return inf

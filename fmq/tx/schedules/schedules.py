@@ -233,7 +233,8 @@ class Schedules:
                 published = self._published(each, now_us)
                 own = measured(published.records)
                 if own > 2 * self._bytes_max:
-                    self._writer.journal.refuse(own)  # segments were larger once
+                    # It was made while segments were larger.
+                    self._writer.journal.refuse(own)
             except FmqError as error:
                 logger.warning("the schedule named %r is not published: %s", each.name, error)
                 self._aside[each.name] = each, str(error)
