@@ -29,7 +29,7 @@ ROOMS = (
     "fmq.consume.calls",
     *("fmq.chores", "fmq.assembly", "fmq.faces"),
     *("fmq.wire", "fmq.remote", "fmq.loops", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
-    *("fmq.compat", "fmq.metrics", "fmq.cli", "fmq.testing", "fmq.__main__"),
+    *("fmq.relay", "fmq.compat", "fmq.metrics", "fmq.cli", "fmq.testing", "fmq.__main__"),
 )
 
 # Rooms that know less than all below them.
@@ -41,6 +41,7 @@ KNOWS_ONLY = {
     # They call an engine as any program does.
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
+    "fmq.relay": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.__main__": {"fmq.cli"},
 }
 
@@ -84,7 +85,7 @@ DOOR_OF = {
 }
 # For its own number.
 DOOR_OF["os"] += ("fmq.basics.own_process",)
-NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.testing", "fmq.spark", "fmq.export"}
+NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
 
 # Too slow or too much for everybody who writes `import fmq`.
 NOT_LOADED_BY_FMQ = {

@@ -9,10 +9,6 @@ does not run, until the journal is --keep-bytes ahead.
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -21,10 +17,9 @@ from fmq.cli.arguments import count, seconds
 from fmq.cli.backup import told
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, note
+from fmq.cli.signals import stopped_by_signals
 from fmq.cli.text import exact, size
 from fmq.copies import forget_shipping
-
-ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -66,7 +61,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         had = forget_shipping(args.dir, args.dest)
         note(f"retention waits no more for {args.dest}" if had else "retention did not wait for it")
         return FINE
-    with _stopped_by_signals() as stop, output.progress() as show:
+    with stopped_by_signals() as stop, output.progress() as show:
         every = None if args.once else args.every
         tell = told(show)
 
@@ -79,18 +74,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         made = fmq.ship(args.dir, args.dest, every=every, **how)
     output.facts("ship", asdict(made), SHIP, title=f"{made.path}: can be restored")
     return FINE
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Return an event that a signal which ends the process sets."""
-    stop = threading.Event()
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in ENDS}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 SHIP = (

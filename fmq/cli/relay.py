@@ -1,0 +1,79 @@
+"""`fmq relay`: copy topics into another system, each message once and in order.
+
+Run again, or on another machine after this one has died, it goes on where the target is. A
+transaction over several topics arrives as one. Of two relays with one name the newer one copies,
+and the older one ends with 3. SIGTERM and Ctrl-C end it after the running batch. The group
+relay-NAME holds what is not copied yet, and `fmq group list` shows how far it is behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+from threading import Thread
+from typing import Any
+
+import fmq
+from fmq.cli.arguments import count, text
+from fmq.cli.codes import FINE
+from fmq.cli.output import Column, Output
+from fmq.cli.place import visit
+from fmq.cli.signals import stopped_by_signals
+from fmq.cli.text import exact
+from fmq.relay import Relay
+from fmq.relay.addresses import target_at
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "relay",
+        parents=[common],
+        help="copy topics into another system",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("dir", metavar="DIR")
+    parser.add_argument(
+        "--to", required=True, metavar="ADDRESS", help="such as postgresql://host/shop"
+    )
+    parser.add_argument(
+        "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
+    )
+    parser.add_argument(
+        "--name", type=text, default="relay", help="of this relay; 'relay' by default"
+    )
+    parser.add_argument(
+        "--batch", type=count, default=1000, metavar="N", help="messages at once; 1000 by default"
+    )
+    parser.add_argument("--once", action="store_true", help="end when all is there that is now")
+    parser.add_argument(
+        "--create", action="store_true", help="make the tables of the target, if they are not there"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):  # a client would make the directory of a mistyped name
+        pass
+    target = target_at(args.to, args.name, create=args.create)
+    with fmq.connect(args.dir) as engine, stopped_by_signals() as stop:
+        topics = args.topics.split(",")
+        relay = Relay(engine, target, topics=topics, name=args.name, batch=args.batch)
+
+        def stop_by_signal() -> None:
+            stop.wait()
+            relay.stop()
+
+        Thread(target=stop_by_signal, daemon=True).start()
+        with closing(relay):
+            relay.run(once=args.once)
+        output.facts("relay", relay.stats()._asdict(), RELAY, title=f"copied to {args.to}")
+    return FINE
+
+
+RELAY = (
+    Column("messages", "messages copied", show=exact),
+    Column("batches", "in batches", show=exact),
+    Column("doubts", "times in doubt", show=exact),
+    Column("lag", "not copied yet", show=exact),
+)

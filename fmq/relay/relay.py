@@ -1,0 +1,114 @@
+"""The loop of a relay: claim, ask, copy, and begin again when in doubt.
+
+Three rules carry it. First the target is fenced against any other relay of this name, and only then
+asked how far it is. A batch and its place are stored together. And whenever it is not known what
+was stored, the target is claimed and asked again. The group in the directory is told last: so an
+ack that is lost costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from threading import Event
+from time import monotonic
+from typing import Any, NamedTuple
+
+from fmq.relay.relay_errors import Unsure
+from fmq.relay.source import RelaySource
+from fmq.relay.target import RelayBatch, RelayTarget
+
+logger = logging.getLogger("fmq.relay")
+ACK_SECONDS = 0.2  # an ack of each queue is a sync: not after each batch
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 5.0
+"""How long a relay in doubt waits before it claims the target again: doubled each time."""
+
+
+class RelayStats(NamedTuple):
+    """What a relay has done since it was made."""
+
+    messages: int
+    batches: int
+    claims: int
+    doubts: int
+    """How often it was not known whether a batch was stored."""
+    lag: int
+    """How many messages the group of the relay has not acked."""
+
+
+class Relay:
+    """Copies topics of an engine into a target. One thread calls `run`."""
+
+    def __init__(
+        self,
+        engine: Any,
+        target: RelayTarget,
+        *,
+        topics: str | Iterable[str],
+        name: str = "relay",
+        batch: int = 1000,
+    ) -> None:
+        """`engine` is that of `fmq.open` or `fmq.connect`. The group `relay-NAME` holds what is not
+        copied. `batch` is how many messages are stored at once; an append is never cut.
+        """
+        named = [topics] if isinstance(topics, str) else [*topics]
+        self._source = RelaySource(engine, named, f"relay-{name}")
+        self._target = target
+        self._batch = batch
+        self._ends = Event()
+        self._pause = PAUSE_SECONDS
+        self._messages = self._batches = self._claims = self._doubts = 0
+
+    def run(self, *, once: bool = False) -> None:
+        """Copy until `stop` is called; with `once` until all is there that the topics have.
+
+        Raises TakenOver if another relay of the name claims the target, StoreDiffers if the target
+        has a copy of another directory, and MessageRefused for a message that it will never take.
+        """
+        while not self._ends.is_set():
+            try:
+                self._copy(once=once)
+                return
+            except Unsure as error:
+                logger.warning("the relay will claim its target again: %s", error)
+                self._doubts += 1
+                self._ends.wait(self._pause)
+                self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+
+    def _copy(self, *, once: bool) -> None:
+        self._claims += 1
+        position = self._source.begin(self._target.claim())
+        told = monotonic()
+        while not self._ends.is_set():
+            position, batch = self._source.read(position, self._batch)
+            if batch is not None:
+                self._hand_over(batch)
+            if batch is None or monotonic() - told >= ACK_SECONDS:
+                self._source.ack()
+                told = monotonic()
+            if batch is None:
+                if once:
+                    return
+                self._source.wait()
+        self._source.ack()
+
+    def _hand_over(self, batch: RelayBatch) -> None:
+        self._target.deliver(batch)
+        self._source.copied(batch)
+        self._pause = PAUSE_SECONDS
+        self._messages += len(batch.messages)
+        self._batches += 1
+
+    def stop(self) -> None:
+        """Let `run` return after the batch that it is at. Any thread may call it."""
+        self._ends.set()
+
+    def stats(self) -> RelayStats:
+        """Return what the relay has done, and how far it is behind."""
+        counts = self._messages, self._batches, self._claims, self._doubts
+        return RelayStats(*counts, self._source.lag())
+
+    def close(self) -> None:
+        """Stop, and close the target."""
+        self.stop()
+        self._target.close()

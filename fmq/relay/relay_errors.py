@@ -1,0 +1,35 @@
+"""What ends a relay, or makes it begin again."""
+
+from __future__ import annotations
+
+from fmq.basics.message import Message
+from fmq.errors import FmqError
+
+
+class RelayError(FmqError):
+    """A relay cannot go on as it is."""
+
+
+class TakenOver(RelayError):
+    """Another relay of the same name has claimed the target. This one must end."""
+
+
+class Unsure(RelayError):
+    """It is not known whether the target has stored a batch. Claim it again, and ask."""
+
+
+class MessageRefused(RelayError):
+    """The target will never take this message."""
+
+    def __init__(self, message: Message, reason: str) -> None:
+        super().__init__(
+            f"{message.topic}/{message.queue} offset {message.offset} is refused by the target: "
+            f"{reason}. Nothing of its batch is there. Pass over the message with "
+            "group.skip(...), or let the target take it."
+        )
+        self.message = message
+        self.reason = reason
+
+
+class StoreDiffers(RelayError):
+    """The directory is not the one that the target has a copy of. A person has to decide."""

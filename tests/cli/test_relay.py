@@ -1,0 +1,79 @@
+"""`fmq relay` into PostgreSQL: once, on and on, and when another one takes over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import fmq
+from tests.bind.conftest import address
+from tests.cli.command import fmq_json, fmq_process
+
+__all__ = ["address"]
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def database(address: str) -> str:
+    """The address of an empty database as a URL, which `fmq relay` takes."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS fmq_relay, fmq_relayed")
+    return address
+
+
+def bodies(address: str) -> list[bytes]:
+    with psycopg.connect(address) as connection:
+        rows: list[Any] = connection.execute("SELECT body FROM fmq_relayed ORDER BY id").fetchall()
+    return [body for (body,) in rows]
+
+
+def test_once_copies_all_that_is_there(shop: Path, database: str) -> None:
+    asked = ("relay", shop, "--to", database, "--topics", "orders", "--once")
+    missing = fmq_process(*asked)
+    assert (missing.returncode, "fmq_relay" in missing.stderr) == (3, True)
+    first = fmq_json(*asked, "--create").of("relay")[0]
+    assert (first["messages"], first["lag"]) == (len(bodies(database)), 0)
+    assert first["messages"] > 0
+    assert fmq_json(*asked).of("relay")[0]["messages"] == 0
+
+
+def test_it_copies_on_until_sigterm_or_another_one_takes_over(shop: Path, database: str) -> None:
+    """The older of two relays ends with 3."""
+    asked = (shop, "--to", database, "--topics", "orders,emails", "--create")
+    line = [sys.executable, "-m", "fmq", "relay", *map(str, asked)]
+    with fmq.open(shop) as engine, engine.serve():
+        relay = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        with engine.transaction() as tx:
+            tx.send("orders", b"the order")
+            tx.send("emails", b"its email")
+        while b"its email" not in copied(database):
+            assert relay.poll() is None, relay.communicate()
+        newer = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE)
+        while relay.poll() is None:
+            engine.send("orders", b"one more")
+        assert (relay.returncode, "was claimed by another" in relay.communicate()[1]) == (3, True)
+        newer.terminate()
+        newer.communicate()
+        assert newer.returncode == 0
+    assert len({*bodies(database)}) >= 3
+
+
+def copied(database: str) -> list[bytes]:
+    try:
+        return bodies(database)
+    except psycopg.errors.UndefinedTable:
+        return []
+
+
+def test_an_unknown_target_and_a_mistyped_name_make_nothing(shop: Path, tmp_path: Path) -> None:
+    done = fmq_process("relay", shop, "--to", "redis://here", "--topics", "orders")
+    assert (done.returncode, "postgresql://HOST/DATABASE" in done.stderr) == (3, True)
+    wrong = tmp_path / "shpo"
+    done = fmq_process("relay", wrong, "--to", "postgresql://here/x", "--topics", "orders")
+    assert (done.returncode, wrong.exists()) == (3, False)

@@ -1,0 +1,5 @@
+"""The PostgreSQL server that tests/bind has, also for relays."""
+
+from tests.bind.conftest import address
+
+__all__ = ["address"]

@@ -1,0 +1,224 @@
+"""The relay: what it copies, where it goes on, and when it refuses to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine
+from fmq.relay import MessageRefused, Relay, RelayBatch, StoreDiffers
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.relay import CASES, check_target
+from tests.conftest import OPTIONS, PATH
+from tests.relay.systems import (
+    AsksFirst,
+    LinesTarget,
+    NoFence,
+    OwnMemory,
+    PlaceLater,
+    Table,
+    TableTarget,
+    system_of,
+)
+
+
+@pytest.mark.parametrize("case", [*CASES])
+@pytest.mark.parametrize("kind", [TableTarget, LinesTarget])
+def test_a_target_passes(kind: type[TableTarget], case: str) -> None:
+    check_target(system_of(kind), only=case)
+
+
+@pytest.mark.parametrize("kind", [NoFence, PlaceLater, OwnMemory])
+def test_a_target_that_lacks_a_rule_fails(kind: type[TableTarget]) -> None:
+    with pytest.raises(AssertionError):
+        check_target(system_of(kind))
+
+
+def test_asking_before_the_fence_shows_messages_twice(engine: Engine) -> None:
+    """The old relay delivers between the question and the fence."""
+    table = Table()
+    fill(engine, 3)
+    old = table.target()
+    Relay(engine, old, topics=["t"], name="n").run(once=True)
+    fill(engine)
+
+    class Asks(AsksFirst):
+        def before_fence(self) -> None:
+            Relay(engine, old, topics=["t"], name="n").run(once=True)
+
+    Relay(engine, Asks(table.kept), topics=["t"], name="n").run(once=True)
+    shown = [*table.shown()]
+    assert len(shown) > len({*shown})
+
+
+def fill(engine: Engine, count: int = 10) -> None:
+    for _ in range(count):
+        engine.send("t", b"x")
+
+
+def offsets(table: Table) -> list[int]:
+    return [offset for _, _, offset in table.shown()]
+
+
+def relayed(engine: Any, table: Table, **more: Any) -> Relay:
+    relay = Relay(engine, table.target(), topics=["t"], name="n", **more)
+    relay.run(once=True)
+    return relay
+
+
+def test_the_group_knows_what_is_copied(engine: Engine) -> None:
+    fill(engine)
+    relay = relayed(engine, Table(), batch=4)
+    assert [each.unread for each in engine.group("relay-n").infos()] == [0]
+    assert relay.stats()._replace(claims=1) == (10, 3, 1, 0, 0)
+
+
+def test_a_relay_goes_on_where_the_last_one_was(engine: Engine) -> None:
+    table = Table()
+    fill(engine)
+    relayed(engine, table)
+    fill(engine, 5)
+    assert relayed(engine, table).stats().messages == 5
+    assert offsets(table) == [*range(15)]
+
+
+def test_acks_that_were_not_told_are_made_up_for(engine: Engine) -> None:
+    """A relay may die between the delivery and its ack."""
+    fill(engine)
+    table = Table()
+
+    class Dies(TableTarget):
+        def deliver(self, batch: RelayBatch) -> None:
+            super().deliver(batch)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Relay(engine, Dies(table.kept), topics=["t"], name="n").run(once=True)
+    assert [each.unread for each in engine.group("relay-n").infos()] == [10]
+    relayed(engine, table)
+    assert [each.unread for each in engine.group("relay-n").infos()] == [0]
+    assert offsets(table) == [*range(10)]
+
+
+def test_a_topic_that_was_made_again_is_copied_from_its_start(engine: Engine) -> None:
+    table = Table()
+    fill(engine, 7)
+    relayed(engine, table)
+    engine.topic("t").delete()
+    fill(engine, 3)
+    relayed(engine, table)
+    assert offsets(table) == [*range(7), *range(3)]
+    fill(engine, 9)
+    relayed(engine, table)
+    assert offsets(table) == [*range(7), *range(12)]
+
+
+def test_a_new_queue_is_copied(engine: Engine) -> None:
+    table = Table()
+    fill(engine, 2)
+    relayed(engine, table)
+    engine.topic("t").add_queues(1)
+    engine.send("t", b"x", queue=1)
+    relayed(engine, table)
+    assert [*table.shown()] == [("t", 0, 0), ("t", 0, 1), ("t", 1, 0)]
+
+
+def test_another_directory_is_refused(engine: Engine, clock: FakeClock) -> None:
+    table = Table()
+    fill(engine)
+    relayed(engine, table)
+    strange = CrashDisk()
+    strange.random(16)  # so that its directory has another id
+    with fmq.open(PATH, disk=strange, clock=clock) as other:
+        fill(other)
+        with pytest.raises(StoreDiffers, match="messages of the directory"):
+            relayed(other, table)
+
+
+def test_a_target_that_knows_nothing_is_refused_once_something_is_acked(engine: Engine) -> None:
+    fill(engine)
+    relayed(engine, Table())
+    with pytest.raises(StoreDiffers, match="its place was lost"):
+        relayed(engine, Table())
+
+
+@pytest.mark.parametrize("more", [0, 1, 30])
+def test_an_older_copy_of_the_directory_is_refused(clock: FakeClock, more: int) -> None:
+    """Also when it has grown past the place of the target."""
+    disk, table = CrashDisk(), Table()
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
+        fill(engine, 3)
+        relayed(engine, table)
+    old = disk.after_kill()
+    with fmq.open(PATH, OPTIONS, disk=disk, clock=clock) as engine:
+        fill(engine, 10)
+        relayed(engine, table)
+    clock.advance(5)
+    with fmq.open(PATH, OPTIONS, disk=old, clock=clock) as engine:
+        fill(engine, more)
+        with pytest.raises(StoreDiffers, match="older copy"):
+            relayed(engine, table)
+
+
+def test_what_retention_took_before_it_was_copied_is_told(clock: FakeClock) -> None:
+    options = replace(OPTIONS, retain_bytes=3 * 16 * 1024, keep_unread=False)
+    table = Table()
+    with fmq.open(PATH, options, disk=CrashDisk(), clock=clock) as engine:
+        fill(engine)
+        relayed(engine, table)
+        while engine.topic("t").queues()[0].first < 20:
+            engine.send("t", bytes(2000))
+            engine.checkpoint()
+        with pytest.raises(StoreDiffers, match="retention has dropped"):
+            relayed(engine, table)
+
+
+def test_a_refused_message_ends_the_relay(engine: Engine) -> None:
+    fill(engine)
+
+    class Refuses(TableTarget):
+        def insert(self, batch: RelayBatch) -> None:
+            raise MessageRefused(batch.messages[3], "too large")
+
+    table = Table()
+    with pytest.raises(MessageRefused, match="t/0 offset 3 is refused by the target: too large"):
+        Relay(engine, Refuses(table.kept), topics="t", name="n").run(once=True)
+    assert offsets(table) == []
+
+
+class InMemory:
+    """A target that keeps what it is given, for any thread."""
+
+    atomic = True
+
+    def __init__(self) -> None:
+        self.seen: list[fmq.Message] = []
+
+    def claim(self) -> None:
+        return None
+
+    def status(self) -> None:
+        return None
+
+    def deliver(self, batch: RelayBatch) -> None:
+        self.seen += batch.messages
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_relay_that_waits_copies_what_comes(engine: Engine, clock: FakeClock) -> None:
+    target = InMemory()
+    relay = Relay(engine, target, topics=["t"], name="n")
+    thread = Thread(target=relay.run)
+    thread.start()
+    fill(engine, 4)
+    clock.until(lambda: len(target.seen) == 4)
+    relay.stop()
+    fill(engine, 1)  # wakes it
+    thread.join(20)
+    assert not thread.is_alive()
