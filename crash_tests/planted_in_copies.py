@@ -6,6 +6,12 @@ from crash_tests.mutant import Mutant
 
 IN_COPIES = (
     Mutant(
+        "an interrupted restore leaves its files",
+        "            except BaseException:\n                clear(directory)\n",
+        "            except BaseException:\n",
+        tests="tests/cli/test_interrupted_verbs.py -k restore",
+    ),
+    Mutant(
         "a prepared copy of an erased message may be back",
         "prepared.setdefault(run.body_position, set()).update(_erased(run, ledger))",
         "pass",

@@ -17,7 +17,7 @@ from fmq.copies import contents
 from fmq.copies.backups import Progress
 from fmq.copies.contents import Contents, SegmentCopy
 from fmq.copies.places import address_of, place_to_read
-from fmq.copies.segments import NEW, Segments, copy, name_segments, prove
+from fmq.copies.segments import NEW, Segments, clear, copy, name_segments, prove
 from fmq.copies.ship_pieces import ShippingPlace
 from fmq.copies.shipped import shipped
 from fmq.errors import BackupRefused, BadOption, Damaged
@@ -55,7 +55,8 @@ def restore(
     there, or to an address such as s3://bucket/shop.
 
     It is the journal as of the backup, or up to the position or the time `to`: of each append, all
-    or nothing. Raises BackupRefused or Damaged, and then `path` holds no journal.
+    or nothing. Raises BackupRefused or Damaged. After an error or an interrupt `path` holds no file
+    of it.
     """
     source_path, where = address_of(text_of(backup)), check_local(text_of(path))
     disk = disk or RealDisk()
@@ -68,7 +69,11 @@ def restore(
                     f"{where}: holds {min(names)!r}, and a backup is restored to a new or empty "
                     "directory. Nothing was changed. Name another one."
                 )
-            return _RestoreRun(files, held, directory, limit, progress).go()
+            try:
+                return _RestoreRun(files, held, directory, limit, progress).go()
+            except BaseException:
+                clear(directory)
+                raise
 
 
 def _backed_up(place: ShippingPlace) -> tuple[Directory, Contents]:
@@ -189,9 +194,6 @@ class _RestoreRun:
         """Raise BackupRefused: the journal up to the limit begins with segments that the backup has
         not.
         """
-        names = [name for name in self._target.names() if name.endswith(NEW)]
-        for name in names:
-            self._target.remove(name)
         raise BackupRefused(
             f"{self._source.path}: as of that moment the journal began with segments that "
             "retention had dropped before the backup was made, so the backup does not have them. "

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock
 from fmq.copies.damage_report import Findings, LostMessages, LostTransaction, UnsoundPlace
-from fmq.copies.segments import NEW, copy, name_segments
+from fmq.copies.segments import NEW, clear, copy, name_segments
 from fmq.copies.sift import Breach, Sift, TornFile
 from fmq.copies.skeleton import Bone, Skeleton, skeleton_of
 from fmq.errors import BackupRefused, Damaged, NotAStore
@@ -114,18 +114,8 @@ def salvage(
                 try:
                     return run.go(now_us)
                 except BaseException:
-                    _clear(target)
+                    clear(target)
                     raise
-
-
-def _clear(target: Directory) -> None:
-    """Remove what an interrupted salvage has made, the first segment first: without it, what is
-    left is no journal.
-    """
-    with suppress(OSError):
-        for name in sorted(target.names()):
-            target.remove(name)
-        target.sync()
 
 
 class _Salvage:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple, Protocol
 
 from fmq.machine.disk import Buffer, Directory, File
@@ -114,3 +114,13 @@ def name_segments(directory: Directory, bases: Sequence[int]) -> None:
         for base in batch:
             directory.rename(segment_name(base, NEW), segment_name(base))
         directory.sync()
+
+
+def clear(target: Directory) -> None:
+    """Remove what an interrupted run has made in a new directory, the first segment first: without
+    it, what is left is no journal.
+    """
+    with suppress(OSError):
+        for name in sorted(target.names()):
+            target.remove(name)
+        target.sync()

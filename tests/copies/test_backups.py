@@ -13,7 +13,7 @@ import pytest
 import fmq
 from fmq.errors import BackupRefused, BadOption, Damaged, NotAStore
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from tests.recovery.sights import OPTIONS, seen, work
+from tests.recovery.sights import IDS, OPTIONS, seen, work
 from tests.small import bodies, fill, flip, opened
 
 B, R = "backup", "restored"
@@ -145,29 +145,37 @@ def test_retention_drops_no_segment_while_a_backup_copies_it() -> None:
         assert bodies(other, "t") == expected
 
 
-def test_a_restore_to_a_position_or_time_shows_what_the_engine_showed_then() -> None:
+def test_a_restore_to_a_position_or_time_shows_what_a_reader_was_shown_then() -> None:
+    """The messages, groups with their acks, undecided transactions and outcomes of each moment."""
     disk, clock = CrashDisk(), FakeClock()
-    moments: list[tuple[int, datetime, list[bytes], list[str]]] = []
-    with opened(disk, clock) as engine:
+    moments: list[tuple[int, datetime, dict[str, object]]] = []
+    with opened(disk, clock, queues=2) as engine:
 
         def note() -> None:
-            undecided = [each.tx_id for each in engine.undecided()]
             now = datetime.fromtimestamp(clock.time_us() / 1e6, UTC)
-            moments.append((engine.stats().position, now, bodies(engine, "t"), undecided))
+            with fmq.open("data", disk=disk, read_only=True) as reader:
+                moments.append((engine.stats().position, now, seen(reader)))
             clock.advance(10)
 
-        for number in range(12):
+        for number, tx_id in enumerate(IDS):
             engine.send("t", b"%d" % number * 300)
             note()
-            tx = engine.transaction(tx_id=f"T{number}")
+            tx = engine.transaction(tx_id=tx_id)
             tx.send_many("t", [b"%d" % number] * 3)
             tx.prepare()
             note()
             if number % 3:
                 tx.commit()
                 note()
+            elif number:
+                tx.rollback()
+                note()
+            with engine.consumer("t", group="g") as consumer:
+                consumer.poll()[0].ack()
+            note()
         backed_up(disk)
-    for number, (position, time, expected, undecided) in enumerate(moments):
+    assert len({repr(sight) for *_, sight in moments}) == len(moments)
+    for number, (position, time, sight) in enumerate(moments):
         for what, to in (
             ("p", position),
             ("p+7", position + 7),
@@ -176,8 +184,7 @@ def test_a_restore_to_a_position_or_time_shows_what_the_engine_showed_then() -> 
             if type(to) is int and to > moments[-1][0]:
                 continue
             with restored(disk, f"{what} {number}", to=to) as other:
-                assert bodies(other, "t") == expected
-                assert [each.tx_id for each in other.undecided()] == undecided
+                assert seen(other) == sight
 
 
 @pytest.mark.parametrize("to", [-1, 63, True, 1.5, "now", 1 << 40])
