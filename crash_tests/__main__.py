@@ -1,4 +1,4 @@
-"""python -m crash_tests: break fmq on purpose, see one failure again, plant bugs.
+"""python -m crash_tests: break fmq on purpose, replay a failure, plant bugs.
 
     python -m crash_tests [--minutes M] [--seed N] [--tier NAME] ...
     python -m crash_tests TIER ...                          the same as --tier TIER
@@ -37,7 +37,7 @@ def main() -> int:
     warnings.simplefilter("ignore", ResourceWarning)  # a killed engine is never closed
     # Stories do on purpose what an engine warns of: members fall silent, topics lose messages.
     logging.getLogger("fmq").addHandler(logging.NullHandler())
-    # Whoever ends it must not leave file systems mounted, nor a server at work.
+    # A signal that ends this process must leave neither mounted file systems nor a running server.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     match sys.argv[1:]:
         case ["replay", *files] if files:
@@ -125,8 +125,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def in_vain(report: Report, crash_at: int | None) -> str:
-    """Return what is wrong with arguments that made the run try nothing: that must not look like
-    success.
+    """Return what is wrong with arguments by which the run has tried nothing. Such a run must not
+    look like a success.
     """
     total = report.total
     if not total.is_nothing or any(each.not_run for each in report.tallies.values()):

@@ -1,4 +1,4 @@
-"""A disk read as a table, held against what engines show of it.
+"""Reads a disk as a table, and compares it with what engines show of it.
 
 Of a disk that nobody has recovered the table shows what a read-only engine shows. After a
 recovery and a clean close it shows what a consumer that reads everything gets, and of every
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def check_table(state: CrashDisk, options: Options, tx_names: list[str]) -> None:
-    """Violation unless tables of `state`, and of what recovery makes of it, are as they should."""
+    """Raise Violation unless tables of `state`, and of what recovery makes of it, are right."""
     untouched = state.after_kill()
     try:
         with fmq.open(PATH, options, read_only=True, disk=untouched) as reader:
@@ -59,7 +59,9 @@ def check_table(state: CrashDisk, options: Options, tx_names: list[str]) -> None
 
 
 def _check_places(transactions: list[Row], messages: dict[Place, Row]) -> None:
-    """Violation unless the places that transactions say are those of their own messages."""
+    """Raise Violation unless the places in the view `transactions` are those of their own
+    messages.
+    """
     for tx in transactions:
         for run in tx["queues"] if tx["state"] == "committed" else ():
             for offset in range(run["offset"], run["offset"] + run["messages"]):
@@ -72,7 +74,7 @@ def _check_places(transactions: list[Row], messages: dict[Place, Row]) -> None:
 
 
 def _check_refused(disk: CrashDisk) -> None:
-    """Violation unless a table refuses what a read-only engine does."""
+    """Raise Violation unless a table refuses what a read-only engine refuses."""
     try:
         rows = messages_of(disk)
     except CheckpointLost:
@@ -81,7 +83,7 @@ def _check_refused(disk: CrashDisk) -> None:
 
 
 def messages_of(disk: CrashDisk) -> dict[Place, Row]:
-    """The rows of the view `messages`, by queue and offset."""
+    """Return the rows of the view `messages`, by queue and offset."""
     import fmq.table
 
     rows = fmq.table.read(PATH, columns=COLUMNS, disk=disk).read_all().to_pylist()

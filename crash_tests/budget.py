@@ -27,15 +27,17 @@ class Budget:
     seconds: float | None = None
     rounds: int | None = None  # workloads, faults, crashes: whatever the tier counts
     first: int = 0  # number of the first workload, fault or crash to run
-    workload: str | None = None  # only this one
-    crash_at: int | None = None  # only this operation
-    preemptions: int | None = None  # every schedule of threads with at most so many
-    states: int | None = None  # go on until there are so many distinct ones
+    workload: str | None = None  # try only this one
+    crash_at: int | None = None  # crash only before this operation
+    preemptions: int | None = None  # try every schedule of threads with at most so many
+    states: int | None = None  # go on until there are so many distinct states
     jobs: int = 1  # processes that share the work
-    full: float | None = None  # the share of states put through everything; None: the tier's own
+    # The share of states on which everything is tried; None: as the tier has it.
+    full: float | None = None
     directory: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     failures: Path = Path("crash-failures")
-    tell: Callable[[Tally, str], None] = _nobody  # how far it is, and with what
+    # Reports progress: the tally, and what is being tried.
+    tell: Callable[[Tally, str], None] = _nobody
     found: Callable[[Failure], None] = _nobody
     began: float = field(default_factory=time.monotonic)
 

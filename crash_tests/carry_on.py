@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from crash_tests.run import Run
 
 Refused = (StorageFull, UsageError, LeaseLost, WrongState)
-Unknown = (StorageError, OSError)  # but for those above, which are asked for first
+Unknown = (StorageError, OSError)  # without the errors above, which are caught first
 
 
 def call(run: Run, name: str, act: Callable[[], Any], *, durable: bool | None = None) -> Any:
-    """Make the call about the unit `name`, which is being tried; None if it did not return."""
+    """Make the call about the unit `name`, which is being tried. Return its result; None if it did
+    not return.
+    """
     run.was_refused = False
     try:
         result = act()
@@ -43,7 +45,7 @@ def call(run: Run, name: str, act: Callable[[], Any], *, durable: bool | None = 
 
 
 def plain(run: Run, act: Callable[[], object]) -> bool:
-    """Make a call that promises nothing new; whether it returned."""
+    """Make a call that promises nothing new. Return whether it returned."""
     try:
         act()
     except Unknown:
@@ -57,15 +59,15 @@ def plain(run: Run, act: Callable[[], object]) -> bool:
 
 
 def told(run: Run, name: str, receipts: list[Receipt]) -> None:
-    """The engine said where the unit's messages are."""
+    """Note where the engine said that the unit's messages are."""
     for receipt in receipts:
         lane = receipt.topic, receipt.queue
         run.oracle.told(name, lane, receipt.offset, receipt.position)
 
 
 def restart(run: Run, name: str = "") -> None:
-    """After an error whose outcome, and that of the unit `name`, is unknown: the engine is done,
-    and a new process opens.
+    """Open the directory in a new process after an error, because the outcome of the call, and of
+    the unit `name`, is unknown.
     """
     run.unknown += 1
     _use_what_failed(run, name)
@@ -75,7 +77,7 @@ def restart(run: Run, name: str = "") -> None:
 
 
 def _use_what_failed(run: Run, failed: str) -> None:
-    """Whatever an engine shows and takes after an error is a promise like any other.
+    """Use the engine after an error. What it shows and accepts is a promise like any other.
 
     One that still takes something says that the call that failed has changed nothing.
     """
@@ -84,7 +86,7 @@ def _use_what_failed(run: Run, failed: str) -> None:
             for offset, body in enumerate(bodies, first):
                 run.oracle.shown(lane, offset, body)
     except Closed:
-        return  # it was `close` that failed: the engine shows and takes nothing
+        return  # `close` has failed: the engine answers no call any more
     except Unknown as error:
         if isinstance(error, Damaged):
             raise
@@ -101,7 +103,7 @@ def _use_what_failed(run: Run, failed: str) -> None:
 
 
 def look_again(run: Run) -> None:
-    """After a process has died: what it had not said is what is there."""
+    """Note what the next process finds: it decides the calls that had not returned."""
     try:
         seen = _look(run)
     except (OSError, StorageError) as error:

@@ -1,4 +1,5 @@
-"""Every failure that was ever found, as files: tried first, each as it failed and all around it.
+"""Every failure that was ever found, as files. They are tried first: each as it failed, and with
+each other crash.
 
 A fix may have moved the place, so the workload of each is explored whole, too.
 """

@@ -1,4 +1,4 @@
-"""What lies in the directory that an engine has left, seen from outside."""
+"""Checks of the files that an engine has left in its directory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Files = dict[str, Image]
 
 
 def check_directory(disk: CrashDisk) -> None:
-    """Violation if fmq.check finds something."""
+    """Raise Violation if fmq.check finds a problem."""
     report = fmq.check(PATH, disk=disk.after_kill())
     if not report.ok:
         raise Violation("I10", "; ".join(map(str, report.problems)))
 
 
 def check_has_checkpoint(files: Files, sound: dict[bytes, bool]) -> None:
-    """Violation if no slot is sound: then all of the journal would have to be replayed.
+    """Raise Violation if no slot is sound: then all of the journal would have to be replayed.
 
     `sound` says, and is told, whether a slot with this digest is.
     """
@@ -37,7 +37,7 @@ def check_has_checkpoint(files: Files, sound: dict[bytes, bool]) -> None:
 
 
 def check_cut_is_kept(before: Files, after: CrashDisk) -> None:
-    """Violation if bytes of a segment are gone and not in quarantine/."""
+    """Raise Violation if bytes of a segment are gone and are not in quarantine/."""
     now = after.files(PATH)
     for name, file in before.items():
         if name not in now or now[name].digest() == file.digest() or not is_segment(name):
@@ -56,7 +56,7 @@ def is_cut(had: bytes, left: bytes, kept: bytes) -> bool:
 
 
 def quarantined(disk: CrashDisk) -> list[bytes]:
-    """Return what recovery has cut so far."""
+    """Return the bytes that recovery has cut so far."""
     return [file.content() for file in disk.files(f"{PATH}/{QUARANTINE}").values()]
 
 
@@ -66,7 +66,7 @@ INDEXES = (".idx", ".part")
 def without_derived(
     disk: CrashDisk, endings: tuple[str, ...] = (*INDEXES, ".0", ".1")
 ) -> CrashDisk:
-    """A copy of the disk without indexes, and by default without checkpoints."""
+    """Return a copy of the disk without indexes, and by default without checkpoints."""
     copy = disk.after_kill()
     directory = copy.directory(PATH, make=False)
     for name in directory.names():
@@ -77,7 +77,9 @@ def without_derived(
 
 
 def with_lost_slots(disk: CrashDisk) -> Iterator[CrashDisk]:
-    """Copies of the disk whose checkpoints are gone, or have a wrong bit: both of them, or one."""
+    """Yield copies of the disk in which both checkpoints, or one of them, are gone or have a wrong
+    bit.
+    """
     yield without_derived(disk, SLOTS)
     for names in (SLOTS, SLOTS[:1], SLOTS[1:]):
         copy = disk.after_kill()
@@ -91,5 +93,5 @@ def with_lost_slots(disk: CrashDisk) -> Iterator[CrashDisk]:
 
 
 def journal(disk: CrashDisk) -> dict[str, bytes]:
-    """A digest of each of the journal's files; of none, if it was never begun."""
+    """Return a digest of each of the journal's files; none if no journal was begun."""
     return {name: file.digest() for name, file in disk.files(PATH).items() if is_segment(name)}

@@ -22,12 +22,12 @@ class Display(Protocol):
     def begin(self, tier: str) -> None: ...
 
     def progress(self, tally: Tally, at: str) -> None:
-        """The running tier has come so far, and is at the workload `at`."""
+        """Note how far the running tier is. It is at the workload `at`."""
 
     def end(self, tally: Tally) -> None: ...
 
     def say(self, text: str) -> None:
-        """Something that must not be missed."""
+        """Show a text that must not be missed."""
 
     def __enter__(self) -> Self: ...
 
@@ -40,7 +40,7 @@ class Display(Protocol):
 
 
 class PlainLines:
-    """A line for each tier, and now and then one on the way."""
+    """Prints a line for each tier, and now and then one during a tier."""
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
@@ -68,7 +68,9 @@ class PlainLines:
 
 
 class LiveTable:
-    """A row for each tier, drawn again while it runs; what was said stands above it."""
+    """A row for each tier, drawn again while it runs. Texts that must not be missed are above the
+    table.
+    """
 
     def __init__(self, console: Console, tiers: list[str]) -> None:
         self._tallies: dict[str, Tally | None] = dict.fromkeys(tiers)
@@ -135,5 +137,5 @@ def _cells(tally: Tally | None) -> list[str]:
 
 
 def display_for(console: Console, tiers: list[str]) -> Display:
-    """The one that fits where the output goes."""
+    """Return the display that fits the output: a live table for a terminal, else plain lines."""
     return LiveTable(console, tiers) if console.is_terminal else PlainLines()

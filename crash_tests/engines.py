@@ -1,4 +1,4 @@
-"""Engines whose every step is deterministic, and their options: opened, and let go of."""
+"""Opens and abandons engines in which every step is deterministic."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def rules_of(workload: Workload) -> Rules:
 
 
 def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) -> Engine:
-    """An engine whose every step is deterministic, and whose bytes a shadow replays."""
+    """Return an engine in which every step is deterministic, and whose bytes a shadow replays."""
     engine = fmq.open(PATH, options, disk=disk, clock=clock or FakeClock(), background=False)
     Shadow(engine)
     return engine
 
 
 class Start(NamedTuple):
-    """A directory that was recovered, and that no engine has been built on yet."""
+    """A directory that was recovered, and in which no engine was started yet."""
 
     disk: Disk
     directory: Directory
@@ -53,21 +53,21 @@ class Start(NamedTuple):
 
 
 def recover_on(disk: Disk, options: Options) -> Start:
-    """The half of opening that finds out what is there and mends it."""
+    """Do the first half of an opening: find out what is there, and mend it."""
     directory = disk.directory(PATH, make=True)
     claimed = claim(directory, disk, options.capacity)
     return Start(disk, directory, claimed)
 
 
 def engine_on(start: Start, options: Options) -> Engine:
-    """The other half: an engine of what was found."""
+    """Do the second half of an opening: make an engine of what recovery found."""
     disk, directory, claimed = start
     what = PATH, directory, claimed, disk, options, FakeClock()
     return Engine(ThreadDoor(*what, background=False))
 
 
 def abandon(engine: Engine | None) -> None:
-    """Close an engine whose process is dead for the trial. Its errors do not count.
+    """Close an engine whose process counts as dead. Its errors do not count.
 
     An engine that has broken its promises may raise anything here, and must not hide the violation
     that was found. If it need not do anything any more, its disk is stopped before.
@@ -87,14 +87,14 @@ def let_go(engine: Engine, disk: CrashDisk) -> None:
 
 
 def last_write(disk: CrashDisk) -> Write:
-    """The write that the power failed in."""
+    """Return the write in which the power failed."""
     change = disk.pending()[-1]
     assert isinstance(change, Write)
     return change
 
 
 def violation_of(error: BaseException) -> Violation:
-    """Any error where none may be, as the broken invariant that it is."""
+    """Return the Violation for an error that no call may raise here."""
     if isinstance(error, Violation):
         return error
     return Violation("I0", f"{type(error).__name__}: {error}")

@@ -40,7 +40,7 @@ ALPHABET: dict[str, Step] = {
 }
 # Segments that hold two large messages, and no checkpoints but those that are a step.
 OPTIONS = {"segment_bytes": 4096, "checkpoint_bytes": 100_000, "retain_bytes": 8192}
-MODES = ("always", "interval")  # of syncing
+MODES = ("always", "interval")  # sync modes
 
 
 def makes_sense(word: str, letter: str, mode: str) -> bool:
@@ -94,7 +94,7 @@ class Exhaustive:
     def run(self, budget: Budget) -> Tally:
         length = LENGTH_OF_EVERY_RUN if budget.is_unlimited else LENGTH_MAX
         chosen = islice(workloads(length, budget.first), budget.rounds)
-        depth = replace(budget.depth(FULL), followed=False)  # workloads by hand have followers
+        depth = replace(budget.depth(FULL), followed=False)  # other tiers have followers
         tally = sweep(self.name, chosen, budget, depth, last_step_only=True)
         tally.note = f"go on with --from {budget.first + tally.workloads}"
         return tally

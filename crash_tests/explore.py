@@ -1,4 +1,4 @@
-"""Every crash of a workload that the disk allows, and what recovery makes of each.
+"""Tries every crash of a workload that the disk allows, and what recovery makes of each.
 
 For each operation of the workload: the power fails there, or the process is killed. Of each
 disk that this may leave: open it and compare with the oracle; close it and open it again; kill
@@ -40,8 +40,8 @@ OLD_COPIES: Event = {"do": "an old copy of the last segment"}
 class Depth:
     """How much is tried with each state."""
 
-    full: float = 0.2  # the share of states that are put through everything
-    states_max: int = 400  # of one crash point
+    full: float = 0.2  # the share of states on which everything is tried
+    states_max: int = 400  # how many states of one crash point are tried
     chain: bool = True
     honest: bool = True
     twice: float = 0.0  # the share of states whose recovery is crashed everywhere; kills always
@@ -61,7 +61,7 @@ class Moment:
 
 @cache
 def closed_directory(options: str, *, honest: bool) -> CrashDisk:
-    """A disk with a directory that has been made and closed; to be copied."""
+    """Return a disk with a directory that was made and closed. Copy it before use."""
     disk = CrashDisk(honest=honest)
     open_engine(disk, Options(**json.loads(options))).close()
     return disk
@@ -91,11 +91,11 @@ class Explorer:
         self._options = options_of(workload)
         self._memory = memory or Memory()
         self._before = self._memory.states, self._memory.recoveries
-        self.states: set[State] = set()  # new ones that a crash of the workload left
+        self.states: set[State] = set()  # new states that a crash of the workload left
         self._since = since
 
     def start(self, crash_at: int | None = None) -> Run:
-        """A run that has not begun, in a directory that was made and closed, or in none."""
+        """Return a run that has not begun, in a directory that was made and closed, or in none."""
         return Run(self.workload, self.start_disk(crash_at), crash_at=crash_at)
 
     def start_disk(self, crash_at: int | None = None) -> CrashDisk:
@@ -106,7 +106,9 @@ class Explorer:
         return closed_directory(options, honest=honest).after_kill(crash_at=crash_at)
 
     def moments(self) -> Iterator[tuple[int, Moment]]:
-        """The moments, with their numbers; Violation if it goes wrong without any crash."""
+        """Yield the moments of a run, with their numbers. Raises Violation if it fails without any
+        crash.
+        """
         moments: list[Moment | None] = []
         since = -1 if self._since is None else self._since
 
@@ -175,7 +177,9 @@ class Explorer:
         return tally
 
     def take_fresh(self) -> set[State]:
-        """The states that kept what was promised, without those that were taken before."""
+        """Return the states that kept what was promised, except for those that were returned
+        before.
+        """
         fresh, self._memory.fresh = self._memory.fresh, set()
         return fresh
 
@@ -190,7 +194,7 @@ class Explorer:
         self.tally.failures.append(failure)
 
     def point(self, crash_at: int, moment: Moment) -> None:
-        """Everything that a crash at this moment may leave."""
+        """Try everything that a crash at this moment may leave."""
         self.tally.points += 1
         promises = moment.oracle.promises()
         for event, state in self.crashes(moment.disk):
@@ -209,13 +213,13 @@ class Explorer:
             yield power(state.loss), state
 
     def crashed(self, at: Run | Moment, event: Event) -> CrashDisk:
-        """Return the disk that `event` leaves of a run that has come so far."""
+        """Return the disk that `event` leaves of a run that is at this moment."""
         if event["do"] == "kill":
             return at.disk.after_kill(written=event["written"])
         return at.disk.after_kill().after(Loss.from_json(event))
 
     def trial_of(self, at: Run | Moment, event: Event) -> Trial:
-        """Return the trial of that disk."""
+        """Return the trial of the disk that `event` leaves."""
         return Trial(self._options, self.crashed(at, event), at.oracle, [event], self._seed)
 
     def replay(self, failure: Failure) -> Violation | None:
@@ -241,7 +245,7 @@ class Explorer:
         return None
 
     def go(self, run: Run) -> None:
-        """Let `run` go up to where it crashes, or to a clean close, with its followers."""
+        """Let `run` go up to its crash, or to a clean close, with its followers."""
         if self.depth.followed:
             run.follow()
         try:
@@ -259,7 +263,9 @@ class Explorer:
         return zlib.crc32(f"{self._seed} {state.fingerprint()}".encode()) / (1 << 32)
 
     def _try(self, crash_at: int, event: Event, state: CrashDisk, moment: Moment) -> bool:
-        """Put one state through recovery and what follows; False if a promise was broken."""
+        """Recover one state, and make the calls that follow. Return False if a promise was
+        broken.
+        """
         trial = Trial(self._options, state, moment.oracle, [event], self._seed, self._memory)
         full = self._draw(state) < self.depth.full
         chain = self.depth.chain and (full or event["do"] == "kill")

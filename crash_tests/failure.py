@@ -31,7 +31,8 @@ class Failure:
     path: list[Event]
     violation: Violation
     order: Order | None = None  # what was made to fail, instead of a crash
-    schedule: Schedule | None = None  # of threads: then `crash_at` counts its moments
+    # The schedule of threads; with it, `crash_at` is the number of a moment.
+    schedule: Schedule | None = None
     planted: str = ""  # the planted bug with which it fails again, once it is mended
 
     def __str__(self) -> str:
@@ -68,7 +69,7 @@ class Failure:
 
 
 def _lines(data: Any, indent: str = "\n ") -> str:
-    """JSON for people: a line for each value of an object, and for each step."""
+    """Return JSON for people: a line for each value of an object, and for each step."""
     if isinstance(data, dict):
         inner = (f"{json.dumps(key)}: {_lines(each, indent + ' ')}" for key, each in data.items())
         return "{" + indent + f",{indent}".join(inner) + indent[:-1] + "}" if data else "{}"

@@ -1,4 +1,4 @@
-"""A workload on a disk whose operations fail, one at a time, the application carrying on.
+"""Runs a workload on a disk whose operations fail, one at a time, while the application goes on.
 
 Whatever is refused is refused whole, what is unknown is whole or absent, what was acknowledged
 survives the power cut that follows; and an engine that has failed acknowledges nothing more.
@@ -59,19 +59,19 @@ class FaultTour:
         return {operation: disk.count(operation) for operation in operations}
 
     def all_orders(self, operations: tuple[Operation, ...]) -> Iterator[Order]:
-        """Every operation of these kinds, with every error that it may meet."""
+        """Yield every operation of these kinds, with every error that it may meet."""
         for operation, count in self.counts(operations).items():
             for nth in range(count):
                 yield from orders_for(operation, nth)
 
     def persistent_full_disk(self) -> Iterator[Order]:
-        """The disk is full from some moment on."""
+        """Yield orders by which the disk is full from some moment on."""
         for operation, count in self.counts(("create", "allocate")).items():
             for nth in range(count):
                 yield Order(operation, nth, errno.ENOSPC, persistently=True)
 
     def check(self, order: Order) -> None:
-        """Violation if the fault costs a promise."""
+        """Raise Violation if the fault costs a promise."""
         self.orders += 1
         run, disk = self.start()
         order.give(disk)
@@ -103,7 +103,9 @@ class FaultTour:
 
 
 class Faults:
-    """Every fault of some workloads by hand; with time to spend also of all, and of seeds."""
+    """Every fault of some workloads by hand. With more time, also of all workloads by hand, and of
+    seeds.
+    """
 
     name = "faults"
 

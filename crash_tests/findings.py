@@ -1,4 +1,4 @@
-"""What happens to a failure: it is reported, made smaller, and written to a file."""
+"""Reports a failure, makes it smaller, and writes it to a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class Findings:
     """The failures of one run, in one folder."""
 
     def __init__(self, folder: Path, depth: Depth | None, say: Callable[[str], None]) -> None:
-        """Without `depth`, how deep to look while shrinking, they are left as they are found."""
+        """`depth` says how much to try while making failures smaller. Without it they are left as
+        they are.
+        """
         self._folder = folder
         self._depth = depth
         self._say = say
@@ -28,7 +30,7 @@ class Findings:
         if cause is not None:
             self._say("".join(traceback.format_exception(cause, limit=-4)).rstrip())
         if not (failure.workload.steps or failure.workload.threads):
-            return  # a real crash: what there is to keep lies in a folder of its own
+            return  # a real crash: its files are kept in a folder of their own
         smaller = failure
         if self._depth is not None:
             make_small = shrink if failure.schedule is None else threads.shrink

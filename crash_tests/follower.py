@@ -17,7 +17,7 @@ from fmq.testing import CrashDisk, FaultDisk
 
 
 class Follower:
-    """Opened once there is a journal, and never anew."""
+    """A reader that is opened once there is a journal, and never again."""
 
     def __init__(
         self, disk: CrashDisk, options: Options, every: int = 1, *, pages: bool = True
@@ -52,7 +52,7 @@ class Follower:
         return self._read_to.copy()
 
     def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:
-        """Everything that it shows; nothing before there is a journal."""
+        """Return everything that it shows; nothing before there is a journal."""
         try:
             if self._engine is None:
                 # A crash inside of a checkpoint may leave none: the next opening mends that.
@@ -75,7 +75,7 @@ class Follower:
 
 
 def check_still_shown(disk: CrashDisk, options: Options, shown: dict[Lane, int]) -> None:
-    """Violation if a reader that comes after a kill is shown less than one before it was."""
+    """Raise Violation if a reader after a kill shows less than one before the kill did."""
     try:
         with fmq.open(PATH, options, read_only=True, disk=disk) as reader:
             now = {(each.topic, each.queue): each.next for each in reader.queues()}

@@ -1,4 +1,5 @@
-"""A segment of another future of the same journal: a copy of the directory that went its own way.
+"""Puts a segment in its place in a copy of the directory to which an engine has written something
+else.
 
 Its records are sound, it has the same name and the same store, and even the positions of its
 records may be the same. Only the chain tells it from ours.
@@ -22,7 +23,9 @@ OTHER_STEPS = 50  # bodies are named after the numbers of steps, with as many by
 
 
 def check_futures(start: Callable[[], Run]) -> None:
-    """Violation if a sealed segment of one run can take its place in another run's journal."""
+    """Raise Violation if a sealed segment of one run can take its place in another run's
+    journal.
+    """
     ours, theirs = _end(start(), 0), _end(start(), OTHER_STEPS)
     options = start().options
     others = theirs.files(PATH)

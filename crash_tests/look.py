@@ -1,4 +1,4 @@
-"""Reading everything an engine shows, through its public calls, as the oracle takes it."""
+"""Reads everything that an engine shows, through its public calls, for the oracle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fmq.engines.read_only_engine import ReadOnlyEngine
 
 ALL = 1_000_000
-TAIL = 5  # messages that are read at once, append by append
+TAIL = 5  # how many messages one call of engine.tail() reads
 Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on
 
 
@@ -61,7 +61,9 @@ def is_marked(engine: Engine | ReadOnlyEngine, name: str) -> bool:
 
 
 def check_everything_is_asked(engine: Engine) -> None:
-    """Violation unless the questions right after a recovery are exactly the undecided."""
+    """Raise Violation unless the questions right after a recovery are exactly the undecided
+    transactions.
+    """
     undecided = engine.undecided()
     producers = {tx.producer or "" for tx in undecided}
     asked = [question.tx_id for question in engine.feedback.ask(producers, limit=ALL, wait=0.0)]
@@ -70,7 +72,7 @@ def check_everything_is_asked(engine: Engine) -> None:
 
 
 def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:
-    """Every queue from its first message to its last."""
+    """Return every queue from its first message to its last."""
     lanes = {}
     for queue in engine.queues():
         at, bodies = _read_lane(engine, queue)
@@ -82,7 +84,9 @@ def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:
 
 
 def check_tail(engine: Engine, lanes: Lanes) -> None:
-    """Violation unless the journal read append by append has the messages of all queues."""
+    """Raise Violation unless reading the journal append by append gives the messages of all
+    queues.
+    """
     found: dict[Lane, list[bytes]] = {}
     position, before = 0, -1
     while (part := engine.tail(position, limit=TAIL)).messages:
@@ -130,7 +134,7 @@ def _ends_at(queue: QueueInfo, at: int) -> Violation:
 
 
 def outcome_of(engine: Engine, name: str, lanes: Lanes) -> str:
-    """Return the engine's outcome of a transaction. What it says it published must be there."""
+    """Return the engine's outcome of a transaction. The messages of its receipts must be there."""
     try:
         outcome = engine.outcome(name)
     except UnknownTransaction:

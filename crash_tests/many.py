@@ -1,4 +1,4 @@
-"""Exploring many workloads, in this process or in several, with the same result.
+"""Explores many workloads, in this process or in several. The result is the same.
 
 Neighbours have most of their steps in common: they share what has been tried, so they go to one
 process. What is drawn depends on the seed and the disk alone, and results are taken in the order
@@ -27,10 +27,10 @@ from crash_tests.memory import Memory
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
 
-NEIGHBOURS = 16  # short workloads that one process takes at once
-AHEAD = 4  # of what is taken, so much for each process waits for its turn
+NEIGHBOURS = 16  # how many short workloads one process takes at once
+AHEAD = 4  # how many taken workloads wait for each process
 MEMORIES_MAX = 2
-YOUNG_OBJECTS_MAX = 5_000  # an engine is some hundred objects that know each other
+YOUNG_OBJECTS_MAX = 5_000  # an engine is some hundred objects that refer to each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Explored(NamedTuple):
 
     workload: Workload
     tally: Tally
-    states: array[int]  # that its crashes left, as far as they were new where it was explored
+    # The states that its crashes left, if they were new in the process that explored it.
+    states: array[int]
     deeper: array[int]
     failed: str  # the first failure, told; empty if there is none
 
@@ -63,7 +64,7 @@ class Explorers:
         self._memories: dict[str, Memory] = {}
 
     def explorer(self, workload: Workload) -> Explorer:
-        """The next one, when the one before it is done."""
+        """Return the next explorer. The one before it is done."""
         since = len(workload.steps) - 1 if self._how.last_step_only else None
         memory = self._memory(workload)
         return Explorer(workload, self._how.seed, self._how.depth, since=since, memory=memory)
@@ -88,7 +89,7 @@ class Explorers:
         states, deeper = fresh & explorer.states, fresh - explorer.states
         tally = explorer.tally
         if tally.failures:
-            self._memories.clear()  # it has been tried, and must fail again
+            self._memories.clear()  # it was tried before, and must fail again now
         return Explored(
             explorer.workload,
             tally,
@@ -100,7 +101,8 @@ class Explorers:
 
 @cache
 def spare_the_collector() -> None:
-    """Let it look at what is new, and less often: most that is made goes without it.
+    """Let the garbage collector look only at new objects, and less often: most objects are freed
+    without it.
 
     Once in a process: what is garbage when it is called is kept for ever.
     """
@@ -144,6 +146,6 @@ def _explore(workloads: list[Workload]) -> list[Explored]:
 
 
 def _portable(explored: Explored) -> Explored:
-    """Without the failures, which have exceptions in them: they are easily found again."""
+    """Return the result without the failures: they hold exceptions, and are easily found again."""
     explored.tally.failures.clear()
     return explored

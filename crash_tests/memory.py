@@ -1,5 +1,5 @@
-"""What was tried already, so that nothing is tried twice: for one workload, or for all with its
-options.
+"""What was tried already, so that nothing is tried twice: for one workload, or for all with the
+same options.
 
 Recovery is deterministic: what it shows follows from the bytes that it finds. So a disk is
 opened once, and what it showed is compared again where something else had been promised.
@@ -26,13 +26,16 @@ STATES_MAX = 30_000  # some 100 MB
 
 
 class Outcome:
-    """The result of a recovery, as an engine may meet it."""
+    """The result of a recovery, as an engine may use it."""
 
     def __init__(self, disk: CrashDisk, found: Recovered) -> None:
-        """The report, which comes last in what was found, only says how it was found."""
-        self._files = disk.files(PATH)  # not what lies in quarantine/, which nobody reads
+        """The report is the last part of `found`. It is left out, because it only says how the rest
+        was found.
+        """
+        self._files = disk.files(PATH)  # without quarantine/, which no engine reads
         names = sorted(self._files)
-        # Equal pickles have equal values in them; different ones may, too, and cost an engine.
+        # Equal pickles hold equal values. Different ones may, too: then an engine is started in
+        # vain.
         self.found = blake2b(pickle.dumps((found[:-1], names), -1), digest_size=16).digest()
 
     def with_files(self, names: Names) -> bytes | None:
@@ -46,7 +49,7 @@ class Outcome:
 
 
 def opened_on(disk: CrashDisk) -> Names:
-    """The files in the directory that were opened."""
+    """Return the files in the directory that were opened."""
     return tuple(sorted(path.removeprefix(f"{PATH}/") for path in disk.opened))
 
 
@@ -56,26 +59,29 @@ def _is_enough(seen: Seen, oracle: Oracle) -> bool:
 
 
 class Memory:
-    """Of all disks that were opened: what they showed, and for which promises it was enough."""
+    """For each disk that was opened: what it showed, and which promises that kept."""
 
     def __init__(self) -> None:
         self.recoveries = 0  # how often a directory was opened
-        self.states = 0  # how many distinct ones kept what was promised
+        self.states = 0  # how many distinct states kept what was promised
         self.fresh: set[State] = set()  # states that are not in any tally yet
-        self.sound: dict[bytes, bool] = {}  # of each checkpoint that was met
+        self.sound: dict[bytes, bool] = {}  # checkpoint -> whether it is sound
         self._forget()
 
     def _forget(self) -> None:
-        self._seen: dict[str, Seen] = {}  # by disk
-        self._shown: dict[bytes, Seen] = {}  # by outcome, with the files that were opened
-        self._opened: dict[bytes, set[Names]] = {}  # by what was found
-        # What is promised next, by what was seen, which is kept that its id stays its own.
+        self._seen: dict[str, Seen] = {}  # what each disk showed
+        # What an engine showed, by the outcome and the files that were opened.
+        self._shown: dict[bytes, Seen] = {}
+        # The names of the files that were opened, by what recovery found.
+        self._opened: dict[bytes, set[Names]] = {}
+        # What is promised next, by the id of what was seen. That is kept, so that no other object
+        # gets its id.
         self._settled: dict[tuple[int, int], tuple[Seen, Oracle]] = {}
         self._kept: set[State] = set()
         self._followed: set[tuple[str, str, int]] = set()
 
     def make_room(self) -> None:
-        """Forget all if it is much; then some of it may be tried once more."""
+        """Forget everything if it is too much. Then some of it may be tried again."""
         if len(self._kept) > STATES_MAX:
             self._forget()
 
@@ -96,14 +102,16 @@ class Memory:
         return None
 
     def note(self, outcome: Outcome, opened: Names, seen: Seen) -> None:
-        """This is what it has shown, and all that was opened to show it."""
+        """Note what a disk has shown, and which files were opened to show it."""
         key = outcome.with_files(opened)
         if key is not None:
             self._opened.setdefault(outcome.found, set()).add(opened)
             self._shown[key] = seen
 
     def settled(self, seen: Seen, state: State) -> Oracle | None:
-        """Return the promises after `seen` was found to keep them, if it was."""
+        """Return the promises after `seen` was found to keep them; None if it was not
+        checked yet.
+        """
         _, oracle = self._settled.get((id(seen), state[1]), (None, None))
         return oracle
 

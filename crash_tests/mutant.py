@@ -1,4 +1,4 @@
-"""A bug to plant: a text that one file of fmq has, and what takes its place."""
+"""A bug to plant: a text in one file of fmq, and the text that replaces it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A bug: `old` becomes `new`. `arguments` make the harness meet it, or `tests` fail of it."""
+    """A bug: `old` becomes `new`. With `arguments` the harness must find it, or else `tests` must
+    fail.
+    """
 
     name: str
     old: str
     new: str
     arguments: str = ""
     more: tuple[tuple[str, str], ...] = ()  # further replacements that belong to it
-    tests: str = ""  # what pytest is given, if it is not the harness that finds the bug
+    tests: str = ""  # the arguments of pytest, if tests and not the harness find the bug

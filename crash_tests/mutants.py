@@ -1,4 +1,4 @@
-"""Planting bugs in a copy of fmq, one at a time; the harness must catch each, or a test.
+"""Plants bugs in a copy of fmq, one at a time. The harness, or a test, must catch each.
 
 The copy lies in a temporary directory in front of the path; the tree itself is never touched. All
 files but those with a bug are links, so that what Python has compiled is used again.
@@ -23,11 +23,11 @@ from crash_tests.mutant import Mutant
 from crash_tests.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent
-SECONDS_MAX = 900  # of a machine that does other things, too
+SECONDS_MAX = 900  # a limit for a machine that does other things, too
 
 
 def caught(mutant: Mutant) -> bool:
-    """Return whether the harness fails with this bug, or the tests that it names do."""
+    """Return whether the harness, or the tests that the bug names, fail with this bug."""
     with planted(mutant) as folder:
         if mutant.tests:
             return _fails_tests(mutant.tests.split(), folder)
@@ -44,7 +44,9 @@ def shows(mutant: Mutant, failure: Path) -> bool:
 
 @contextlib.contextmanager
 def planted(mutant: Mutant) -> Iterator[str]:
-    """A folder with a copy of fmq that has the bug; the text must be there to be replaced."""
+    """Yield a folder with a copy of fmq that has the bug. Raises if the text to replace is not
+    there once.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for name in ("fmq", "crash_tests"):
             _link(name, folder)
@@ -98,7 +100,7 @@ def _fails(arguments: list[str], folder: str, says: str) -> bool:
 
 
 def main(given: list[str]) -> int:
-    """Plant all of them, or those that were chosen by number or name; print the score."""
+    """Plant all bugs, or those that were chosen by number or name. Print the score."""
     options = arguments(given)
     numbers = range(len(MUTANTS))[options.first : options.end]
     chosen = [n for n in numbers if _is_named(MUTANTS[n], options.names)]

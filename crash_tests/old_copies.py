@@ -1,5 +1,5 @@
-"""The last segment as it was before, after a kill: an old copy that is put back, or a disk that has
-lost a write.
+"""Puts back the last segment as it was before, after a kill: an old copy, or a disk that has lost a
+write.
 
 Nothing in it tells that there was more. The page of the killed engine does, and says how far.
 """
@@ -20,7 +20,9 @@ from fmq.testing.inside import inside
 
 
 def check_old_copies(start: Callable[[], Run]) -> None:
-    """Violation if an earlier copy of the last segment is taken for all that there was."""
+    """Raise Violation if an engine takes an earlier copy of the last segment for the whole
+    journal.
+    """
     copies: dict[str, set[bytes]] = {}
 
     def note(run: Run) -> None:
@@ -45,7 +47,7 @@ def check_old_copies(start: Callable[[], Run]) -> None:
 
 
 def _check_refused(killed: CrashDisk, name: str, old: bytes, run: Run) -> None:
-    disk = without_derived(killed)  # a checkpoint would say how far the journal went
+    disk = without_derived(killed)  # a checkpoint would say how long the journal was
     file = disk.directory(PATH, make=False).open(name, write=True)
     file.write(0, (old,), sync=True)
     file.close()

@@ -1,4 +1,4 @@
-"""Opening a disk that a crash left, and holding what it shows against what was promised."""
+"""Opens a disk that a crash left, and compares what it shows with what was promised."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Opened:
     """The result of one recovery of a disk."""
 
     seen: Seen
-    oracle: Oracle  # what has been seen is promised from then on
-    killed: CrashDisk  # as a kill leaves it now
-    closed: CrashDisk  # as a clean close has left it
+    oracle: Oracle  # the promises, with what has been seen: it is promised from then on
+    killed: CrashDisk  # the disk as a kill leaves it now
+    closed: CrashDisk  # the disk as a clean close has left it
 
 
 class Opening:
@@ -32,7 +32,9 @@ class Opening:
         self._memory = memory
 
     def check(self, disk: CrashDisk, before: Oracle) -> None:
-        """Open `disk` and check what it shows, unless this is known. The disk is used up."""
+        """Open `disk` and check what it shows, unless that is known. Do not use `disk`
+        afterwards.
+        """
         state = disk.fingerprint(), before.promises()
         if self._memory.knows(state):
             return

@@ -63,7 +63,7 @@ class Fate(StrEnum):
 
     ABSENT = "absent"
     UNDECIDED = "undecided"
-    VISIBLE = "visible"  # of an ack: applied
+    VISIBLE = "visible"  # of an ack: it is applied
     ROLLED_BACK = "rolled back"
 
 
@@ -76,7 +76,7 @@ OUTCOMES = {
 
 
 def tx_id_of(name: str) -> str:
-    """The id of the transaction `name`: `t1#2` is the second one that has the id `t1`."""
+    """Return the id of the transaction `name`: `t1#2` is the second one that has the id `t1`."""
     return name.partition("#")[0]
 
 
@@ -91,16 +91,19 @@ class Unit:
 
     name: str
     bodies: dict[Lane, list[bytes]] = field(default_factory=dict)
-    acks: tuple[tuple[str, Place], ...] = ()  # group, what it is done with
+    acks: tuple[tuple[str, Place], ...] = ()  # the group, and the message that it has acked
     is_tx: bool = False
-    option: tuple[str, Any] | None = None  # that it stores; a value of None resets it
+    # The option that the call stores; a value of None resets it.
+    option: tuple[str, Any] | None = None
     fates: frozenset[Fate] = frozenset({Fate.ABSENT})
     goal: Fate = Fate.VISIBLE  # its fate if the last call about it has taken effect
     returned: bool = False
     tried_at: int = 0
-    content: int = 0  # tells apart what units of one name send and ack, and where it was told to be
+    # A number that differs for units of one name with other messages, acks or receipts.
+    content: int = 0
     positions: dict[Lane, int] = field(default_factory=dict)
-    offsets: dict[Lane, int] = field(default_factory=dict)  # of its first messages, as it was told
+    # The offset of its first message in each lane, as the receipts say.
+    offsets: dict[Lane, int] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
@@ -112,12 +115,14 @@ class Seen:
     """What an engine shows through its public calls."""
 
     lanes: dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on
-    undecided: dict[str, int]  # how many messages
+    undecided: dict[str, int]  # tx_id -> how many messages it has
     outcomes: dict[str, str]
     delivered: dict[str, set[Place]]  # what a group gets if it asks for everything
-    marks: set[str] = field(default_factory=set)  # that are set, of the transactions asked about
-    acking: set[str] = field(default_factory=set)  # further groups that are done with something
-    options: dict[str, Any] = field(default_factory=dict)  # that the directory has stored
+    # The marks that are set, of the transactions asked about.
+    marks: set[str] = field(default_factory=set)
+    acking: set[str] = field(default_factory=set)  # further groups that have acked something
+    # The options that the directory has stored.
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +130,10 @@ class Rules:
     """How a workload's options change the promises."""
 
     retain_bytes: int | None = None
-    only_acked: bool = False  # retention drops nothing else
+    only_acked: bool = False  # True if retention drops only what was acked
     segment_bytes: int = 0
-    shown_is_durable: bool = True  # not with sync="never"
-    groups: dict[str, list[str]] = field(default_factory=dict)  # the topics of each
+    shown_is_durable: bool = True  # True unless the mode is sync="never"
+    groups: dict[str, list[str]] = field(default_factory=dict)  # the topics of each group
     outcome_window_seconds: float | None = None
 
 
@@ -138,10 +143,10 @@ class Oracle:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.units: dict[str, Unit] = {}
-        self.published: list[str] = []  # in the order in which publication was tried
+        self.published: list[str] = []  # the units, in the order in which they were sent
         self.first: dict[Lane, int] = {}  # offsets that retention was seen to have dropped to
         self.reach = 0  # the largest position heard of
-        self.read_from: dict[tuple[str, Lane], int] = {}  # the first that a group ever got
+        self.read_from: dict[tuple[str, Lane], int] = {}  # the first offset that a group ever got
         self.owner: dict[bytes, tuple[str, Lane]] = {}
         self.ages: dict[str, float] = {}  # seconds since a transaction was decided
         self._tick = 0
@@ -156,7 +161,7 @@ class Oracle:
         return twin
 
     def promises(self) -> int:
-        """Tells apart moments at which different things had been promised, in one process."""
+        """Return a value that differs between moments with different promises, in one process."""
         units = tuple((u.name, u.content, u.fates, u.goal, u.returned) for u in self.units.values())
         seen = tuple(self.first.items()), tuple(self.read_from.items())
         return hash((units, tuple(self.published), seen, self.reach))
@@ -174,7 +179,7 @@ class Oracle:
         return window is not None and self.ages.get(name, 0.0) > window
 
     def trying(self, unit: Unit) -> None:
-        """A call that publishes, or acks, at once."""
+        """Note that a call begins that publishes, or acks, at once."""
         self._add(unit, {Fate.ABSENT, Fate.VISIBLE}, Fate.VISIBLE)
         self.published.append(unit.name)
 
@@ -209,20 +214,20 @@ class Oracle:
             self.synced()
 
     def synced(self) -> None:
-        """Whatever has returned is durable now."""
+        """Note that everything that has returned is durable now."""
         for name, unit in self.units.items():
             if unit.returned and len(unit.fates) > 1:
                 self.units[name] = replace(unit, fates=frozenset({unit.goal}))
 
     def refused(self, name: str) -> None:
-        """The call was refused whole: nothing of it may ever be there."""
+        """Note that the call was refused as a whole: nothing of it may ever be there."""
         unit = self.units[name]
         self.units[name] = replace(unit, fates=unit.fates - {unit.goal})
         if name in self.published:
             self.published.remove(name)
 
     def told(self, name: str, lane: Lane, offset: int, position: int) -> None:
-        """A receipt: the unit's messages in the lane begin at this offset."""
+        """Note a receipt: the unit's messages in the lane begin at this offset."""
         self._stands(name, lane, offset, position)
         unit = self.units[name]
         live = list(self.content(lane, live=True))
@@ -244,8 +249,8 @@ class Oracle:
     def shown(
         self, lane: Lane, offset: int, body: bytes, *, to: str = "", is_durable: bool = False
     ) -> None:
-        """A running engine showed a message, perhaps to a group; a follower, which shows only what
-        `is_durable`.
+        """Note that a running engine showed a message, perhaps to a group. With `is_durable` a
+        follower showed it, which shows only durable messages.
         """
         self.read_from[to, lane] = min(offset, self.read_from.get((to, lane), offset))
         live = list(self.content(lane, live=True))
@@ -262,8 +267,8 @@ class Oracle:
                     self.units[other.name] = replace(other, fates=frozenset({other.goal}))
 
     def polled(self, group: str, floors: dict[Lane, int]) -> None:
-        """A group polls. As long as it has acked nothing of a topic, retention may have dropped
-        what it was shown there before: it begins with what is left.
+        """Note that a group polls. As long as it has acked nothing of a topic, retention may have
+        dropped messages that it was shown there before. Then it begins with what is left.
         """
         counted = {Fate.VISIBLE, Fate.UNDECIDED}
         begun = {
@@ -278,8 +283,8 @@ class Oracle:
                 self.read_from[reader, lane] = max(offset, floors.get(lane, 0))
 
     def content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:
-        """Yield the bodies of the lane from offset 0 on. With `live`, as a process sees it that has
-        not crashed.
+        """Yield the bodies of the lane from offset 0 on. With `live`, yield those that a process
+        sees that has not crashed.
         """
         for name in self.published:
             unit = self.units[name]
@@ -290,17 +295,19 @@ class Oracle:
         return {lane for unit in self.units.values() for lane in unit.bodies}
 
     def arrange(self, seen: Seen) -> None:
-        """Do nothing: one thread makes its calls in an order that nothing seen can change."""
+        """Do nothing: one thread makes its calls in one order, whatever was seen."""
 
     # --- asked by workloads ---------------------------------------------------------------------
 
     def fate(self, name: str) -> Fate | None:
-        """The unit's only fate; None if there are more or it was never heard of."""
+        """Return the unit's only possible fate; None if several are possible or the unit is
+        unknown.
+        """
         unit = self.units.get(name)
         return next(iter(unit.fates)) if unit is not None and len(unit.fates) == 1 else None
 
     def tx_names(self) -> list[str]:
-        """The transactions, of those with one id the last that may be there."""
+        """Return the transactions. Of those with one id, return the last that may be there."""
         last = {tx_id_of(name): name for name, unit in self.units.items() if self._may_be(unit)}
         return list(last.values())
 
@@ -309,7 +316,7 @@ class Oracle:
         return unit.is_tx and not absent
 
     def acking(self) -> dict[str, list[str]]:
-        """The groups that may have acked something, and their topics."""
+        """Return the groups that may have acked something, and their topics."""
         groups = {group for unit in self.units.values() for group, _ in unit.acks}
         return {group: self.rules.groups[group] for group in sorted(groups)}
 

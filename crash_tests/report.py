@@ -1,4 +1,4 @@
-"""What a run ends with: a summary to paste, and the same as JSON for machines."""
+"""The end of a run: a summary to paste, and the same as JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Report:
     seed: int
     arguments: list[str]
     tallies: dict[str, Tally] = field(default_factory=dict)
-    at: str = ""  # the workload that it has come to
+    at: str = ""  # the workload that is being tried
     in_vain: str = ""  # why nothing was tried
-    files: dict[str, str] = field(default_factory=dict)  # of failures, and what broke
+    files: dict[str, str] = field(default_factory=dict)  # file of a failure -> what broke
 
     @property
     def total(self) -> Tally:
@@ -67,7 +67,7 @@ class Report:
 
 
 def commit() -> str:
-    """Which version this is; `+` says that files differ from it."""
+    """Return the version of the tree; `+` says that files differ from it."""
     try:
         said = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"],

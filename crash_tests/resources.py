@@ -1,4 +1,4 @@
-"""What an engine holds, besides its data: room, open files, and the disk's time.
+"""What an engine holds besides its data: room, open files, and the time of the disk.
 
 An engine may show every message and still keep room for a decision that was made, keep a deleted
 file open, or never end its chores. None of that is seen in what it shows.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fmq.engines.engine import Engine
     from fmq.testing import CrashDisk
 
-STEP_OPERATIONS_MAX = 1_000  # of the disk, for one call and the chores behind it
+STEP_OPERATIONS_MAX = 1_000  # limit of disk operations for one call and the chores after it
 
 
 class Door:
@@ -36,7 +36,7 @@ class Door:
 
 
 def check_reserved(engine: Engine) -> None:
-    """Violation unless room is reserved exactly as long as something is undecided."""
+    """Raise Violation unless room is reserved exactly as long as a transaction is undecided."""
     stats = engine.stats()
     if stats.failure is None and bool(stats.spares_reserved) != bool(stats.undecided):
         raise Violation(
@@ -45,7 +45,7 @@ def check_reserved(engine: Engine) -> None:
 
 
 def check_files(door: Disk) -> None:
-    """Violation if a deleted file is open, or, of an engine that is closed, any file."""
+    """Raise Violation if a deleted file is open, or any file of an engine that is closed."""
     if isinstance(door, Door):
         left = [path for directory in door.directories for path in directory.deleted()]
         if left:

@@ -1,1 +1,3 @@
-"""Producers with a database of their own, and that database's server, killed: do both agree?"""
+"""Kills producers with a database of their own, and the database's server. Afterwards both must
+agree.
+"""

@@ -15,7 +15,7 @@ from fmq.bind.sqlite import STATEMENTS
 
 
 class Database(Protocol):
-    """Orders, one row each, beside the table of markers. Goes to other processes."""
+    """Orders, one row each, and the table of markers. It is passed to other processes."""
 
     @property
     def address(self) -> str:
@@ -26,24 +26,24 @@ class Database(Protocol):
         """Return the exception for a database that cannot be reached."""
 
     def make(self) -> None:
-        """The tables, empty."""
+        """Make the tables, empty."""
 
     def connect(self, stage: Stage) -> Any:
-        """A connection that tells the stage of its steps."""
+        """Return a connection that reports its steps to `stage`."""
 
     def insert(self, connection: Any, order: str) -> None: ...
 
     def rows(self) -> list[str]:
-        """The names of all orders."""
+        """Return the names of all orders."""
 
     def look(self, store: str, tx_id: str) -> str | None:
-        """The state of a marker, as a plain SELECT sees it."""
+        """Return the state of a marker, as a plain SELECT sees it."""
 
     def cut(self, connection: Any, *, answers_only: bool) -> None:
-        """Break the connection, as a network does; maybe in one direction only."""
+        """Break the connection, as a network does. It may be broken in one direction only."""
 
     def process_of(self, connection: Any) -> int:
-        """The process of the server that serves it; 0 if there is none."""
+        """Return the process of the server that serves the connection; 0 if there is none."""
 
 
 class SteppingSqlite(sqlite3.Connection):
@@ -61,7 +61,7 @@ class SteppingSqlite(sqlite3.Connection):
 
 @dataclass(frozen=True, slots=True)
 class Sqlite:
-    """A file; as durable as fmq is, in either of its ways."""
+    """A database in a file. It is as durable as fmq is, in either of its modes."""
 
     path: str
     wal: bool

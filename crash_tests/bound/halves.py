@@ -11,7 +11,7 @@ from fmq.posix import RealDisk
 
 
 class Halves(RealDisk):
-    """A disk that writes half of a write before the rest, where the stage says so."""
+    """A disk that writes one half of a write before the other, where the stage asks for it."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()

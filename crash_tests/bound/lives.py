@@ -1,4 +1,4 @@
-"""One shop over many lives. Each life ends or is hit somewhere, and then rows and messages must
+"""One shop over many lives. Each life ends, or is killed somewhere. Then rows and messages must
 agree.
 """
 
@@ -25,10 +25,10 @@ from crash_tests.bound.ways import PRODUCER, RIGHT, TOPICS, Way
 from crash_tests.oracle import Violation
 from crash_tests.real.life import processes
 
-SECONDS_MAX = 60.0  # that a life may say nothing
-AT_WORK = 0.7  # of those that are hit at any moment; the others may be while they recover
+SECONDS_MAX = 60.0  # how long a life may report nothing
+AT_WORK = 0.7  # the share of blows at any moment that hit a life at work, and not in its recovery
 MOMENT_SECONDS_MAX = 0.15
-COMMIT_SECONDS = 0.002  # that a database is given to be in the middle of one
+COMMIT_SECONDS = 0.002  # how long to wait so that a database is in the middle of a commit
 AWAY_SECONDS_MAX = 0.1
 NTH_MAX = 3
 THREADS_MAX = 3
@@ -36,7 +36,7 @@ LEAVES_UNDECIDED = (Step.PREPARED, Step.COMMITTED)
 
 
 class Story:
-    """A directory, its database, and what their producers have said."""
+    """A directory, its database, and what their producers have reported."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Story:
             # A checker is asked only if an earlier producer left something undecided.
             self._live(Blow.PRODUCER, self._random.choice(LEAVES_UNDECIDED))
         self._live(blow, step)
-        if self._random.random() < 0.7:  # else what is left is for the next one
+        if self._random.random() < 0.7:  # otherwise the next life decides what is left
             self.look()
 
     def _live(self, blow: Blow, step: Step | None) -> None:
@@ -98,7 +98,7 @@ class Story:
             ours.close()
 
     def _spend(self, life: Life, process: BaseProcess, ear: Ear) -> None:
-        """Let it live until it is hit, and if it survives that see it go on, and end."""
+        """Let a life run until the blow hits it. If it survives that, let it go on, and end it."""
         strike = self._aim(life.blow, process, self._moment(life, ear))
         if life.step is Step.COMMITTING:
             ear.go_on()
@@ -117,7 +117,9 @@ class Story:
             raise Violation("undecided", f"{len(ear.left)} are undecided after settle()")
 
     def _moment(self, life: Life, ear: Ear) -> int | None:
-        """Wait for the moment of the blow; the process of the server that it is to hit, if any."""
+        """Wait for the moment of the blow. Return the process of the server that it has to hit, if
+        any.
+        """
         if life.step is not None:
             return ear.listen_until("at")
         if life.blow is Blow.BACKEND or self._random.random() < AT_WORK:
@@ -130,12 +132,12 @@ class Story:
         return self._random.choice(backends) if backends else None
 
     def _aim(self, blow: Blow, process: BaseProcess, backend: int | None) -> Callable[[], None]:
-        """The blow itself: all that takes time has been done when this returns."""
+        """Prepare the blow, and return the function that strikes it without delay."""
         server = self._server
         if blow is Blow.PRODUCER:
             return process.kill
         if server is None or blow in (Blow.CONNECTION, Blow.ASKED):
-            return lambda: None  # it has done that itself
+            return lambda: None  # the life has killed itself
         if blow is Blow.BACKEND:
             return partial(server.kill_one, backend) if backend else lambda: None
         if blow is Blow.IMMEDIATE:
@@ -151,7 +153,7 @@ class Story:
         return both
 
     def _mend(self, blow: Blow) -> None:
-        """Have the server serve again, after a while."""
+        """Make the server serve again, after a while."""
         if self._server is None:
             return
         if blow in (Blow.SERVER, Blow.BOTH, Blow.IMMEDIATE):
@@ -161,7 +163,7 @@ class Story:
             self._server.wait_until_it_serves()
 
     def look(self) -> None:
-        """Open it, have everything decided, and compare."""
+        """Open the directory, have everything decided, and compare it with the database."""
         with self._opened() as engine:
             left = settle(engine)
             if left:
@@ -178,7 +180,9 @@ class Story:
             raise Violation("I10", str(problems[0]))
 
     def save(self, violation: Violation, folder: Path) -> Violation:
-        """Keep all that is known of a failure in `folder`; the violation with its story."""
+        """Save all that is known of a failure in `folder`. Return the violation with the steps that
+        led to it.
+        """
         text = "\n".join((violation.what, *self._told, f"kept in {folder}"))
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self._folder, folder)
@@ -198,12 +202,12 @@ def _messages(engine: fmq.Engine, topic: str) -> list[str]:
 
 
 class Ear:
-    """Hears what a life says, and tells it when to go on and when to end."""
+    """Hears what a life reports, and tells the life when to go on and when to end."""
 
     def __init__(self, pipe: Connection, promises: Promises) -> None:
         self._pipe = pipe
         self._promises = promises
-        self.left: list[str] = []  # undecided when it was settled
+        self.left: list[str] = []  # transactions that were undecided after the life had settled
 
     def go_on(self) -> None:
         self._say("go on")
@@ -222,7 +226,7 @@ class Ear:
             self._hear()
 
     def listen_until(self, wanted: str) -> int | None:
-        """Until it says so; the number that it says with it."""
+        """Listen until the life reports this. Return the number that it reports with it."""
         until = time.monotonic() + SECONDS_MAX
         while time.monotonic() < until:
             what, said = self._hear()
@@ -241,8 +245,8 @@ class Ear:
         if not self._pipe.poll(SECONDS_MAX):
             raise Violation("alive", f"nothing was heard for {SECONDS_MAX} seconds")
         try:
-            _, what, *said = self._pipe.recv()  # when it was told counts only at a power cut
-        except (EOFError, OSError):  # the latter in the middle of a word
+            _, what, *said = self._pipe.recv()  # the time of a report matters only at a power cut
+        except (EOFError, OSError):  # an OSError comes in the middle of a report
             raise Silence("alive", "the process ended, and nothing had happened to it") from None
         promises = self._promises
         match what, *said:

@@ -1,4 +1,4 @@
-"""A process that places orders, and tells over a pipe what became of each, until it is ended."""
+"""A process that places orders, and reports over a pipe what became of each, until it is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from crash_tests.real.load import Teller
 from fmq.errors import AlreadyDecided
 
 SETTLE_SECONDS = 10.0
-AGAIN_SECONDS = 0.01  # after an order that was not placed
+AGAIN_SECONDS = 0.01  # how long to wait after an order that was not placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Life:
 
 
 def main(life: Life, pipe: Connection) -> None:
-    """The whole process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it will kill it
+    """Run the whole process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that has started it will kill it
     producer = Producer(life, pipe)
     guarded(producer.live, producer.tell)
     os._exit(0)
 
 
 def guarded(work: Callable[[], None], tell: Callable[..., None]) -> None:
-    """Nothing may end a thread but the end."""
+    """Run a thread's work. Only the end of the process may end it."""
     try:
         work()
     except BaseException:
@@ -70,7 +70,7 @@ class Producer:
         self._check = life.way.checker(life.database)
 
     def live(self) -> None:
-        """Recover · place orders, all threads at once · when told so settle, and close."""
+        """Recover, place orders in all threads at once, settle when told to, and close."""
         threading.Thread(target=self._listen, daemon=True).start()
         with fmq.open(self.life.store, disk=Halves(self._stage)) as self.engine:
             self.engine.checker(PRODUCER)(self._checker)
@@ -104,7 +104,7 @@ class Producer:
         return answer
 
     def _happen(self) -> None:
-        """Strike the blow now: in this process, or let the parent do it and wait for its word."""
+        """Strike the blow now: in this process, or let the parent do it and wait for its report."""
         life, connection = self.life, self._tills[0].connection if self._tills else None
         match life.blow:
             case Blow.CONNECTION:
@@ -120,7 +120,7 @@ class Producer:
 
 
 def settle(engine: fmq.Engine) -> list[str]:
-    """Return what is still undecided after every transaction was asked about, and what was unknown
+    """Ask about every undecided transaction. Return what is undecided then, and what was unknown
     again.
     """
     until = time.monotonic() + SETTLE_SECONDS

@@ -12,21 +12,24 @@ from crash_tests.oracle import Violation
 
 
 class Promises:
-    """Of one shop, over many lives."""
+    """The promises of one shop, over many lives."""
 
     def __init__(self) -> None:
         self.placed: set[str] = set()
-        self.refused: dict[str, str] = {}  # with the error that said so
-        self.doubtful: dict[str, str | None] = {}  # with what a check found out at once
-        self.committed = 0  # of the doubtful
-        self.answers: Counter[str] = Counter()  # of checkers
+        self.refused: dict[str, str] = {}  # order -> the error that refused it
+        # Order in doubt -> what a check found out at once.
+        self.doubtful: dict[str, str | None] = {}
+        self.committed = 0  # how many orders in doubt were committed
+        self.answers: Counter[str] = Counter()  # the answers of checkers
 
     @property
     def number(self) -> int:
         return len(self.placed) + len(self.refused) + len(self.doubtful)
 
     def compare(self, rows: Iterable[str], topics: Mapping[str, list[str]]) -> None:
-        """Violation unless the database and every topic have the same, and what was promised."""
+        """Raise Violation unless the database and every topic have the same orders, and all that
+        were promised.
+        """
         there = set(rows)
         for topic, orders in topics.items():
             if len(orders) != len(set(orders)):

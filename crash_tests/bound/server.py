@@ -1,4 +1,6 @@
-"""A PostgreSQL server of our own: begun, killed in every way, begun again on what is left."""
+"""A PostgreSQL server of the harness: it is begun, killed in every way, and begun again on what is
+left.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from types import TracebackType
 
 from benchmarks.peers.programs import Folder, find_program, program_for, start, user_for_postgres
 
-USER = "postgres"  # in the database
+USER = "postgres"  # the user in the database
 SECONDS_MAX = 60.0
 POLL_SECONDS = 0.005
 PR_SET_CHILD_SUBREAPER = 36
 DEAD = "X"
-# All that makes it safe is left as it is: fsync, synchronous_commit, full_page_writes.
+# Settings that make it safe keep their defaults: fsync, synchronous_commit, full_page_writes.
 SETTINGS = ("listen_addresses=", "shared_buffers=16MB", "max_connections=30")
 
 
 def why_not() -> str | None:
-    """Why no server can be run here; None if one can."""
+    """Return why no server can be run here; None if one can."""
     if importlib.util.find_spec("psycopg") is None:
         return "the Python package psycopg is not installed"
     missing = [name for name in ("postgres", "initdb") if find_program(name) is None]
@@ -37,8 +39,8 @@ def why_not() -> str | None:
 
 
 class Server:
-    """One cluster. It outlives every process that serves it, and is removed at the end of the
-    block.
+    """One cluster. It outlives each process that serves it, and is removed at the end of
+    the block.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,7 @@ class Server:
             raise RuntimeError(f"{name}: {done.stdout}{done.stderr}")
 
     def start(self) -> None:
-        """Begin it, on what is there; returns when it serves."""
+        """Start the server on the files that are there. Return when it serves."""
         settings = [word for each in SETTINGS for word in ("-c", each)]
         with (self._folder / "log").open("ab") as log:
             folders = "-D", str(self._cluster), "-k", str(self._folder)
@@ -92,7 +94,7 @@ class Server:
         self.wait_until_it_serves()
 
     def wait_until_it_serves(self) -> None:
-        import psycopg  # only here, so that without it a run can say so
+        import psycopg  # imported here, so that a run without it can report that
 
         until = time.monotonic() + SECONDS_MAX
         while True:
@@ -116,7 +118,7 @@ class Server:
         if process is None or process.poll() is not None:
             return
         first, *others = targets or self.processes()
-        process.send_signal(signal.SIGSTOP)  # it must not see the others die, and tell anybody
+        process.send_signal(signal.SIGSTOP)  # it must not see the others die, and tell its clients
         for pid in (*others, first):
             _kill(pid)
         process.wait()
@@ -138,14 +140,16 @@ class Server:
         try:
             return os.readlink(f"/proc/{pid}/cwd").startswith(str(self._cluster))
         except (FileNotFoundError, ProcessLookupError):
-            return True  # it has ended, and nobody has waited for it: one of ours, just killed
+            # It has ended, but its parent has not waited for it: a child of ours, just killed.
+            return True
 
     def kill_one(self, pid: int) -> None:
         """Kill one process of the cluster. The server then ends all others and recovers by
         itself.
         """
         _kill(pid)
-        while _stat(pid)[1] != DEAD:  # until then it may not have noticed, and serve as if nothing
+        # Until then it may not have noticed the kill, and go on serving.
+        while _stat(pid)[1] != DEAD:
             time.sleep(POLL_SECONDS)
 
     def stop_at_once(self) -> None:
@@ -155,7 +159,7 @@ class Server:
         self._process.wait()
 
     def backends(self) -> list[int]:
-        """The processes that serve connections now, but for the one that tells."""
+        """Return the processes that serve connections now, except for the one that answers this."""
         import psycopg
 
         with psycopg.connect(self.address) as connection:
@@ -172,7 +176,9 @@ def _kill(pid: int) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Name, state and parent of a process, and more; as of a dead one if there is none."""
+    """Return name, state and parent of a process, and more. A process that does not exist counts as
+    dead.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -183,7 +189,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _adopt(orphans: int) -> None:
-    """Return whether orphaned processes become our children, so that we see their end."""
+    """Let orphaned processes become children of this one, so that their end is noticed."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, orphans, 0, 0, 0)
 
 

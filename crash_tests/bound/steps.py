@@ -65,7 +65,7 @@ class Stage:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """The next order begins, in this thread."""
+        """Note that the next order begins, in this thread."""
         self._left -= 1
         self._latest = None
         self._thread = threading.get_ident()
@@ -81,19 +81,21 @@ class Stage:
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
-        """The marker is inserted in here."""
+        """Note that the marker is inserted in this block."""
         self.reached(Step.UNMARKED)
         yield
         self.reached(Step.MARKED)
 
     def reached(self, step: Step) -> None:
-        """The order under way is at `step`."""
+        """Note that the order under way is at `step`."""
         self._latest = step
         if self._left < 0:
             self._at(step)
 
     def committing(self, commit: Callable[[], None]) -> None:
-        """`commit` of a connection; if the order under way has its marker, it is the one."""
+        """Note that `commit` of a connection begins. If the order under way has its marker, it is
+        its commit.
+        """
         if not self.is_marked:
             commit()
             return
@@ -103,7 +105,7 @@ class Stage:
         self.reached(Step.COMMITTED)
 
     def asked(self, step: Step) -> None:
-        """A checker is at `step`, in a thread of its own."""
+        """Note that a checker is at `step`, in a thread of its own."""
         with self._lock:
             self._at(step)
 
@@ -113,7 +115,9 @@ class Stage:
             self._happen()
 
     def splits(self) -> Step | None:
-        """The step at which this write of the journal is to be interrupted, if it is one."""
+        """Return the step at which this write of the journal has to be interrupted; None if there
+        is none.
+        """
         follows = {Step.MARKED: Step.PREPARING, Step.COMMITTED: Step.CONFIRMING}
         step = None if self._latest is None else follows.get(self._latest)
         ours = self._left < 0 and threading.get_ident() == self._thread

@@ -1,4 +1,5 @@
-"""The tiers: producers bound to sqlite3, and to a real PostgreSQL, hit at every step and anywhere.
+"""The tiers of producers that are bound to sqlite3 and to a real PostgreSQL, killed at every step
+and anywhere.
 
 A round is a life that is hit once. Every second one is hit at a named step, all of them in turn,
 and the others at any moment, under load.
@@ -25,7 +26,7 @@ from crash_tests.oracle import Violation
 from crash_tests.real.filesystem import scratch_below
 from crash_tests.real.tally import Tally
 
-SHARE = 30  # lives of a run that is given no budget
+SHARE = 30  # how many lives a run without a budget has
 LIVES_OF_ONE = 20
 CONTROL_LIVES_MAX = 20
 
@@ -46,7 +47,7 @@ class Place:
     def _database(self, seed: int) -> Database:
         if self.server is None:
             return Sqlite(str(self.scratch.absolute() / "story" / "shop.db"), wal=seed % 2 == 0)
-        from crash_tests.bound.postgres import Postgres  # only here: it needs psycopg
+        from crash_tests.bound.postgres import Postgres  # imported here, because it needs psycopg
 
         return Postgres(self.server.address)
 
@@ -117,11 +118,11 @@ class Bound:
             yield Place(scratch, begun)
 
     def named(self) -> list[tuple[Blow, Step]]:
-        """Everything that may happen at a named step."""
+        """Return all pairs of a blow and a named step."""
         return [(blow, step) for blow in self._blows for step in Step if may_happen(blow, step)]
 
     def plan(self, random: Random) -> Iterator[Round]:
-        """Yield what happens to one life after another, without end."""
+        """Yield without end what happens to each life, one after another."""
         anywhere = [blow for blow in AT_ANY_MOMENT if blow in self._blows]
         while True:
             named = self.named()
@@ -151,7 +152,7 @@ class Bound:
         seen.add(story.promises)
 
     def _control(self, place: Place, way: Way, seed: int, tally: Tally) -> None:
-        """Check that a wrong `way` is found out by what is wrong with it."""
+        """Check that the comparison finds out a wrong `way`."""
         assert way.shown_by is not None
         with tally.found_out(way.name):
             story = place.story(seed, way)

@@ -42,11 +42,11 @@ def bound(shop: Shop, order: str) -> None:
         shop.database.insert(shop.connection, order)
         shop.send(tx, order)
     if shop.stage.aims_at(Step.CONFIRMING):
-        tx.commit()  # the confirmation is posted; who asks for the receipts has it written
+        tx.commit()  # the confirmation is posted; this call has it written
 
 
 def two_commits(shop: Shop, order: str) -> None:
-    """Without a marker: first the one, then the other."""
+    """Place an order without a marker, in two commits."""
     shop.database.insert(shop.connection, order)
     shop.connection.commit()
     shop.stage.reached(Step.COMMITTED)
@@ -55,7 +55,7 @@ def two_commits(shop: Shop, order: str) -> None:
 
 
 def rolled_back_if_it_raised(shop: Shop, order: str) -> None:
-    """Everything as it should be, but for what is believed of an error."""
+    """Place an order rightly, but take an error of COMMIT for a rollback."""
     binding = binding_of(shop.connection)
     tx = shop.engine.transaction(tx_id=order, producer=PRODUCER)
     tx._buffer.bound = True
@@ -77,7 +77,9 @@ def behind_the_fence(database: Database) -> Checker:
 
 
 def plain_select(database: Database) -> Checker:
-    """No row, so it was rolled back, or so it looks."""
+    """Find the outcome with a plain SELECT: without a row it counts as rolled back. That is
+    wrong.
+    """
 
     def check(question: fmq.Question) -> fmq.Answer:
         marked = database.look(question.store, question.tx_id) == "C"

@@ -26,7 +26,7 @@ from fmq.errors import (
     Unreadable,
 )
 
-# What no call may meet while the machine is sound and nobody closes the engine.
+# Errors that no call may raise while the machine is sound and the engine is not closed.
 BAD_NEWS = (
     *(CheckpointLost, Damaged, EngineFailed, Locked, NewerFormat, OutcomeUnknown),
     *(ProtocolError, StorageFull, Unreadable),
@@ -79,7 +79,7 @@ class Caller:
         self._any = Arguments(random, now_us)
         self._waits = waits
         self._move_clock = move_clock
-        self._transactions: list[Any] = []  # one thread at a time uses one
+        self._transactions: list[Any] = []  # each is used by one thread at a time
         self._sent = 0
         self.calls = 0
 
@@ -116,7 +116,9 @@ class Caller:
         return getattr(whose, name)(*args, **named)
 
     def _pick(self, shared: list[Any]) -> Any:
-        """Return one of what others may change meanwhile; None if nothing is left."""
+        """Return one of the objects that other callers may change meanwhile; None if none
+        is left.
+        """
         known = [*shared]
         return self._random.choice(known) if known else None
 
@@ -127,7 +129,7 @@ class Caller:
         return f"{self.name} {self._sent}".encode()
 
     def _named(self, **named: Any) -> dict[str, Any]:
-        """Return these arguments, but mostly not those that are None."""
+        """Return these named arguments, mostly without those that are None."""
         return {
             key: each for key, each in named.items() if each is not None or self._any.chance(0.1)
         }
@@ -343,7 +345,7 @@ class Caller:
             consumer = self._pick(known)
             known[:] = [each for each in known if each is not consumer]
             if self._any.chance(0.8):
-                self.call(consumer, "close")  # else it is dropped
+                self.call(consumer, "close")  # otherwise the consumer is dropped without a close
 
     # --- groups and topics ----------------------------------------------------------------------
 
@@ -458,13 +460,13 @@ class Caller:
 
 
 def short(value: Any) -> str:
-    """Return what was given, in few words."""
+    """Return a value as a short text."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)})"
 
 
 def body_of(given: Any) -> Any:
-    """Return the body of what was sent."""
+    """Return the body of a sent message."""
     return getattr(given, "body", given)
 
 

@@ -29,12 +29,12 @@ from fmq.testing.inside import end_as_killed
 from fmq.testing.losses import random_loss
 
 MANNERS = "in turns", "clients", "threads"
-STEPS = 40  # of a story, by all callers together
-PATIENCE_SECONDS = 20.0  # for one call
-WAIT_SECONDS_MAX = 10.0  # by the clock of a story; a call asks for one second at most
+STEPS = 40  # how many steps all callers of a round make together
+PATIENCE_SECONDS = 20.0  # how long one call may take
+WAIT_SECONDS_MAX = 10.0  # by the clock of the round; a call asks for one second at most
 TURN_SECONDS = 0.001
-CRASHES = 3  # of a story
-STEPS_AFTER = 12  # in the life that follows
+CRASHES = 3  # how many crashes a round keeps
+STEPS_AFTER = 12  # how many steps follow in the next life
 
 
 class Crash(NamedTuple):
@@ -76,7 +76,7 @@ class Story:
     # --- telling --------------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Make all calls, and judge what is left. Raises Violation."""
+        """Make all calls, and check what is left. Raises Violation."""
         try:
             {"in turns": self._in_turns, "threads": self._as_threads, "clients": self._as_clients}[
                 self.manner
@@ -127,7 +127,7 @@ class Story:
             self._clock.set_wall_clock(self._clock.time_us() + random.choice((-9, 9)) * 1_000_000)
 
     def _note(self, operation: str) -> None:
-        """Called before each operation of the disk."""
+        """Keep what a crash would leave, before an operation of the disk."""
         self._operations += 1
         if self._operations - 1 in self._crash_at:
             self._crash(f"operation {self._operations - 1}, {operation}")
@@ -142,8 +142,8 @@ class Story:
             self.crashes.append(Crash(self.disk.after(each), *known, f"a power cut at {what}"))
 
     def _end(self, engine: Engine, *, has_threads: bool = False) -> None:
-        """Kill or close it; either must leave what was promised."""
-        engine.stats()  # it has not failed
+        """Kill or close the engine. Either must leave what was promised."""
+        engine.stats()  # raises if the engine has failed
         self.disk.watch(None)
         if self._random.random() < 0.5:
             self._crash("the end")
@@ -206,7 +206,7 @@ class Story:
             thread.start()
         said, turns, until = -1, 0, 0.0
         while any(thread.is_alive() for thread in threads):
-            self._clock.advance(TURN_SECONDS)  # who waits goes on
+            self._clock.advance(TURN_SECONDS)  # threads that wait go on
             threads[0].join(TURN_SECONDS / 2)
             threads = [thread for thread in threads if thread.is_alive()]
             if said != len(self.hands.said):  # some call has ended, and another one begins
@@ -322,7 +322,7 @@ class Story:
 
 
 def _standing(threads: list[threading.Thread]) -> str:
-    """Return where threads are."""
+    """Return where each thread is in the code."""
     frames = sys._current_frames()
     return "".join(
         f"\n{each.name}\n{''.join(format_stack(frames[each.ident])[-12:])}"

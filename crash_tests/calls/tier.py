@@ -17,7 +17,7 @@ from crash_tests.oracle import Violation
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
 
-SHARE = 60  # stories of a run that is given no budget
+SHARE = 60  # how many rounds a run without a budget has
 LAST = 6  # how many of the calls before a failure are printed
 
 
@@ -27,7 +27,7 @@ class Calls:
     name = "calls"
 
     def run(self, budget: Budget) -> Tally:
-        """Tell stories until the budget is spent, or one ends as it must not."""
+        """Run rounds until the budget is spent, or one fails."""
         tally = Tally(self.name)
         began = time.monotonic(), time.process_time()
         calls = 0
@@ -49,7 +49,7 @@ class Calls:
         return tally
 
     def tell(self, story: Story, tally: Tally) -> None:
-        """Tell one story, and note what came of it."""
+        """Run one round, and note its result."""
         try:
             story.tell()
         except Exception as error:

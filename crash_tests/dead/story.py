@@ -1,4 +1,4 @@
-"""A story: messages are rejected, replayed and purged while retention drops what they lay in.
+"""Rejects, replays and purges messages while retention drops the segments that they are in.
 
 The model knows nothing of the engine: it has what is durable after the last call that returned, and
 what the call that is running leaves, step by step. A crash leaves one of these.
@@ -26,7 +26,7 @@ from fmq.tx.ledger.acks import AckSet
 
 OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
 TOPICS, GROUPS = ("s", "t"), ("g", "h")
-BURYING, EXPIRING = "x", "e"  # a group of its own, and its topic, whose messages expire
+BURYING, EXPIRING = "x", "e"  # a group, and its topic, whose messages expire
 KINDS = (
     *("send", "send", "ack", "reject", "reject", "reject", "reject many", "release"),
     *("replay", "replay", "replay all", "purge", "purge old", "purge all"),
@@ -34,7 +34,7 @@ KINDS = (
     *("expire", "expire"),
 )
 STEPS = 24
-TRIED_SECONDS_MAX = 700.0  # longer than a message waits that was tried often
+TRIED_SECONDS_MAX = 700.0  # longer than the longest delay of a message that was tried often
 
 
 class Dead(NamedTuple):
@@ -51,12 +51,14 @@ class State:
     """The durable state, as a user knows it."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, list[bytes]] = {}  # by topic
-        self.groups: dict[str, set[str]] = {}  # the topics of each
-        self.acked: dict[tuple[str, str], set[int]] = {}  # by group and topic
-        self.dead: dict[str, dict[int, Dead]] = {}  # by group, and by how many had died before
+        self.messages: dict[str, list[bytes]] = {}  # the messages of each topic
+        self.groups: dict[str, set[str]] = {}  # the topics of each group
+        self.acked: dict[tuple[str, str], set[int]] = {}  # the acked offsets, by group and topic
+        # By group and by the number of letters before it.
+        self.dead: dict[str, dict[int, Dead]] = {}
         self.died = 0
-        self.again: dict[tuple[str, str], list[Dead]] = {}  # replayed, not acked yet
+        # Replayed and not acked yet, by group and topic.
+        self.again: dict[tuple[str, str], list[Dead]] = {}
 
     def bury(self, group: str, dead: Dead) -> None:
         """Add a dead letter."""
@@ -85,13 +87,14 @@ class Story:
         self.hand: list[Hand] = []
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
         self.sent = 0
-        self.numbers: dict[int, int] = {}  # of dead letters, as the engine has them
+        # Dead letters of the model -> their numbers in the engine.
+        self.numbers: dict[int, int] = {}
 
     def _opened(self, disk: CrashDisk) -> fmq.Engine:
         return fmq.open(PATH, OPTIONS, disk=disk, clock=self.clock, background=False)
 
     def tell(self) -> None:
-        """Do all steps. Each that is refused changes nothing."""
+        """Make all steps. A refused one changes nothing."""
         for kind in ["send", "send", "reject", *self.random.choices(KINDS, k=STEPS)]:
             self.clock.advance(1)
             getattr(self, f"_{kind.replace(' ', '_')}")()
@@ -347,7 +350,7 @@ class Story:
 
     def _purge_all(self) -> None:
         if self.random.random() < 0.7:
-            return  # else there would be few for the other steps
+            return  # otherwise few dead letters would be left for other steps
         group, _ = self._letters()
         if group in self.done.groups:
             self._call(
@@ -409,7 +412,7 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Violation unless an engine finds what must be there."""
+        """Raise Violation unless an engine shows one of the allowed states."""
         engine = self._opened(disk)
         try:
             faults = [self._fault(engine, state) for state in self.running]
@@ -459,7 +462,9 @@ class Story:
         return ""
 
     def _consume(self, engine: fmq.Engine, state: State) -> None:
-        """Violation unless each group gets what it has not handled, and what was replayed, once."""
+        """Raise Violation unless each group gets what it has not handled, and what was replayed,
+        once.
+        """
         for group, topics in state.groups.items():
             for topic in topics:
                 sent = state.messages.get(topic, [])

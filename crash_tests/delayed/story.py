@@ -57,18 +57,19 @@ class Story:
         self.disk, self.clock = CrashDisk(), FakeClock()
         self.engine = self._opened(self.disk, self.clock)
         self.number = 0
-        self.sent: dict[bytes, Sent] = {}  # those of calls that returned, or may have come to pass
-        self.may: set[bytes] = set()  # those of the call that is running
+        # Messages of calls that returned, or may have taken effect.
+        self.sent: dict[bytes, Sent] = {}
+        self.may: set[bytes] = set()  # messages of the call that is running
         self.undecided: dict[str, list[Sent]] = {}
-        self.tx_of: dict[bytes, str] = {}  # of what transactions have sent
-        self.deciding: set[bytes] = set()  # of a transaction whose decision is running
+        self.tx_of: dict[bytes, str] = {}  # body -> the transaction that has sent it
+        self.deciding: set[bytes] = set()  # messages of a transaction whose decision is running
         self.recalled: set[bytes] = set()
         self.recalling: set[bytes] = set()
         self.receipts: list[tuple[fmq.Receipt, list[bytes]]] = []
-        self.taken: set[bytes] = set()  # acked
+        self.taken: set[bytes] = set()  # messages that were acked
         self.taking: set[bytes] = set()
-        self.ever_due: set[bytes] = set()  # the clock was there once
-        self.dropped: set[bytes] = set()  # of the other topic, before it was deleted
+        self.ever_due: set[bytes] = set()  # messages whose due time the clock has reached once
+        self.dropped: set[bytes] = set()  # messages of the other topic from before its deletion
         self.others: list[bytes] = []
         self.engine.consumer("t", group="g").close()
 
@@ -78,7 +79,7 @@ class Story:
         return engine
 
     def tell(self) -> None:
-        """Do all steps."""
+        """Make all steps."""
         for kind in ["send", "tx", *self.random.choices(KINDS, k=STEPS)]:
             self._look_at_the_clock()
             getattr(self, f"_{kind}")()
@@ -232,7 +233,7 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Violation unless an engine finds what must be there."""
+        """Raise Violation unless an engine shows what must be there."""
         if full and self.random_of(disk) < 0.5:
             self._remove_derived(disk)
         clock = FakeClock(self.clock.time_us())
@@ -255,7 +256,7 @@ class Story:
 
     @staticmethod
     def random_of(disk: CrashDisk) -> float:
-        """A number that depends on the disk alone."""
+        """Return a number that depends on the disk alone."""
         return int(str(disk.fingerprint())[-4:], 16) / 65536
 
     @staticmethod

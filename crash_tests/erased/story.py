@@ -74,7 +74,7 @@ class Story:
         return fmq.open(PATH, self.options, disk=disk, clock=self.clock, background=False)
 
     def tell(self) -> None:
-        """Do all steps."""
+        """Make all steps."""
         for kind in ["send", "many", *self.random.choices(KINDS, k=STEPS)]:
             getattr(self, f"_{kind}")()
         self.engine.close()
@@ -191,7 +191,7 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Raise Violation unless an engine finds one of the states."""
+        """Raise Violation unless an engine shows one of the allowed states."""
         with self._opened(disk) as engine:
             faults = []
             for state in (self.running, self.now):

@@ -1,6 +1,4 @@
-"""A model of the durable groups and topics, as a user knows them. It knows nothing of the
-engine.
-"""
+"""A model of the durable groups and topics, as a user sees them. It knows nothing of the engine."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ class Sent(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """How many messages were skipped by a call, or dropped by retention. Those that a filter may
-    have passed over before count in `most` only.
+    """How many messages were skipped by a call, or dropped by retention. Messages that a filter may
+    have passed over before count only in `most`.
     """
 
     least: int
@@ -45,19 +43,21 @@ class State:
     """The durable state, as a user knows it."""
 
     def __init__(self) -> None:
-        self.messages: dict[tuple[str, int], list[Sent]] = {}  # by topic and queue
-        self.groups: dict[tuple[str, str], tuple[str, Skipped]] = {}  # with its filter
+        self.messages: dict[tuple[str, int], list[Sent]] = {}  # the messages by topic and queue
+        # Group and topic -> the filter, and what was skipped.
+        self.groups: dict[tuple[str, str], tuple[str, Skipped]] = {}
         self.acked: dict[Place, set[int]] = {}
-        self.may: dict[Place, set[int]] = {}  # what may be acked besides
-        self.paused: dict[tuple[str, str], str] = {}  # with the reason; a group or a topic
+        self.may: dict[Place, set[int]] = {}  # offsets that may be acked, too
+        self.paused: dict[tuple[str, str], str] = {}  # group or topic -> the reason of its pause
         self.limits: dict[str, int] = {}  # how many messages a group is handed at once
-        self.retain_us: dict[str, int] = {}  # of topics that have a time of their own
-        self.first: dict[tuple[str, int], int] = {}  # what is below is gone
-        self.may_first: dict[tuple[str, int], int] = {}  # and so may be what is below
-        self.lost: dict[tuple[str, str], Skipped] = {}  # of groups, up to `first`
+        self.retain_us: dict[str, int] = {}  # topic -> its own retention time
+        self.first: dict[tuple[str, int], int] = {}  # messages below this offset are gone
+        self.may_first: dict[tuple[str, int], int] = {}  # messages below this offset may be gone
+        # How many messages each group has lost below `first`.
+        self.lost: dict[tuple[str, str], Skipped] = {}
 
     def begin(self, group: str, topic: str, text: str, at: int | None = None) -> None:
-        """Begin a group; at the end with `at` -1."""
+        """Begin a group. With `at` -1 it begins at the end."""
         self.groups[group, topic] = text, NONE
         for (name, queue), sent in self.messages.items():
             if name == topic:
@@ -66,7 +66,7 @@ class State:
                 self.may[Place(group, topic, queue)] = set()
 
     def skip(self, place: Place, offsets: range) -> None:
-        """Note that somebody passes over these offsets: what is not acked yet is counted."""
+        """Note that a call passes over these offsets. Those that are not acked yet are counted."""
         acked, may = self.acked.setdefault(place, set()), self.may.get(place, set())
         left = set(offsets[self.first.get((place.topic, place.queue), 0) :]) - acked
         may = may | set(range(self.may_first.get((place.topic, place.queue), 0)))
@@ -95,8 +95,8 @@ class State:
         self.first = first
 
     def passed(self, now_us: int) -> None:
-        """Note what may be passed over, because a filter does not want it or it has expired, and
-        what may be gone.
+        """Note which messages may be passed over, because a filter does not want them or they have
+        expired, and which may be gone.
         """
         for (name, queue), sent in self.messages.items():
             if name in self.retain_us:

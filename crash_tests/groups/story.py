@@ -1,4 +1,5 @@
-"""A story: calls that change groups and topics, one after the other, and what must be left of them.
+"""Calls that change groups and topics, one after another, and checks of what a crash leaves of
+them.
 
 The model knows nothing of the engine. It has the state after the last call that returned, and that
 after the call that is running; a crash leaves one of the two. What a filter passes over is acked
@@ -41,7 +42,7 @@ STEPS = 24
 
 
 class Hand(NamedTuple):
-    """A delivery that was not acked yet, and how often its place was moved before."""
+    """A delivery that was not acked yet, and how often its group had been moved before."""
 
     delivery: fmq.Delivery
     group: str
@@ -57,9 +58,10 @@ class Story:
         self.engine = self._opened(self.disk)
         self.done, self.running = State(), State()
         self.hand: list[Hand] = []
-        self.moves: Counter[tuple[str, str]] = Counter()  # by group and topic
+        # How often each group was moved in each topic.
+        self.moves: Counter[tuple[str, str]] = Counter()
         self.sent = 0
-        self.was_refused = False  # the last call
+        self.was_refused = False  # True if the last call was refused
         self.kinds = KINDS if seed % 3 else WITH_RETENTION
         if seed % 5 == 4:
             self.kinds = (*self.kinds, *PAUSES)
@@ -71,7 +73,7 @@ class Story:
         return fmq.open(PATH, OPTIONS, disk=disk, clock=self.clock, background=False)
 
     def tell(self) -> None:
-        """Do all steps. Each that is refused changes nothing."""
+        """Make all steps. A refused one changes nothing."""
         for kind in ["send", "send", "ack", *self.random.choices(self.kinds, k=STEPS)]:
             getattr(self, f"_{kind.replace(' ', '_')}")()
         self.engine.close()
@@ -227,7 +229,7 @@ class Story:
                 each
                 for each in self.hand
                 if (each.group, each.delivery.topic) != (group, topic) or not each.delivery.queue
-            ]  # deliveries of other queues stay valid, but this story forgets them
+            ]  # deliveries of other queues stay valid, but they are not used any more
             self.moves[group, topic] += 1
 
     def _skip(self) -> None:
@@ -353,7 +355,9 @@ class Story:
 
     @staticmethod
     def _check_limit(engine: fmq.Engine, group: str, most: int) -> None:
-        """Violation if the group, which was handed something, has more than `most` in hand."""
+        """Raise Violation if the group, which was handed a message, has more than `most` in
+        hand.
+        """
         held = [each for each in engine.group(group).in_hand() if each.state != "waits"]
         if sum(each.count for each in held) > most:
             raise Violation("I7", f"{group} has {held} in hand, and {most} at once are its limit")
@@ -376,7 +380,7 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Violation unless an engine finds what must be there."""
+        """Raise Violation unless an engine shows one of the allowed states."""
         engine = self._opened(disk)
         try:
             faults = [self._fault(engine, state) for state in (self.done, self.running)]
@@ -432,7 +436,9 @@ class Story:
         return ""
 
     def _consume(self, engine: fmq.Engine, state: State) -> None:
-        """Violation unless each group gets what it wants and has not acked, and nothing else."""
+        """Raise Violation unless each group gets what it wants and has not acked, and
+        nothing else.
+        """
         for (group, topic), (text, _) in state.groups.items():
             expected = {
                 (queue, offset)
@@ -454,7 +460,7 @@ class Story:
             }
             found, is_new = [], True
             with engine.consumer(topic, group=group) as consumer:
-                # Those that no group before has ended here.
+                # Pauses that the loop above has not ended.
                 for key in {(group, ""), ("", topic)} & inside(engine).ledger.pauses.keys():
                     if consumer.poll():
                         raise Violation("I7", f"{group} is handed something of {topic}: {key}")

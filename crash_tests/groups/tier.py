@@ -18,21 +18,21 @@ from crash_tests.workload import Workload
 from fmq.testing import CrashDisk
 from fmq.testing.losses import random_loss
 
-SHARE = 12  # stories of a run that is given no budget
-LOSSES = 6  # of each operation
-FULL = 0.15  # of the states, so many are consumed and checked
+SHARE = 12  # how many stories a run without a budget has
+LOSSES = 6  # how many losses of each operation are tried
+FULL = 0.15  # the share of states in which all messages are consumed and checked
 
 
 class Told(Protocol):
-    """A story, as the tier knows it."""
+    """A story, as the tier sees it."""
 
     disk: CrashDisk
 
     def tell(self) -> None:
-        """Do all steps."""
+        """Make all steps."""
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Raise Violation unless an engine finds what must be there."""
+        """Raise Violation unless an engine shows what must be there."""
 
 
 class Groups:
@@ -46,9 +46,9 @@ class Groups:
         torn: int = 0,
         every: int = 1,
     ) -> None:
-        """`share` is how many stories a run tells that is given no budget. `torn` is how many
-        losses of each operation are drawn, besides the first ones: many of these tear a write.
-        Of `every` operations one crashes.
+        """Without a budget, a run has `share` stories. `torn` is how many losses of each operation
+        are drawn, besides the first ones: many of these tear a write. A crash is tried at one of
+        `every` operations.
         """
         self.name = name
         self._story = story
@@ -57,7 +57,7 @@ class Groups:
         self._every = every
 
     def run(self, budget: Budget) -> Tally:
-        """Tell stories until the budget is spent, or one ends as it must not."""
+        """Run stories until the budget is spent, or one fails."""
         tally = Tally(self.name)
         states: set[str] = set()
         began = time.monotonic(), time.process_time()
@@ -79,7 +79,7 @@ class Groups:
         return tally
 
     def tell(self, seed: int, states: set[str], tally: Tally) -> None:
-        """Tell one story, and judge what each crash in it leaves."""
+        """Run one story, and check what each crash in it leaves."""
         story, random = self._story(seed), Random(seed)
         at = [0]
 

@@ -1,4 +1,4 @@
-"""A story: messages are sent under ids, some of them again and again, and each must be there once.
+"""Sends messages under ids, some of them again and again. Each must be there once.
 
 The model knows nothing of the engine. It has every state that a crash may leave now: the last one
 that was made durable, those after calls that did not wait for a sync, and that after the call that
@@ -28,7 +28,7 @@ KINDS = (
     *("decide", "fill", "fill", "fill", "drop", "checkpoint", "reopen"),
 )
 STEPS = 36
-KEPT = 10  # ids, in every third story
+KEPT = 10  # how many ids are kept, in every third story
 
 
 class Taken(NamedTuple):
@@ -43,9 +43,11 @@ class State:
     """The durable state, as a user knows it."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, list[bytes]] = {}  # by topic
-        self.taken: dict[tuple[str, str], Taken] = {}  # by topic and id
-        self.undecided: dict[str, list[tuple[str, str, bytes]]] = {}  # topic, id, body; by tx_id
+        self.messages: dict[str, list[bytes]] = {}  # the messages of each topic
+        # The message that has taken an id, by topic and id.
+        self.taken: dict[tuple[str, str], Taken] = {}
+        # Tx_id -> topic, id and body of each message.
+        self.undecided: dict[str, list[tuple[str, str, bytes]]] = {}
         self.rank = 0
 
     def add(self, topic: str, message_id: str, body: bytes) -> None:
@@ -88,7 +90,7 @@ class Story:
             message_ids_kept=self.kept,
         )
         self.engine = self._opened(self.disk)
-        self.left = [State()]  # what a crash may leave, the newest last
+        self.left = [State()]  # the states that a crash may leave, the newest last
         self.running: State | None = None
         self.sent = self.named = 0
 
@@ -96,14 +98,14 @@ class Story:
         return fmq.open(PATH, self.options, disk=disk, clock=self.clock, background=False)
 
     def tell(self) -> None:
-        """Do all steps."""
+        """Make all steps."""
         for kind in ["send", "send", *self.random.choices(KINDS, k=STEPS)]:
             getattr(self, f"_{kind}")()
         self.engine.close()
 
     @property
     def now(self) -> State:
-        """The state that readers see."""
+        """Return the state that readers see."""
         return self.left[-1]
 
     def _call(self, call: Callable[[], Any], after: State, *, synced: bool) -> Any:
@@ -191,7 +193,9 @@ class Story:
         self._compare(batch, receipts)
 
     def _compare(self, batch: list[tuple[str, str, bytes]], receipts: list[fmq.Receipt]) -> None:
-        """Raise Violation unless each message of `batch` has a receipt that names its first."""
+        """Raise Violation unless the receipt of each message of `batch` names the first message
+        with its id.
+        """
         state = self.now
         for topic, message_id, _ in batch:
             if not message_id:
@@ -253,7 +257,9 @@ class Story:
             self._compare(held, list(outcome.receipts))
 
     def _fill(self) -> None:
-        """Send what has no id, so that the journal grows and retention drops its beginning."""
+        """Send messages without ids, so that the journal grows and retention drops its
+        beginning.
+        """
         after, bodies = deepcopy(self.now), [self._body() + bytes(600) for _ in range(3)]
         for body in bodies:
             after.add("t", "", body)
@@ -281,7 +287,7 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Raise Violation unless an engine finds what must be there, and knows the ids."""
+        """Raise Violation unless an engine shows what must be there, and knows the ids."""
         states = [*self.left, *([self.running] if self.running else [])]
         engine = self._opened(disk)
         try:
@@ -318,7 +324,7 @@ class Story:
         return ""
 
     def _repeat(self, engine: fmq.Engine, state: State) -> None:
-        """Send under each id once more: those that are taken give their first receipts."""
+        """Send under each id once more. Ids that are taken must give their first receipts."""
         for (topic, message_id), taken in state.taken.items():
             if state.must_know(taken, self.kept):
                 receipt = engine.send(topic, b"again", message_id=message_id)

@@ -1,4 +1,4 @@
-"""python -m crash_tests.real: power cuts on real file systems, and kills, out of one seed."""
+"""python -m crash_tests.real: power cuts on real file systems, and kills, made from one seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> int:
         (KILLS, options.kills),
     ]
     print(f"seed {options.seed}", flush=True)
-    # Whoever ends it must not leave file systems mounted.
+    # A signal that ends this process must not leave file systems mounted.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tallies = [
         run(tier, Budget(options.seed, rounds=rounds, directory=options.directory))

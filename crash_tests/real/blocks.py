@@ -1,4 +1,4 @@
-"""A disk with a volatile cache: what was written since the last flush may be lost, in any part.
+"""A disk with a volatile cache: any part of what was written since the last flush may be lost.
 
 Two files hold it: one as it was at the last flush, one as it is read now. At a chosen operation the
 power fails, and from then on everything is refused. This module knows nothing of who writes.
@@ -19,7 +19,7 @@ Write = tuple[int, bytes]  # offset, data
 
 
 class Blocks:
-    """The disk; its operations are counted, and it fails at the one numbered `fail_at`."""
+    """The disk. Its operations are counted, and the one with the number `fail_at` fails."""
 
     def __init__(self, durable: Path, current: Path) -> None:
         self._durable = os.open(durable, os.O_RDWR)
@@ -90,7 +90,7 @@ def some_sectors(write: Write, random: Random) -> Iterator[Write]:
 
 
 def left_by(durable: Path, kept: Iterable[Write], image: Path) -> None:
-    """Make `image` the disk that has the durable bytes, and those writes."""
+    """Make `image` the disk that has the durable bytes, and these writes."""
     run("cp", "--sparse=always", str(durable), str(image))
     fd = os.open(image, os.O_RDWR)
     try:

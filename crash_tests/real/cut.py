@@ -20,8 +20,8 @@ from crash_tests.real.life import Moment
 from crash_tests.real.store import Store
 from crash_tests.real.tally import Tally
 
-SHARE = 20  # cuts of a run that is given no budget
-CUTS_OF_ONE = 10  # then a fresh file system
+SHARE = 20  # how many cuts a run without a budget makes
+CUTS_OF_ONE = 10  # after so many cuts, a fresh file system is made
 CONTROL_STORES_MAX = 25
 CONTROL_CUTS_OF_ONE = 4
 
@@ -68,7 +68,9 @@ class Cuts:
     def _control(
         self, lie: str, files: FileSystem, scratch: Path, budget: Budget, tally: Tally
     ) -> None:
-        """Stores whose disk does not do what it says: one must be found to have lost something."""
+        """Run stores whose disk does not do what it says. One of them must be found to have
+        lost data.
+        """
         with tally.found_out(lie):
             for seed in range(budget.seed, budget.seed + CONTROL_STORES_MAX):
                 store = Store(seed, files.point / "store", scratch / "evidence", lie=lie)
@@ -78,7 +80,7 @@ class Cuts:
 
 
 def live_to_a_cut(store: Store, files: FileSystem, random: Random) -> None:
-    """Lives up to the next cut, and the mount that recovers the file system."""
+    """Run lives up to the next power cut, and mount the file system again, which recovers it."""
     if random.random() < 0.2:
         store.live("kill")
     flush_log, linger = random.random() < 0.25, random.random() < 0.25
@@ -89,7 +91,7 @@ def live_to_a_cut(store: Store, files: FileSystem, random: Random) -> None:
 
 
 def cut(files: FileSystem, *, flush_log: bool) -> float:
-    """The power fails. Return the time.monotonic() at which that began."""
+    """Cut the power. Return the time.monotonic() at which that began."""
     began = time.monotonic()
     files.cut(flush_log=flush_log)
     return began

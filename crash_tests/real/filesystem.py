@@ -31,7 +31,7 @@ KINDS = {
 
 
 def why_not(kind: str) -> str | None:
-    """Why no such file system can be made and mounted here; None if it can."""
+    """Return why no such file system can be made and mounted here; None if it can."""
     if os.geteuid() != 0:
         return "it needs root, for mounting"
     if not os.path.exists("/dev/loop-control"):
@@ -56,7 +56,7 @@ MOUNTED = {"ext4": ("commit=900",), "xfs": ()}
 
 
 class FileSystem:
-    """A file system of its own, in an image file below `scratch`. Unmounted when left."""
+    """A file system in an image file below `scratch`. It is unmounted at the end of the block."""
 
     def __init__(self, kind: str, scratch: Path, size: int = 0) -> None:
         self.kind = kind
@@ -66,20 +66,22 @@ class FileSystem:
         self.point.mkdir(exist_ok=True)
 
     def make(self) -> None:
-        """A fresh one, mounted."""
+        """Make a fresh file system, and mount it."""
         self.unmount()
         self.create()
         self.mount()
 
     def create(self) -> None:
-        """A fresh one in the image."""
+        """Make a fresh file system in the image."""
         self.image.unlink(missing_ok=True)
         with self.image.open("wb") as image:
             image.truncate(self._size)
         run(*KINDS[self.kind][0], str(self.image))
 
     def mount(self, *options: str) -> None:
-        """Mount it; the kernel recovers what its journal has. The loop device goes with it."""
+        """Mount the file system. The kernel recovers what its journal has. The loop device ends
+        with the mount.
+        """
         given = ",".join(("loop", *MOUNTED[self.kind], *options))
         run("mount", "-t", self.kind, "-o", given, str(self.image), str(self.point))
 
@@ -87,7 +89,7 @@ class FileSystem:
         run("mount", "-o", ",".join(("remount", *options)), str(self.point))
 
     def cut(self, *, flush_log: bool) -> None:
-        """The power fails."""
+        """Cut the power."""
         fd = os.open(self.point, os.O_RDONLY | os.O_DIRECTORY)
         try:
             flag = FLUSH_LOG if flush_log else DROP_LOG
@@ -113,7 +115,9 @@ class FileSystem:
 
 
 def unmount(point: Path) -> None:
-    """Unmount it, if it is mounted; a killed process may need a moment to let go."""
+    """Unmount the file system if it is mounted. A killed process may need a moment until it has
+    closed its files.
+    """
     until = time.monotonic() + BUSY_SECONDS
     while is_mounted(point):
         done = subprocess.run(["umount", str(point)], capture_output=True, text=True, check=False)
@@ -125,7 +129,8 @@ def unmount(point: Path) -> None:
 
 @contextmanager
 def scratch_below(directory: Path, name: str) -> Iterator[Path]:
-    """A directory of this run alone. What killed runs have left beside it is removed first.
+    """Return a directory for this run alone. Files that killed runs have left beside it are removed
+    first.
 
     A run locks its directory, so that another one does not take it for a leftover.
     """
@@ -184,7 +189,7 @@ def is_mounted(point: Path) -> bool:
 
 
 def mounts_below(path: Path) -> list[str]:
-    """The mount points at or below `path`, the innermost first."""
+    """Return the mount points at or below `path`, the innermost first."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     points = [line.split(" ")[1].replace("\\040", " ") for line in lines]
     top = str(path.resolve())

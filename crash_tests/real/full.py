@@ -1,4 +1,5 @@
-"""Real file systems that are full, or read-only, or become so under a running engine.
+"""Tests engines on real file systems that are full or read-only, or become so while the engine
+runs.
 
 A full disk refuses messages whole, and never a decision; one that can only be read can be read;
 and none of them loses what was acknowledged. Each scenario runs on a fresh file system, with
@@ -52,7 +53,7 @@ class Room:
 
     @contextmanager
     def dying(self) -> Iterator[fmq.Engine]:
-        """An engine whose file system goes away; then it is mounted again."""
+        """Run an engine whose file system goes away during the block, and mount that again."""
         engine = self.open()
         try:
             yield engine
@@ -62,7 +63,7 @@ class Room:
         self.files.mount()
 
     def fill(self) -> None:
-        """Leave a little room only."""
+        """Leave only a little room."""
         status = os.statvfs(self.files.point)
         size = status.f_bfree * status.f_frsize - self._spare_bytes  # root may use all
         with self._ballast.open("wb") as file:
@@ -70,7 +71,7 @@ class Room:
             os.fsync(file.fileno())
 
     def take_the_rest(self) -> None:
-        """Leave no room at all, as somebody else may."""
+        """Leave no room at all, as another program may."""
         with self._rest.open("ab") as file:
             at, size = file.tell(), MIB
             while size >= 1024:
@@ -104,7 +105,7 @@ class Room:
         expect(0 < len(self.sent) <= most, "I1", f"{len(self.sent)} messages found room")
 
     def killed_when_full(self) -> None:
-        """Another process fills the disk with what is undecided and sent, and dies."""
+        """Let another process fill the disk with undecided transactions and sends, and die."""
         reads, writes = os.pipe()
         child = os.fork()
         if not child:
@@ -130,7 +131,7 @@ class Room:
             tx.prepare()
 
     def decide(self, engine: fmq.Engine) -> None:
-        """Every second one commits."""
+        """Decide all undecided transactions: commit every second one."""
         for number, name in enumerate(self.undecided):
             engine.decide(name, "rollback" if number % 2 else "commit")
         seen = [body.decode() for body in bodies(engine, "decided")]
@@ -155,7 +156,9 @@ def bodies(engine: Engine, topic: str) -> list[bytes]:
 
 
 def a_full_disk_refuses_messages_whole_and_takes_decisions(room: Room) -> None:
-    """Room for decisions is kept; freed room is used at once; nothing acknowledged is lost."""
+    """Test that room for decisions is kept, freed room is used at once, and nothing acknowledged is
+    lost.
+    """
     with room.open() as engine:
         room.prepare(engine)
         room.fill()
@@ -170,7 +173,9 @@ def a_full_disk_refuses_messages_whole_and_takes_decisions(room: Room) -> None:
 
 
 def a_kill_on_a_full_disk_takes_no_room_from_decisions(room: Room) -> None:
-    """Recovery takes of what was set aside for them, and makes up for it before others do."""
+    """Test that a recovery may use room that was set aside for decisions, and makes up for
+    it first.
+    """
     room.killed_when_full()
     room.take_the_rest()
     with room.open(background=False) as engine:
@@ -184,7 +189,9 @@ def a_kill_on_a_full_disk_takes_no_room_from_decisions(room: Room) -> None:
 
 
 def a_power_cut_of_a_full_disk_loses_nothing(room: Room) -> None:
-    """The directory can be read as it is. Writes may raise StorageFull until there is room."""
+    """Test that the directory can be read as it is. Writes may raise StorageFull until
+    there is room.
+    """
     with room.dying() as engine:
         room.prepare(engine)
         room.fill()
@@ -205,7 +212,9 @@ def a_power_cut_of_a_full_disk_loses_nothing(room: Room) -> None:
 
 
 def a_read_only_file_system_can_be_read_after_a_power_cut(room: Room) -> None:
-    """Opening for writing is a typed error that changes nothing; looking shows what is there."""
+    """Test that opening for writing is a typed error that changes nothing, and that reading
+    works.
+    """
     with room.dying() as engine:
         room.send(engine, FEW)
         room.prepare(engine)
@@ -233,7 +242,7 @@ def a_read_only_file_system_can_be_read_after_a_power_cut(room: Room) -> None:
 
 
 def a_file_system_that_goes_read_only_ends_the_engine_and_loses_nothing(room: Room) -> None:
-    """ext4 goes read-only when it meets damage. What was visible can still be read."""
+    """Test that what was visible can still be read. ext4 goes read-only when it meets damage."""
     with room.dying() as engine:
         room.send(engine, FEW)
         room.files.remount("abort")
@@ -267,7 +276,7 @@ SHARE = sum(map(len, SCENARIOS.values()))
 
 
 class Full:
-    """The tier. A round is one scenario on one kind of file system, all in turn."""
+    """The tier. A round is one scenario on one kind of file system. All pairs take turns."""
 
     name = "full and read-only file systems"
 
@@ -304,7 +313,7 @@ class Full:
 
 
 def play(kind: str, scenario: Scenario, scratch: Path, seed: int, lie: str = "") -> int:
-    """Play one scenario on a fresh file system. Return how many messages were promised."""
+    """Run one scenario on a fresh file system. Return how many messages were promised."""
     with FileSystem(kind, scratch) as files:
         files.make()
         room = Room(files, seed, lie)

@@ -1,4 +1,5 @@
-"""One file served through /dev/fuse: with a loop device over it, a disk whose writes come by here.
+"""One file served through /dev/fuse. With a loop device over it, it is a disk whose writes this
+process sees.
 
 Only what a loop device asks for is answered. The numbers and structs are those of the kernel's
 linux/fuse.h, protocol 7.31.
@@ -75,12 +76,14 @@ def mount(point: Path) -> int:
 
 
 def serve(point: Path, durable: Path, current: Path, pipe: Connection) -> None:
-    """A process: mount, answer until told to stop, and say when the power has failed.
+    """Run a process that mounts, answers requests until it is told to stop, and reports when the
+    power has failed.
 
     Asked with a number, the disk fails after so many more operations, and when it began to is told,
     as time.monotonic(); with None, what was written since the last flush is told.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it unmounts, and so ends it
+    # The process that has started it unmounts, and so ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     fd = mount(point)
     blocks = Blocks(durable, current)
     pipe.send("mounted")

@@ -1,4 +1,4 @@
-"""Processes under load that are killed, each where the one before it was.
+"""Kills processes under load. Each goes on where the one before it was.
 
 What a kill leaves is all that was written, synced or not: it tries recovery, the lock and the
 threads, and never the disk. The control is a process that says what is done before it is.
@@ -17,7 +17,7 @@ from crash_tests.real.store import Store
 from crash_tests.real.tally import Tally
 from crash_tests.real.watcher import Watcher
 
-SHARE = 50  # kills of a run that is given no budget
+SHARE = 50  # how many kills a run without a budget makes
 KILLS_OF_ONE = 25
 CONTROL_KILLS_MAX = 40
 

@@ -1,4 +1,5 @@
-"""Lies that the harness must find out, or its silence would prove nothing.
+"""Lies of a disk that the harness must find out. Otherwise it would prove nothing that it finds no
+failure.
 
 Three are disks that break their word: each is the real one but for one promise that it does not
 keep, so a store on it loses what it has acknowledged when the power fails, or when it is full. One
@@ -44,9 +45,9 @@ class _NamesAreNotSynced(RealDirectory):
 
 
 class NamesAreNotSynced(RealDisk):
-    """Creations, renames and removals reach the disk when the file system likes, and that is mostly
-    with the sync of any file that is new or grows. So only what is written in place is synced:
-    right behind a roll an index is written and a spare is made.
+    """A lie of the disk: creations, renames and removals are not synced. They reach the disk when
+    the file system likes, mostly with the sync of any file that is new or grows. So only writes in
+    place are synced here: right after a roll an index is written and a spare is made.
     """
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
@@ -96,6 +97,6 @@ DISKS = {
 
 
 def disk_that(lies: str) -> Disk:
-    """The disk that lies so; the honest one if it is no disk's lie."""
+    """Return the disk with this lie; the honest one if the lie is not about a disk."""
     disk: Disk = DISKS.get(lies, RealDisk)()
     return disk

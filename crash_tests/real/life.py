@@ -1,4 +1,4 @@
-"""One life of a store as its killer sees it: begin a process, listen, end it, and judge.
+"""One life of a store, as its killer sees it: begin a process, listen, end it, and check.
 
 The processes come from a fork server, which has imported everything once and runs no threads:
 a fresh interpreter for each would cost more than all that is tried.
@@ -22,19 +22,19 @@ from crash_tests.real.load import Life
 from crash_tests.real.promises import Promises
 from fmq.errors import Locked, OffsetGone
 
-SECONDS_MAX = 60.0  # that a life may say nothing
-LOOK_BACK = 30  # messages
+SECONDS_MAX = 60.0  # how long a life may report nothing
+LOOK_BACK = 30  # how many messages a look from outside reads back
 
 processes = multiprocessing.get_context("forkserver")
-# By name, as this imports nothing of those; one that cannot be imported is left out.
+# By name, because this file imports none of them. One that cannot be imported is left out.
 PRELOAD = ("crash_tests.bound.producer", "crash_tests.bound.postgres")
 processes.set_forkserver_preload([load.__name__, *PRELOAD])
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a life ends: so long after its beginning, after so many acknowledgements, or after the
-    first one out of a new segment.
+    """When a life ends: after some time, after some acknowledgements, or after the first
+    acknowledgement from a new segment.
     """
 
     seconds: float
@@ -50,7 +50,9 @@ NEVER = Moment(0, 1 << 60)
 
 
 def some_moment(random: Random, events_max: int) -> Moment:
-    """Within recovery, right after what it shows, right after a roll, or anywhere under load."""
+    """Return a moment within recovery, right after its report, right after a roll, or anywhere
+    under load.
+    """
     soon = random.choice((0.0, random.expovariate(500)))
     choice = random.random()
     if choice < 0.15:
@@ -69,7 +71,7 @@ def spend(
     linger: bool = False,
     watched: bool = False,
 ) -> bool:
-    """Let `life` go on until `moment`; whether it had closed its store by then.
+    """Let `life` go on until `moment`. Return whether it had closed its store by then.
 
     `end` is what happens to the store at that moment, and returns the time.monotonic() at which it
     began: a call that returned later is in doubt. Then the process is killed, or, to `linger`, must
@@ -105,7 +107,7 @@ def spend(
 
 
 class Ear:
-    """Takes what a life says, and holds it against what was promised."""
+    """Takes the reports of a life, and compares them with what was promised."""
 
     def __init__(self, pipe: Connection, life: Life, promises: Promises) -> None:
         self._pipe = pipe
@@ -132,7 +134,9 @@ class Ear:
         return self._promises.reach // self._life.options.segment_bytes
 
     def look_in(self) -> None:
-        """Another process cannot write, may read, and what it is shown is promised."""
+        """Check that another process cannot write, may read, and is shown only what is promised
+        from then on.
+        """
         if self._over or not self.heard:
             return
         shown = look_from_outside(self._life.path)
@@ -175,7 +179,7 @@ class Ear:
             self._take(*event)
 
     def _take(self, at: float, what: str, *said: Any) -> None:
-        """Take an event that was told at the time `at`, after the call that it is about."""
+        """Take an event that was reported at the time `at`, after the call that it is about."""
         self.heard += 1
         self._promises.in_doubt = at >= self.cut_at
         match what:

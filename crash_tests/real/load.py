@@ -1,4 +1,4 @@
-"""One life of a store: a process that recovers it, tells what it sees, and works until it ends.
+"""One life of a store: a process that recovers it, reports what it sees, and works until it ends.
 
 It says on a pipe what it is told to be done, after the call has returned; and of acks and
 decisions, which depend on what it meets, also what it is about to do. Whoever kills it learns
@@ -41,7 +41,7 @@ class Life:
     seed: int
     number: int
     threads: int
-    units_max: int  # of each thread; then the store is closed
+    units_max: int  # how many units each thread makes; then the store is closed
     asked: list[str]  # the transactions whose outcomes this process reports
     forks: bool
     background: bool
@@ -49,8 +49,8 @@ class Life:
 
 
 def main(life: Life, pipe: Connection) -> None:
-    """The whole process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it will kill it
+    """Run the whole process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that has started it will kill it
     teller = Teller(pipe)
     try:
         live(life, teller)
@@ -65,7 +65,7 @@ def main(life: Life, pipe: Connection) -> None:
 
 
 class Teller:
-    """The end of the pipe that is written to, by several threads."""
+    """The end of the pipe to which several threads write."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -80,14 +80,15 @@ class Teller:
             with self._lock:
                 self._pipe.send((now, *event))
         except BrokenPipeError:
-            os._exit(0)  # nobody is left to be told
+            os._exit(0)  # the process that listens is gone
 
 
 def live(life: Life, teller: Teller) -> None:
-    """Recover · tell what is there · decide, send, consume, all at once · close."""
+    """Recover, report what is there, let threads decide, send and consume at once, and close."""
     with suppress(NotAStore):  # no journal was begun in an earlier life
         problems = fmq.check(life.path).problems
-        # A kill inside of the first checkpoint leaves its part and no slot, as does who removes it.
+        # A kill inside of the first checkpoint leaves its part and no slot, like the removal of a
+        # slot.
         problems = tuple(each for each in problems if not each.file.startswith("checkpoint."))
         if problems:
             raise Violation("I10", "; ".join(map(str, problems)))
@@ -117,20 +118,24 @@ def open_below(path: str) -> list[str]:
     """Return the files below `path` that this process has open."""
     top, found = os.path.realpath(path), []
     for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that listed them
+        with suppress(FileNotFoundError):  # the descriptor with which the folder was listed
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
     return sorted(each for each in found if each.startswith(top))
 
 
 def check_deleted(life: Life) -> None:
-    """Violation if a deleted file is open. With a thread for chores one may be for an instant."""
+    """Raise Violation if a deleted file is open. With a thread for chores one may be open for an
+    instant.
+    """
     deleted = [each for each in open_below(life.path) if each.endswith(" (deleted)")]
     if deleted and not life.background:
         raise Violation("I17", f"deleted and still open: {deleted}")
 
 
 def fork(engine: fmq.Engine, teller: Teller) -> None:
-    """A child that outlives this process: it may not touch the engine, nor keep it from others."""
+    """Fork a child that outlives this process. It may not touch the engine, nor keep the lock from
+    others.
+    """
     if os.fork():
         return
     try:
@@ -144,7 +149,9 @@ def fork(engine: fmq.Engine, teller: Teller) -> None:
 
 
 def guarded(work: Callable[[], None], teller: Teller) -> None:
-    """An engine that has failed ends a thread, and says so; nothing else may."""
+    """Run a thread's work. If the engine has failed, report that and end the thread. No other error
+    may end it.
+    """
     try:
         work()
     except FmqError as error:
@@ -154,7 +161,9 @@ def guarded(work: Callable[[], None], teller: Teller) -> None:
 
 
 def see(engine: fmq.Engine, asked: list[str]) -> Seen:
-    """Everything that is there at one instant: again, if retention was at work meanwhile."""
+    """Return everything that is there at one instant. If retention was at work meanwhile,
+    look again.
+    """
     while True:
         before = engine.queues()
         with suppress(OffsetGone):
@@ -167,7 +176,7 @@ def see(engine: fmq.Engine, asked: list[str]) -> Seen:
 
 
 class Job:
-    """The work of one thread, or of the two that consume and decide."""
+    """The work of one thread: one that sends, or one of the two that consume and decide."""
 
     def __init__(self, engine: fmq.Engine, life: Life, teller: Teller, thread: int) -> None:
         self._engine = engine
@@ -215,7 +224,9 @@ class Job:
     # --- consuming ------------------------------------------------------------------------------
 
     def consume(self) -> None:
-        """Take batches, and ack them alone or with what was made of them, until all have sent."""
+        """Take batches, and ack them alone or with a message that was made of them, until all have
+        sent.
+        """
         number = 0
         with self._engine.consumer(READ, group=GROUP) as consumer:
             while not self.over.is_set():
@@ -240,7 +251,7 @@ class Job:
     # --- deciding -------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        """Most of what earlier lives left undecided."""
+        """Decide most of what earlier lives left undecided."""
         for waiting in self._engine.undecided():
             mine = waiting.tx_id.startswith(f"{self._life.number}.")
             if mine or self._random.random() < 0.2:
@@ -255,7 +266,7 @@ class Job:
 
 
 class Hasty(Job):
-    """A control: it reports messages as sent, and only then sends them, five at a time."""
+    """A control: it reports messages as sent before it sends them, five at a time."""
 
     def __init__(self, engine: fmq.Engine, life: Life, teller: Teller, thread: int) -> None:
         super().__init__(engine, life, teller, thread)

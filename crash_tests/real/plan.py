@@ -1,4 +1,4 @@
-"""What each thread of a life does, unit by unit, out of a seed.
+"""The units of each thread of a life, made from a seed.
 
 A store has one life after another, each a process that ends by a crash. A unit is one call, or
 one transaction. Whoever knows the seed knows every unit byte by byte, so a process under load
@@ -73,7 +73,7 @@ class Unit:
 
 
 def units(seed: int, life: int, thread: int) -> Iterator[Unit]:
-    """All that this thread would ever do."""
+    """Yield all units that this thread would ever make."""
     random = Random(f"{seed} {life} {thread}")
     for number in count():
         name = f"{life}.{thread}.{number}"
@@ -83,7 +83,7 @@ def units(seed: int, life: int, thread: int) -> Iterator[Unit]:
 
 
 def transforming(seed: int, name: str, kind: str) -> Unit:
-    """The consumer's unit: an ack alone, or a transaction that sends one message beside it."""
+    """Return the consumer's unit: an ack alone, or a transaction that also sends one message."""
     bodies = {} if kind == "ack" else {DONE: [body(name, 0, Random(f"{seed} {name}"))]}
     return Unit(name, kind, bodies)
 
@@ -100,6 +100,8 @@ def _bodies(name: str, kind: str, lanes: list[Lane], random: Random) -> dict[Lan
 
 
 def body(name: str, number: int, random: Random) -> bytes:
-    """A body that says whose it is; now and then one that is worth a reference, or large."""
+    """Return a body that names its unit. Now and then it is large enough for a reference,
+    or larger.
+    """
     size = random.choice((30, 100, 100, 300, 1000)) if random.random() < 0.9 else 0
     return f"{name} {number} ".encode() + random.randbytes(size or random.randint(4096, 30_000))

@@ -1,4 +1,4 @@
-"""What a store of many lives has promised by now, and whether what it shows keeps it.
+"""The promises of a store of many lives, and the check whether what it shows keeps them.
 
 Several threads were at work when the crash came, so each may have had one unit under way, which
 may go either way but only as a whole; all that was said to be done is promised, at the place
@@ -25,33 +25,33 @@ Told = tuple[Lane, int, int, int]  # lane, first offset, count, position
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the options say of retention; nothing is dropped without it."""
+    """The options of retention. Without it nothing is dropped."""
 
     retain_bytes: int | None = None
     segment_bytes: int = 0
 
 
 class Promises:
-    """Everything promised so far of one store."""
+    """All promises of one store so far."""
 
     def __init__(self, seed: int, kept: Kept) -> None:
         self.seed = seed
         self.kept = kept
         self.standings: dict[str, Standing] = {}
         self.owner: dict[bytes, tuple[str, Lane]] = {}
-        self.places: dict[Place, bytes] = {}  # what is at each, for ever
+        self.places: dict[Place, bytes] = {}  # the body at each place; it never changes
         self.positions: dict[Place, int] = {}
         self.first: dict[Lane, int] = {}
-        self.dropped: set[bytes] = set()  # by retention
+        self.dropped: set[bytes] = set()  # the bodies that retention has dropped
         self.acked: set[Place] = set()
         self.reach = 0
-        self.done = 0  # how many promises were made
+        self.done = 0  # how many calls have returned
         self.in_doubt = False  # True: the call that is noted now returned after a cut had begun
         self._threads: dict[int, Iterator[Unit]] = {}
         self._later: dict[int, list[tuple[Standing, list[Told]]]] = {}
 
     def copy(self) -> Promises:
-        """The same promises, between two lives."""
+        """Return a copy of the promises, between two lives."""
         twin = copy(self)
         for name in ("owner", "places", "positions", "first", "dropped", "acked"):
             setattr(twin, name, getattr(self, name).copy())
@@ -63,7 +63,7 @@ class Promises:
     # --- told as a life goes on -----------------------------------------------------------------
 
     def begin(self, life: int, threads: int) -> None:
-        """A process begins; its threads may each be at their first unit."""
+        """Note that a process begins. Each of its threads may be at its first unit."""
         self._later = {thread: [] for thread in range(threads)}
         self._threads = {thread: units(self.seed, life, thread) for thread in range(threads)}
         for thread in range(threads):
@@ -80,11 +80,11 @@ class Promises:
         self.standings[unit.name] = standing
 
     def acks(self, name: str, kind: str, places: Iterable[Place]) -> None:
-        """The consumer begins a unit that acks these."""
+        """Note that the consumer begins a unit that acks these messages."""
         self._try(Standing(transforming(self.seed, name, kind), acks=frozenset(places)))
 
     def did(self, name: str, told: list[Told]) -> None:
-        """The unit's running call returned, with these receipts; its thread goes on."""
+        """Note that the unit's running call returned, with these receipts. Its thread goes on."""
         standing = self.standings[name]
         way, thread = WAYS[standing.unit.kind], name.split(".")[1]
         reached = standing.goal
@@ -165,8 +165,8 @@ class Promises:
     # --- after a crash --------------------------------------------------------------------------
 
     def check(self, seen: Seen) -> None:
-        """Violation unless `seen` keeps every promise; from then on it is promised itself, but
-        not if it is in doubt.
+        """Raise Violation unless `seen` keeps every promise. What was seen is promised from then
+        on, unless it is in doubt.
         """
         if self.in_doubt:
             twin = self.copy()
@@ -190,7 +190,9 @@ class Promises:
                 known.add(body)
 
     def _check_floors(self, seen: Seen) -> None:
-        """Retention may have dropped a lane's oldest messages, those that it may drop."""
+        """Check that retention has dropped only the oldest messages of each lane, and only those
+        that it may drop.
+        """
         under_way = (each.acks for each in self.standings.values() if Fate.VISIBLE in each.maybe)
         acked = self.acked.union(*under_way)
         read = {place[:2] for place in self.acked}  # a group begins in a queue with its first ack
@@ -215,7 +217,7 @@ class Promises:
         return body
 
     def _settle(self, seen: Seen) -> None:
-        """Every unit that was under way has now ended one way, for ever."""
+        """Note for every unit that was under way how it has ended. That is final."""
         visible = {body for _, bodies in seen.lanes.values() for body in bodies}
         for name, standing in self.standings.items():
             if not standing.maybe:
@@ -257,12 +259,16 @@ class Promises:
                 raise Violation("I1", f"{name} was visible, and is lost")
 
     def _is_there(self, unit: Unit, visible: set[bytes]) -> bool:
-        """All of it, or nothing because its segment was dropped."""
+        """Return whether all of the unit is there. Raise Violation if only a part is, or if it is
+        missing without retention.
+        """
         bodies = {body for each in unit.bodies.values() for body in each}
         return bodies <= visible or bodies <= self.dropped
 
     def _check_group(self, seen: Seen) -> None:
-        """Acked is acked for ever, what an undecided transaction acks is held, the rest comes."""
+        """Check that acked messages stay acked, that undecided transactions hold what they ack, and
+        that all others are delivered.
+        """
         (delivered,) = seen.delivered.values()
         there = {
             (topic, queue, first + i)

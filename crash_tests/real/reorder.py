@@ -1,4 +1,4 @@
-"""Power cuts below the file system: what its device was given since the last flush is lost in part.
+"""Power cuts below the file system: its device loses a part of the writes since the last flush.
 
 The file system lies on a loop device over a file that a process of ours serves, and that is a
 disk with a volatile cache. At a random operation it fails. Of what it may then hold (nothing, all,
@@ -24,19 +24,19 @@ from crash_tests.real.life import processes
 from crash_tests.real.store import Store
 from crash_tests.real.tally import Tally
 
-SHARE = 20  # futures of a run that is given no budget
+SHARE = 20  # how many disks a run without a budget tries
 CONTROL_CUTS_MAX = 10
-FUTURES = 5  # of each cut, besides losing all and losing nothing
-OPERATIONS_MAX = 60  # until the device fails
+FUTURES = 5  # how many disks of each cut are tried, besides that with all writes and that with none
+OPERATIONS_MAX = 60  # after at most so many operations the device fails
 FAIL_SECONDS = 2.0
 START_SECONDS = 10.0
 
 
 class Reordered:
-    """The tier of one kind of file system. A round is one future of a cut."""
+    """The tier of one kind of file system. A round is one disk that a cut may leave."""
 
     def __init__(self, kind: str, cuts: int = 5) -> None:
-        """Each store lives through so many `cuts`, and so through seven times as many futures."""
+        """Each store lives through `cuts` power cuts, and so through seven times as many disks."""
         self.name = f"reordered writes below {kind}"
         self._kind = kind
         self._cuts = cuts
@@ -59,7 +59,7 @@ class Reordered:
         return tally
 
     def _store(self, files: FileSystem, scratch: Path, budget: Budget, tally: Tally) -> None:
-        """One store on a fresh file system, until its device has failed often enough."""
+        """Run one store on a fresh file system, until its device has failed often enough."""
         seed = budget.seed * 1_000_000 + tally.stores
         store = Store(seed, files.point / "store", scratch / "evidence")
         tally.stores += 1
@@ -75,7 +75,9 @@ class Reordered:
         tally.promises += store.promises.done
 
     def _control(self, files: FileSystem, scratch: Path, budget: Budget, tally: Tally) -> None:
-        """A store whose disk does not sync what it writes must be found to have lost something."""
+        """Run a store whose disk does not sync what it writes. It must be found to have
+        lost data.
+        """
         lie = WRITES_NOT_SYNCED
         store = Store(budget.seed, files.point / "store", scratch / "evidence", lie)
         with tally.found_out(lie):
@@ -87,7 +89,7 @@ class Reordered:
 def all_futures(
     store: Store, files: FileSystem, scratch: Path, random: Random, cuts: int
 ) -> Iterator[Store]:
-    """A store on a fresh file system whose device fails, and fails again in its last future."""
+    """Run a store on a fresh file system whose device fails, and fails again in its last future."""
     files.create()
     for _ in range(cuts):
         pending = live_on_a_device(store, files, scratch, random)
@@ -121,7 +123,7 @@ class Device:
         return self
 
     def fail(self, after: int) -> float:
-        """Fail after so many more operations, or now if nobody makes so many. Return the
+        """Let the device fail after so many more operations, or now if fewer come. Return the
         time.monotonic() at which it began to fail.
         """
         self._pipe.send(after)
@@ -132,7 +134,7 @@ class Device:
         return began
 
     def pending(self) -> list[Write]:
-        """What was written since the last flush."""
+        """Return the writes since the last flush."""
         self._pipe.send(None)
         while not isinstance(said := self._pipe.recv(), list):
             pass  # that it has failed, once more
@@ -152,7 +154,7 @@ class Device:
 
 
 def live_on_a_device(store: Store, files: FileSystem, scratch: Path, random: Random) -> list[Write]:
-    """A life that ends because the device fails; what it was given and had not flushed."""
+    """Run a life that ends because the device fails. Return the writes that were not flushed."""
     with Device(files, scratch) as device:
         after = random.randrange(OPERATIONS_MAX)
         store.live("the device fails", lambda: device.fail(after))
@@ -162,7 +164,9 @@ def live_on_a_device(store: Store, files: FileSystem, scratch: Path, random: Ran
 def futures(
     store: Store, files: FileSystem, durable: Path, pending: list[Write], random: Random
 ) -> Iterator[Store]:
-    """The store as it goes on from each disk that this may leave; closed, and then unmounted."""
+    """Yield the store on each disk that the failure may leave. Each is closed and unmounted
+    afterwards.
+    """
     for left, kept in losses(pending, random, FUTURES):
         future = store.twin(f"left: {left} {len(pending)} writes")
         left_by(durable, kept, files.image)

@@ -1,4 +1,4 @@
-"""Where one unit stands between what it was and what a running call may make of it."""
+"""Which fates one unit may have while a call about it runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from crash_tests.real.plan import Unit
 
 @dataclass(slots=True)
 class Standing:
-    """Where a unit stands: the fate promised, those that running calls may give it, and the one
-    that the call now under way aims at.
+    """The fates of a unit: the promised one, those that running calls may give it, and the one that
+    the call under way aims at.
     """
 
     unit: Unit
@@ -29,7 +29,9 @@ class Standing:
         self.maybe.clear()
 
     def observed(self, visible: set[bytes], seen: Seen) -> Fate:
-        """The fate that a recovery gave it; Violation if that is half of one."""
+        """Return the fate that a recovery gave the unit. Raises Violation if only a part of it is
+        there.
+        """
         unit = self.unit
         if unit.kind == "ack":
             (delivered,) = seen.delivered.values()

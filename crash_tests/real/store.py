@@ -1,4 +1,4 @@
-"""One store through many lives. A seed chooses each life, the tier ends it, a check follows."""
+"""One store through many lives. A seed chooses each life, the tier ends it, and a check follows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from crash_tests.real.promises import Kept, Promises
 from crash_tests.real.watcher import Watcher
 
 KIB, MIB = 1 << 10, 1 << 20
-EVENTS_MAX = 400  # that a life is let say, at most
+EVENTS_MAX = 400  # how many events a life may report, at most
 ASKED = 200  # transactions whose outcomes are compared each time
 
 
 class Store:
-    """A directory that lives, crashes and lives on. Its story can be told when it fails."""
+    """A directory that lives, crashes and lives on. Its steps can be printed when it fails."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Store:
         lie: str = "",
         watcher: Watcher | None = None,
     ) -> None:
-        """`watcher` looks between any two lives."""
+        """`watcher` looks at the directory between two lives."""
         self.path = path
         self.story = [f"seed {seed}{lie and f', and a lie: {lie}'}"]
         self._evidence = evidence
@@ -53,20 +53,20 @@ class Store:
         moment: Moment | None = None,
         linger: bool = False,
     ) -> None:
-        """One more life, to some moment; `end` happens then, is called `what`, and returns when
-        it began.
+        """Run one more life up to some moment. `end` ends it then, and returns the time at which
+        that began. `what` is its name.
         """
         moment = moment or some_moment(self._random, EVENTS_MAX)
         self._spend(moment, what, end, linger=linger)
 
     def twin(self, why: str) -> Store:
-        """The same store in another future."""
+        """Return the same store in another future."""
         twin = copy(self)
         twin.promises, twin.story = self.promises.copy(), [*self.story, why]
         return twin
 
     def finish(self) -> None:
-        """A last life that ends by closing the store, and one that looks at it."""
+        """Run a last life that ends by closing the store, and another one that looks at it."""
         for units_max in (5, 0):
             if not self._spend(NEVER, "close", units_max=units_max):
                 raise Violation("I9", "the store could not be closed")
@@ -103,13 +103,15 @@ class Store:
         return closed
 
     def _keep_evidence(self) -> None:
-        """A copy of the directory as the last crash left it, should the next life find fault."""
+        """Copy the directory as the last crash left it, in case the next life finds a fault."""
         shutil.rmtree(self._evidence, ignore_errors=True)
         if self.path.is_dir():
             shutil.copytree(self.path, self._evidence)
 
     def save(self, violation: Violation, folder: Path) -> Violation:
-        """Keep all that is known of a failure in `folder`; the violation with its story."""
+        """Save all that is known of a failure in `folder`. Return the violation with the steps that
+        led to it.
+        """
         text = "\n".join((violation.what, *self.story, f"kept in {folder}"))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -120,7 +122,9 @@ class Store:
 
 
 def some_options(random: Random) -> fmq.Options:
-    """Small limits, so that a second crosses rolls, checkpoints, relocation and retention."""
+    """Return options with small limits, so that a second of work meets rolls, checkpoints,
+    relocation and retention.
+    """
     return fmq.Options(
         segment_bytes=MIB,
         checkpoint_bytes=random.choice((64 * KIB, 256 * KIB, 1 * MIB)),

@@ -1,4 +1,4 @@
-"""What a tier of real crashes has tried, and what came of it."""
+"""What a tier of real crashes has tried, and its results."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from crash_tests.workload import Workload
 
 @dataclass(slots=True)
 class Tally:
-    """In numbers; `not_run` says why nothing was tried."""
+    """The counts of a tier. `not_run` says why nothing was tried."""
 
     name: str
     rounds: int = 0
     stores: int = 0
-    promises: int = 0  # acknowledgements that were held against what was there
+    promises: int = 0  # acknowledgements that were compared with what was there
     controls: int = 0  # planted lies that were found out
     seconds: float = 0.0
     failures: list[Violation] = field(default_factory=list)
     not_run: str | None = None
-    note: str = ""  # what whoever reads the summary may want to know
+    note: str = ""  # a remark for the reader of the summary
     began: float = field(default_factory=time.monotonic)
 
     def rounds_of(self, budget: Budget, share: int, most: int) -> Iterator[None]:
@@ -38,7 +38,7 @@ class Tally:
             self.add_round(budget)
 
     def add_round(self, budget: Budget) -> None:
-        """One more crash has been survived."""
+        """Count one more crash that was survived."""
         self.rounds += 1
         self.stop()
         budget.tell(self.summed(self.name), f"store {self.stores}")

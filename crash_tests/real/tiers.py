@@ -21,7 +21,7 @@ class Crashing(Protocol):
 
 
 class Real:
-    """A tier under a name that can be typed."""
+    """A tier of real crashes, under a name for the command line."""
 
     def __init__(self, name: str, tier: Crashing) -> None:
         self.name = name
