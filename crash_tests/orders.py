@@ -23,14 +23,16 @@ READING: tuple[Operation, ...] = ("open", "read")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The `nth` operation of a kind fails, with `persistently` all after it."""
+    """The operation that fails: the `nth` one of its kind; with `persistently` all after
+    it, too.
+    """
 
     operation: Operation
     nth: int
     error: int
-    short: int | None = None  # the bytes of a write that get there nevertheless
+    short: int | None = None  # the bytes of a write that are written nevertheless
     persistently: bool = False
-    spoils: bool = False  # whether nothing written to the file later becomes durable
+    spoils: bool = False  # True if nothing written to the file later becomes durable
 
     def give(self, disk: FaultDisk) -> None:
         disk.fail(
@@ -63,13 +65,14 @@ class Order:
 
 
 def orders_for(operation: Operation, nth: int) -> list[Order]:
-    """Every error that the `nth` operation of this kind may meet."""
+    """Return every error that the `nth` operation of this kind may meet."""
     orders = [Order(operation, nth, errno.EIO)]
     if operation in ("write", "sync"):
         orders.append(Order(operation, nth, errno.EIO, spoils=True))
     if operation == "write":
         orders.append(Order(operation, nth, errno.EIO, 37))
-        orders.append(Order(operation, nth, errno.EIO, 0, spoils=True))  # nothing of it is seen
+        # No byte of the write is visible.
+        orders.append(Order(operation, nth, errno.EIO, 0, spoils=True))
         orders.append(Order(operation, nth, errno.ENOSPC, 37))
     if operation in ("create", "write", "allocate", "rename"):
         orders.append(Order(operation, nth, errno.ENOSPC))

@@ -1,4 +1,6 @@
-"""Bugs to plant between clients, loops and leases, and in a checkpoint; a test states each rule."""
+"""Bugs to plant between clients, loops and leases, and in a checkpoint. A test states each rule
+that they break.
+"""
 
 from __future__ import annotations
 

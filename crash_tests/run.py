@@ -1,4 +1,4 @@
-"""Running a workload on a disk, up to its end or until the power fails.
+"""Runs a workload on a disk, up to its end or until the power fails.
 
 `steps` knows what each step does, `carry_on` what becomes of a call that fails.
 """
@@ -46,9 +46,9 @@ class Run:
         self.clock = FakeClock()
         self.engine: Engine | None = None
         self.at = -1  # the step that is running
-        self.first_step = 0  # its number; bodies are named after it
-        self.survives = False  # whether it carries on after errors
-        self.was_refused = False  # what the last call about a unit met
+        self.first_step = 0  # the number of the first step; bodies are named after it
+        self.survives = False  # True if it goes on after errors
+        self.was_refused = False  # True if the last call about a unit was refused
         self.refused = 0  # calls that were refused
         self.unknown = 0  # calls whose outcome was unknown
         self.lost = ""  # the operation that met the power cut
@@ -56,9 +56,10 @@ class Run:
         self.transactions: dict[str, Transaction] = {}
         self.consumers: dict[str, Consumer] = {}
         self.followers: list[Follower] = []
-        self.shown: dict[Lane, int] = {}  # how far the first of them was shown each queue
+        self.shown: dict[Lane, int] = {}  # how far the first follower was shown each queue
         self.step_operations_max = STEP_OPERATIONS_MAX
-        self._operations_left = STEP_OPERATIONS_MAX  # of the step that is running
+        # How many operations of the disk the running step may still make.
+        self._operations_left = STEP_OPERATIONS_MAX
         self.exported = ""  # the segment that an export is reading
         self.pin: File | None = None
 
@@ -68,7 +69,7 @@ class Run:
 
     @property
     def waits(self) -> bool:
-        """Whether what returns is durable."""
+        """Return whether a call that returns has made its effect durable."""
         return self.options.sync == "always"
 
     @property
@@ -77,26 +78,29 @@ class Run:
         return self.engine
 
     def watch(self, watcher: Callable[[Run], None]) -> None:
-        """Call `watcher` before each operation, as a power cut there would find the disk."""
+        """Call `watcher` before each operation, with the disk as a power cut there would
+        leave it.
+        """
         self._watcher = watcher
 
     def follow(self) -> None:
-        """Let read-only engines live beside the writer: one looks before each operation of the
-        disk, the others ever more seldom, so that more has gone meanwhile. The second has no page.
+        """Let read-only engines live beside the writer. One looks before each operation of the
+        disk. The others look more and more seldom, so that more was dropped meanwhile. The second
+        has no page.
         """
         self.followers = [
             Follower(self.disk, self.options, every, pages=every != 10) for every in (1, 10, 80)
         ]
 
     def unfollow(self) -> None:
-        """Close the followers; they must have closed all their files then."""
+        """Close the followers, and check that they have closed all their files."""
         for follower in self.followers:
             follower.close()
         self.followers = []
 
     def _watch_disk(self) -> None:
-        """Count the operations of the disk, which refers to this run weakly. Else a disk that is
-        kept by consumers of a killed engine would keep the run for ever, too.
+        """Count the operations of the disk, which refers to this run weakly. Consumers of a killed
+        engine may keep a disk, which must not keep the run.
         """
         before = WeakMethod(self._before_operation)
 
@@ -119,7 +123,7 @@ class Run:
             self._watcher(self)
 
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
-        """Run to the end, or until the power fails; whether it reached the end."""
+        """Run to the end, or until the power fails. Return whether it reached the end."""
         self._watch_disk()
         try:
             self.open()
@@ -166,7 +170,7 @@ class Run:
         return True
 
     def open(self) -> None:
-        """Open the directory, again where a fault that happens only once prevents it."""
+        """Open the directory. If a fault that happens only once prevents that, open it again."""
         self.transactions, self.consumers = {}, {}
         self.engine = None
         for attempt in range(OPEN_AGAIN_MAX):
@@ -180,7 +184,7 @@ class Run:
                     raise
 
     def close(self) -> None:
-        """Close what is open when all steps are done; the power may still fail."""
+        """Close what is open when all steps are done. The power may fail even then."""
         try:
             self.live.close()
         except PowerLoss as error:

@@ -1,4 +1,4 @@
-"""Workloads made from seeds: mixed steps that mostly make sense one after the other."""
+"""Makes workloads from seeds: mixed steps that mostly make sense one after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = 10
 
 
 class Seeds:
-    """One seed after the other, from the budget's on."""
+    """One seed after another, from the budget's on."""
 
     name = "seeds"
 
@@ -30,7 +30,7 @@ class Seeds:
 
 
 def generate(seed: int, length: int = 16) -> Workload:
-    """A workload made from `seed`, the same on every machine."""
+    """Return a workload made from `seed`, the same on every machine."""
     random = Random(seed)
     options: dict[str, Any] = {
         "segment_bytes": random.choice((3072, 4096, 4096, 8192)),
@@ -53,7 +53,7 @@ def generate(seed: int, length: int = 16) -> Workload:
 
 
 class Maker:
-    """Draws steps that mostly make sense one after the other."""
+    """Draws steps that mostly make sense one after another."""
 
     def __init__(self, random: Random, segment_bytes: int) -> None:
         self._random = random

@@ -1,4 +1,4 @@
-"""Making a failure small: fewer steps, smaller bodies, as long as the same invariant breaks."""
+"""Makes a failure smaller: fewer steps and smaller bodies, as long as the same invariant breaks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL_BYTES = 20
 
 
 def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
-    """The smallest failure of the same invariant that is found in time."""
+    """Return the smallest failure of the same invariant that is found in time."""
     deadline = time.monotonic() + seconds
     smaller: Failure | None = failure
     while smaller is not None and time.monotonic() < deadline:
@@ -38,7 +38,7 @@ def _smaller(failure: Failure, depth: Depth, deadline: float) -> Failure | None:
 
 
 def fewer(items: list[T]) -> Iterator[list[T]]:
-    """The list without some of them, many first."""
+    """Yield the list without some of its items, first without many."""
     size = len(items) // 2 or len(items)
     while size:
         for at in range(len(items) - size, -1, -size):
@@ -47,7 +47,7 @@ def fewer(items: list[T]) -> Iterator[list[T]]:
 
 
 def fewer_or_smaller(steps: list[Step]) -> Iterator[list[Step]]:
-    """Steps without some of them; then with one that is smaller."""
+    """Yield the steps without some of them; then the steps with one that is smaller."""
     yield from fewer(steps)
     for at, step in enumerate(steps):
         if step[0] in ("send", "lazy", "sure", "many") and step[-1] > SMALL_BYTES:
@@ -55,7 +55,7 @@ def fewer_or_smaller(steps: list[Step]) -> Iterator[list[Step]]:
 
 
 def _find(failure: Failure, workload: Workload, depth: Depth, deadline: float) -> Failure | None:
-    """A failure of the same invariant in a smaller workload."""
+    """Return a failure of the same invariant in a smaller workload; None if there is none."""
     same = failure.violation.invariant
     if failure.order is None:
         found = Explorer(workload, depth=depth).explore(until=deadline).failures

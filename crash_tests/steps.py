@@ -1,4 +1,4 @@
-"""What each step of a workload does, and what it tells the oracle before and after."""
+"""What each step of a workload does, and what it reports to the oracle before and after."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fmq.store.journal.segment import base_of, is_segment
 if TYPE_CHECKING:
     from crash_tests.run import Run
 
-BESIDE_BODY_BYTES = 256  # more than a message takes beside its body
+BESIDE_BODY_BYTES = 256  # more than a message takes without its body
 
 
 def send(run: Run, topic: str, queue: int, size: int, *, sync: bool | None = None) -> None:
@@ -50,7 +50,9 @@ def many(run: Run, topic: str, queue: int, count: int, size: int) -> None:
 
 
 def fill(run: Run, topic: str, queue: int) -> None:
-    """Send what fills the segment to its last byte, if there is room for a message at all."""
+    """Send a body that fills the segment to its last byte, if there is room for a message
+    at all.
+    """
     directory = run.disk.directory(PATH, make=False)
     newest = max(filter(is_segment, directory.names()))
     limit = base_of(newest) + directory.open(newest).size()
@@ -70,7 +72,7 @@ def _position_behind(run: Run, topic: str, queue: int, size: int) -> int:
 
 
 def export(run: Run) -> None:
-    """Some other process begins to read the oldest segment."""
+    """Let another process begin to read the oldest segment."""
     directory = run.disk.directory(PATH, make=False)
     run.exported = min(filter(is_segment, directory.names()))
     run.pin = directory.open(run.exported)
@@ -87,7 +89,7 @@ def end_export(run: Run) -> None:
 
 
 def follow(run: Run, pages: bool = True) -> None:
-    """Look with a read-only engine, which is opened the first time."""
+    """Look with a read-only engine. The first call opens it."""
     if not run.followers:
         run.followers = [Follower(run.disk, run.options, pages=pages)]
     run.followers[0].look(run.oracle)

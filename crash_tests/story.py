@@ -1,4 +1,4 @@
-"""A failure told as it happened: what was done, promised, lost, recovered, and what broke."""
+"""Prints a failure step by step: what was done, promised, lost and recovered, and what broke."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fmq.arguments.options import Options
 from fmq.errors import FmqError
 from fmq.testing import CrashDisk, Loss
 
-BODY_BYTES = 12  # of each body that are shown
+BODY_BYTES = 12  # how many bytes of each body are printed
 
 
 def tell_again(file: Path) -> int:
-    """Print the story of `file`, and whether it ends the same way today."""
+    """Print the steps of the failure in `file`, and whether it fails in the same way today."""
     failure = load(file)
     print(f"{file}: {failure.violation}\n")
     for line in _story(failure):
@@ -71,7 +71,7 @@ def _what_followed(trial: Trial, path: list[Event]) -> Iterator[str]:
         yield f"\nThen {tell(event)}"
         if event["do"] == "life":
             yield from (f"       {text_of(step)}" for step in trial.life_steps())
-    with contextlib.suppress(Exception):  # it is told below
+    with contextlib.suppress(Exception):  # the error is printed below
         trial.replay(path)
     if path and trial.cut is not None:
         yield from _cut(*trial.cut)
@@ -80,7 +80,7 @@ def _what_followed(trial: Trial, path: list[Event]) -> Iterator[str]:
 
 
 def _steps(run: Run) -> Iterator[str]:
-    """What was done, and which operations of the disk it took."""
+    """Print the steps, and the operations of the disk that each made."""
     ends: list[int] = []
     try:
         if run.go(lambda run: ends.append(run.operations)):
@@ -115,7 +115,7 @@ def _promises(oracle: Oracle) -> Iterator[str]:
 
 
 def _crash(at: Run | Moment, event: Event) -> Iterator[str]:
-    """What the crash took, change by change."""
+    """Print what the crash took, change by change."""
     if event["do"] == "power":
         yield from _cut(at.disk, Loss.from_json(event))
     else:
@@ -134,7 +134,7 @@ def _cut(disk: CrashDisk, loss: Loss) -> Iterator[str]:
 
 
 def _recovery(state: CrashDisk, options: Options, oracle: Oracle) -> Iterator[str]:
-    """What opening the directory makes of it."""
+    """Print what opening the directory finds."""
     yield "\nRecovery"
     disk = state.after_kill()
     try:

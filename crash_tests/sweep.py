@@ -1,4 +1,4 @@
-"""Exploring one workload after the other, as long as the budget lasts."""
+"""Explores one workload after another, as long as the budget lasts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crash_tests.many import Explored, Explorers, How, in_processes, spare_the_c
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
 
-FAILURES_MAX = 10  # of one tier: what is that broken needs no further proof
+FAILURES_MAX = 10  # limit of failures of one tier: more would prove nothing more
 
 
 def sweep(
@@ -60,13 +60,13 @@ class Sweep:
             explorer = explorers.explorer(workload)
             for tally in explorer.tour(self._how.crash_at):
                 if self._budget.is_over:
-                    tally.workloads = 0  # it is not done
+                    tally.workloads = 0  # the workload is not finished
                     break
                 self._budget.tell(self._total.plus(tally), workload.name)
             yield explorers.done(explorer)
 
     def _add(self, explored: Explored) -> None:
-        """Add to the tally what was explored for the first time, and report it."""
+        """Add the results of exploring a workload to the tally, and report progress."""
         workload, tally = explored.workload, explored.tally
         if explored.failed and not tally.failures:
             tally.failures += Explorers(self._how).explore(workload).tally.failures

@@ -1,4 +1,4 @@
-"""The journal as a table, on every disk that a crash of the corpus's workloads leaves.
+"""Reads the journal as a table on every disk that a crash of the corpus's workloads leaves.
 
 Needs pyarrow, and says so where it is missing; Spark's workers run the same code.
 """
@@ -22,12 +22,12 @@ from fmq.testing import CrashDisk
 
 
 class Tables:
-    """The states of the corpus's workloads, and then of those by hand, as tables."""
+    """The tier: the states of the corpus's workloads, and then of those by hand, read as tables."""
 
     name = "tables"
 
     def __init__(self, every: int = 1) -> None:
-        """Of `every` crash points one is tried."""
+        """One of `every` crash points is tried."""
         self._every = every
 
     def run(self, budget: Budget) -> Tally:
@@ -58,7 +58,7 @@ class Tables:
 
 
 class _Tour:
-    """All crashes of one workload; with rounds, so many states of each crash point."""
+    """Tries all crashes of one workload; with rounds, some states of each crash point."""
 
     def __init__(self, workload: Workload, budget: Budget, every: int) -> None:
         self._every = every

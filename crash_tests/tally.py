@@ -1,4 +1,4 @@
-"""What a tier has explored, in numbers, and what it found."""
+"""The counts of what a tier has explored and found."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Tally:
 
     name: str = ""
     workloads: int = 0
-    schedules: int = 0  # of threads
+    schedules: int = 0  # schedules of threads
     points: int = 0
-    points_there: int = 0  # of which only one may be wanted
+    points_there: int = 0  # crash points that there are; perhaps only one was wanted
     states: int = 0  # distinct disks that crashes of the workload left, with what was promised
-    deeper: int = 0  # the same, after crashes inside recovery and of what came after it
+    deeper: int = 0  # distinct disks after crashes inside recovery, and after later crashes
     recoveries: int = 0  # how often a directory was opened
     faults: int = 0  # operations that were made to fail
     seconds: float = 0.0
-    cpu_seconds: float = 0.0  # of all processes together
+    cpu_seconds: float = 0.0  # processor time of all processes together
     failures: list[Failure] = field(default_factory=list)
     not_run: str | None = None
-    note: str = ""  # what whoever reads the summary may want to know
+    note: str = ""  # a remark for the reader of the summary
 
     def plus(self, other: Tally) -> Tally:
-        """The sum of both, under the name of this one."""
+        """Return the sum of both, under the name of this one."""
         sums: dict[str, Any] = {
             each.name: getattr(self, each.name) + getattr(other, each.name)
             for each in fields(self)
@@ -48,12 +48,12 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Distinct states a second."""
+        """Return the number of distinct states a second."""
         return self.all_states / self.seconds if self.seconds else 0.0
 
     @property
     def core_rate(self) -> float:
-        """Distinct states a second of one core, whatever else it had to do."""
+        """Return the number of distinct states a second of processor time."""
         return self.all_states / self.cpu_seconds if self.cpu_seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:

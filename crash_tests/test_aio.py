@@ -19,7 +19,9 @@ BODY = b"." * 200  # so that a segment ends in the middle
 
 
 async def tell_story(engine: fmq.aio.AsyncEngine, world: World, *, sync: bool | None) -> None:
-    """Let tasks send, commit, ack and pass on at the same time, and tell what has returned."""
+    """Let tasks send, commit, ack and pass messages on at the same time, and tell the world which
+    calls have returned.
+    """
 
     async def send(number: int) -> None:
         for step in range(3):

@@ -27,8 +27,8 @@ LIVES_MAX = 20
 def test_the_row_and_its_messages_are_there_or_neither_whatever_is_killed(
     tier: Bound, controls: int, tmp_path: Path
 ) -> None:
-    """And the ways in which people do it wrongly are found out by the same comparison: no
-    marker, a plain SELECT, a rollback because COMMIT raised.
+    """The same comparison finds the wrong ways of placing an order: without a marker, with a plain
+    SELECT, or with a rollback because COMMIT raised.
     """
     seed = random.randrange(1 << 20)
     tally = tier.run(Budget(seed, rounds=NUMBER, directory=tmp_path, failures=tmp_path / "f"))

@@ -1,4 +1,6 @@
-"""Public calls at random: a few stories of each manner, and that most of them can be told again."""
+"""Test a few rounds of random public calls in each manner, and that most of them can be
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -42,5 +44,5 @@ def test_an_error_that_a_call_may_not_raise_is_a_failure(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("seed", "manner"), [(64007, "in turns"), (7012, "clients")])
 def test_seeds_that_failed_once_pass_now(seed: int, manner: str) -> None:
-    """A reader beside a roll, and a poll of asyncio that never slept."""
+    """In one, a reader opened during a roll. In the other, a poll of asyncio never slept."""
     Story(seed, manner).tell()

@@ -1,4 +1,4 @@
-"""The command: its tiers, what it shows while they run, and what it leaves."""
+"""The command: its tiers, what it shows while they run, and the files that it leaves."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def command(*arguments: str, folder: Path | str = ROOT) -> subprocess.CompletedP
 
 
 def test_a_run_ends_with_a_summary_and_a_report(tmp_path) -> None:
-    """Two tiers, a little of each: plain lines, as the output is no terminal."""
+    """Two tiers try a little each. The output is plain lines, because it is not a terminal."""
     file = tmp_path / "report.json"
     done = command(
         *("--tier", "exhaustive", "--tier", "seeds", "--seed", "7", "--rounds", "1"),
@@ -73,7 +73,7 @@ def test_a_failure_is_found_reduced_saved_and_explained(tmp_path) -> None:
 
 
 def test_a_crash_point_that_is_not_there_is_an_error_that_says_how_many_are() -> None:
-    """A failure that is looked for again where nothing is, and not seen, must not look mended."""
+    """If a failure is looked for at a wrong crash point, it must not look as if it was mended."""
     none = command("--seed", "7", "--crash-at", "999999")
     (found,) = re.findall(r"the workload has (\d+) crash points", none.stderr)
     last = command("--seed", "7", "--crash-at", str(int(found) - 1))

@@ -22,14 +22,14 @@ def test_a_call_is_there_whole_or_not_at_all(name: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_mixed_workloads_keep_every_promise(seed: int) -> None:
-    """The same for workloads that nobody thought of."""
+    """Test the same for workloads that are made from seeds."""
     tally = Explorer(generate(seed), seed, Depth(full=0.05)).explore()
     assert not tally.failures, f"{seed=}: {tally.failures[0]}"
 
 
 @pytest.mark.parametrize("name", ["two-phase", "kill", "retention-after-a-pin"])
 def test_a_workload_does_the_same_operations_every_time(name: str) -> None:
-    """Or else a failure could not be seen again."""
+    """Otherwise a failure could not be repeated."""
     histories = []
     for _ in range(2):
         run = Explorer(WORKLOADS[name]).start()

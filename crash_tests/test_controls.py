@@ -1,4 +1,4 @@
-"""The harness fails where it must, or its silence would mean nothing."""
+"""The harness fails where it must. Otherwise it would prove nothing that it finds no failure."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_disk_that_only_pretends_to_sync_is_found_out(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_no_step_of_a_workload_made_by_hand_is_refused(name: str) -> None:
-    """A step that is refused tests nothing, and would do so in silence."""
+    """A refused step would test nothing, without a notice."""
     run = Explorer(WORKLOADS[name]).start()
     assert run.go()
     abandon(run.engine)
@@ -54,7 +54,7 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 
 
 def test_every_planted_bug_still_has_its_one_place() -> None:
-    """Who changes a line that a bug is planted in plants the bug again."""
+    """If you change a line with a planted bug, plant the bug again."""
     sources = [path.read_text() for path in (ROOT / "fmq").rglob("*.py")]
     for mutant in MUTANTS:
         for old, _ in ((mutant.old, mutant.new), *mutant.more):

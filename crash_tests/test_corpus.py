@@ -1,4 +1,4 @@
-"""What once failed does not fail again, and would be seen if it did."""
+"""Failures of the past do not appear again, and would be found if they did."""
 
 import pytest
 

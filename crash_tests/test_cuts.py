@@ -19,7 +19,7 @@ CUTS = 4
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_acknowledged_calls_survive_a_power_cut(kind: str, tmp_path: Path) -> None:
-    """And a disk that lies, for a control, is found out by the same comparison."""
+    """The same comparison finds out a disk that lies, as a control."""
     tier = Cuts(kind, WRITES_NOT_SYNCED)
     seed = random.randrange(1 << 20)
     budget = Budget(seed, rounds=CUTS, directory=tmp_path, failures=tmp_path / "f")

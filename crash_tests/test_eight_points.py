@@ -19,7 +19,9 @@ OPTIONS = {"checkpoint_bytes": 100_000}
 
 
 def crashed(steps: list[Step], *, before_last: bool, **options: int) -> Run:
-    """A run whose power failed at the last append of `steps`: before it was synced, or after."""
+    """Return a run whose power failed at the last append of `steps`: before it was synced,
+    or after.
+    """
     explorer = Explorer(Workload("eight", steps, OPTIONS | options))
     run = explorer.start()
     assert run.go()
@@ -59,7 +61,7 @@ def test_1_before_prepare_is_durable_nothing_happened() -> None:
 
 
 def test_2_after_prepare_before_its_messages_nothing_happened() -> None:
-    """One append, cut whole."""
+    """They are one append, which is cut as a whole."""
     run = crashed([PREPARE], before_last=True)
     with reopened(run, torn(run, prepare_bytes(run))) as engine:
         assert nothing_happened(engine)
@@ -83,7 +85,7 @@ def test_4_after_the_messages_before_the_commit_it_is_undecided_and_asked_about(
 def test_5_inside_the_commit_it_is_asked_about_and_nothing_is_visible(
     reference_bytes_min: int,
 ) -> None:
-    """With references and with copies."""
+    """Test it for a commit that refers to the bodies, and for one that copies them."""
     steps = [PREPARE, ["commit", "t"]]
     run = crashed(steps, before_last=True, reference_bytes_min=reference_bytes_min)
     size = len(last_write(run.disk).data)
@@ -116,7 +118,9 @@ def test_8_after_the_rollback_it_is_rolled_back_and_never_asked_about() -> None:
 
 
 def prepare_bytes(run: Run) -> int:
-    """Where the first PRE_MESSAGE begins in the append: at the second record that has a body."""
+    """Return where the first PRE_MESSAGE begins in the append: at the second record that
+    has a body.
+    """
     data = last_write(run.disk).data
     magic = data[:4]
     starts = [at for at in range(0, len(data), 8) if data[at : at + 4] == magic]

@@ -8,7 +8,9 @@ from crash_tests.faults import FaultTour
 
 @pytest.mark.parametrize("name", ["two-phase", "roll", "relocation", "retention"])
 def test_a_full_disk_is_an_error_and_no_damage(name: str) -> None:
-    """What is refused is refused whole; what was acknowledged is there when there is room."""
+    """A refused call is refused as a whole. What was acknowledged is there when the disk has room
+    again.
+    """
     tour = FaultTour(WORKLOADS[name])
     for order in tour.persistent_full_disk():
         tour.check(order)

@@ -1,4 +1,4 @@
-"""People are erased while the power fails: what was theirs is gone, or nothing was begun."""
+"""People are erased while the power fails. Then all that was theirs is gone, or nothing is."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ def test_no_step_of_a_short_workload_is_refused() -> None:
 
 
 def test_enumeration_goes_on_where_it_ended() -> None:
-    """The number of a workload is its place, wherever the enumeration began."""
+    """A workload has the same number wherever the enumeration begins."""
     whole = list(islice(workloads(3), 300))
     assert list(islice(workloads(3, first=150), 150)) == whole[150:]
     assert len({workload.name for workload in whole}) == len(whole)
 
 
 def test_a_message_that_retention_has_dropped_was_there_before() -> None:
-    """Also where no sync had been told of, and nothing was asked for before the crash."""
+    """Test it also if no sync was reported, and nothing was read before the crash."""
     steps = [ALPHABET[each] for each in "fsfs"]
     workload = Workload("fsfs", steps, {**OPTIONS, "sync": "interval"})
     tally = Explorer(workload, depth=Depth(full=0.0)).explore()

@@ -1,4 +1,4 @@
-"""Each operation of a disk fails once with EIO, and the application carries on."""
+"""Each operation of a disk fails once with EIO, and the application goes on."""
 
 from itertools import islice
 
@@ -21,9 +21,9 @@ from crash_tests.orders import CHANGING, READING
     ],
 )
 def test_a_failed_operation_costs_nothing_that_was_acknowledged(name: str, step: int) -> None:
-    """What was acknowledged survives a power cut after the engine was opened again, also where
-    the file that failed keeps nothing more; what was unknown is whole or absent. Of so many
-    operations one fails here, and each one in the tier.
+    """Acknowledged calls survive a power cut after the engine was opened again, even if the file
+    that failed keeps nothing more. Calls with an unknown outcome are whole or absent. One of many
+    operations fails here, and each one in the tier.
     """
     tour = FaultTour(WORKLOADS[name])
     for order in islice(tour.all_orders(CHANGING), 0, None, step):
@@ -39,7 +39,7 @@ def test_a_removal_that_fails_leaves_no_hole() -> None:
 
 
 def test_a_failed_read_is_never_taken_for_the_end() -> None:
-    """An error while reading is an error, and the next try finds everything."""
+    """An error while reading is raised, and the next try finds everything."""
     tour = FaultTour(WORKLOADS["kill"])
     for order in islice(tour.all_orders(READING), 0, None, 2):
         tour.check(order)

@@ -32,7 +32,9 @@ def test_a_follower_sees_no_damage_wherever_a_writer_interrupts_it(name: str) ->
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_followers_see_no_damage_beside_a_workload(name: str) -> None:
-    """One looks before each operation of the disk, others more seldom; none keeps deleted files."""
+    """One follower looks before each operation of the disk, others more seldom. None keeps deleted
+    files.
+    """
     run = Explorer(WORKLOADS[name]).start()
     run.follow()
     assert run.go()

@@ -22,7 +22,7 @@ MANY = 100
 
 
 def test_acknowledged_calls_survive_a_kill(tmp_path: Path) -> None:
-    """Also with several threads that share syncs, and over many lives of one directory."""
+    """Test it also with several threads that share syncs, and over many lives of one directory."""
     seed = random.randrange(1 << 20)
     budget = Budget(seed, rounds=NUMBER, directory=tmp_path, failures=tmp_path / "f")
     tally = KILLS.run(budget)
@@ -34,7 +34,7 @@ def test_acknowledged_calls_survive_a_kill(tmp_path: Path) -> None:
 def test_a_failure_is_kept_with_its_story_and_the_directory_as_the_crash_left_it(
     tmp_path: Path,
 ) -> None:
-    """It cannot be replayed, as nobody knows when exactly a process died."""
+    """It cannot be replayed, because it is not known when exactly a process died."""
     store = Store(7, tmp_path / "store", tmp_path / "evidence", SAID_TOO_EARLY)
     with pytest.raises(Violation) as caught:
         for _ in range(MANY):
@@ -49,7 +49,7 @@ def test_a_failure_is_kept_with_its_story_and_the_directory_as_the_crash_left_it
 
 
 def test_the_files_that_a_process_has_open_below_a_directory_are_found(tmp_path: Path) -> None:
-    """Also those that were deleted, which no listing of the directory shows."""
+    """Deleted files are found, too, which no listing of the directory shows."""
     with (tmp_path / "file").open("w"):
         (tmp_path / "file").unlink()
         assert open_below(str(tmp_path)) == [f"{tmp_path}/file (deleted)"]

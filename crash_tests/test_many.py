@@ -1,4 +1,4 @@
-"""Many workloads: what is tried of them, counted and found, whoever explores them."""
+"""Many workloads: which are tried, counted and found does not depend on the number of processes."""
 
 from itertools import islice
 
@@ -39,7 +39,7 @@ def test_the_results_do_not_depend_on_the_number_of_processes() -> None:
 
 
 def test_processes_find_the_same_failures() -> None:
-    """On a disk that does not sync; each failure has the exception that it came from."""
+    """The disk does not sync. Each failure has the exception that it came from."""
     lying = Depth(full=0.0, honest=False)
     alone, found = swept(1, lying, 8)
     together, also_found = swept(2, lying, 8)
@@ -50,7 +50,7 @@ def test_processes_find_the_same_failures() -> None:
 
 
 def test_the_states_of_a_workload_do_not_depend_on_earlier_workloads() -> None:
-    """What is drawn for a state depends on its disk, and not on what was tried before."""
+    """Random choices for a state depend on its disk, and not on what was tried before."""
     how = How(1, Depth(full=0.05), last_step_only=True)
     apart: set[State] = set()
     shared: set[State] = set()

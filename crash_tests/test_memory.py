@@ -1,4 +1,4 @@
-"""What is remembered of a disk, and of a recovery, instead of asking again."""
+"""What is remembered of a disk, and of a recovery, so that it is not read again."""
 
 from itertools import islice
 
@@ -14,7 +14,7 @@ from crash_tests.oracle import Violation
 
 
 def test_a_disk_that_was_opened_before_shows_the_same_again() -> None:
-    """Or else what is remembered would be another disk's; and each is opened only once."""
+    """Otherwise the memory would belong to another disk. Each disk is opened only once."""
     memory = Memory()
     opening = Opening(options_of(WORKLOADS["ack"]), memory)
     for _, moment in islice(Explorer(WORKLOADS["ack"]).moments(), 5, None, 6):

@@ -1,4 +1,4 @@
-"""The moments of one run stand for a run for each of them."""
+"""One run gives the same moments as one run for each of them."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from crash_tests.explore import Explorer
 
 @pytest.mark.parametrize("name", ["kill", "relocation-of-acks"])
 def test_a_moment_is_what_a_run_that_crashes_there_leaves(name: str) -> None:
-    """The same disk and the same promises; or else no failure could be seen again."""
+    """The disk and the promises are the same. Otherwise no failure could be repeated."""
     explorer = Explorer(WORKLOADS[name])
     moments = list(explorer.moments())
     assert [number for number, _ in moments] == list(range(len(moments)))

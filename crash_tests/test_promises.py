@@ -1,4 +1,4 @@
-"""The comparison after a real crash can fail: each broken promise is called by its name.
+"""The comparison after a real crash can fail: each broken promise is reported by its name.
 
 A store that keeps everything is played in memory, with what the plan of a seed says; then what it
 shows is changed in one way.
@@ -23,7 +23,7 @@ SEED, UNITS = 7, 60
 
 
 class PerfectStore:
-    """Does what it is told, in memory, and promises it."""
+    """A store in memory that does every call, and notes the promise."""
 
     def __init__(self) -> None:
         self.promises = Promises(SEED, Kept())
@@ -183,7 +183,7 @@ def test_a_broken_promise_is_noticed(
 
 
 def next_of(store: PerfectStore, *kinds: str) -> list[Unit]:
-    """Play on until units of these kinds are those that come next."""
+    """Make steps until units of these kinds are the next ones."""
     plan = list(islice(units(SEED, 0, 0), UNITS, UNITS + 400))
     for at, unit in enumerate(plan):
         found = plan[at : at + len(kinds)]
@@ -233,7 +233,7 @@ def test_a_call_under_way_is_there_as_a_whole_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("there", [0, 1, 2])
 def test_an_answer_after_the_power_cut_has_begun_is_in_doubt(there: int) -> None:
-    """It may be there, and so may what its thread went on to do; or nothing of both."""
+    """The unit may be there, and so may the next one of its thread; or neither."""
     store = PerfectStore()
     both = next_of(store, "send", "send")
     store.promises.in_doubt = True
@@ -257,7 +257,7 @@ def test_a_look_after_the_power_cut_has_begun_promises_nothing() -> None:
 
 
 def test_a_life_that_begins_after_a_cut_began_promises_nothing() -> None:
-    """The process recovers and works on in a dead file system until it finds out."""
+    """The process recovers and works in a dead file system until it notices."""
     store = PerfectStore()
     store.promises.in_doubt = True
     store.promises.check(store.seen())

@@ -17,7 +17,7 @@ COMMAND = re.compile(r"python -m crash_tests((?: [^\s`]+)*)")
 
 
 def rows(heads: str) -> list[list[str]]:
-    """The cells of the table with these heads."""
+    """Return the cells of the table with these column heads."""
     lines = README.partition(f"| {heads} |\n")[2].splitlines()[1:]
     table = lines[: lines.index("")] if "" in lines else lines
     return [[cell.strip(" `") for cell in line.strip("|").split(" | ")] for line in table]
@@ -45,5 +45,5 @@ def test_every_command_in_the_documents_is_accepted(text: str) -> None:
 
 
 def test_every_file_of_the_corpus_is_the_proof_of_a_bug() -> None:
-    """And every one that a bug names is there."""
+    """Every file that a bug names exists, too."""
     assert set(re.findall(r"corpus/([\w-]+)\.json", BUGS)) == {file.stem for file in files()}

@@ -10,13 +10,15 @@ from crash_tests.run import Run
 
 @pytest.mark.parametrize("name", ["relocation", "relocation-of-acks"])
 def test_a_crash_inside_a_relocation_leaves_the_transaction_undecided_once(name: str) -> None:
-    """The old one stands until the new one is whole, and retention spares what is needed."""
+    """The old records count until the new ones are whole. Retention keeps what is needed."""
     tally = Explorer(WORKLOADS[name], depth=Depth(full=0.02, states_max=10, chain=False)).explore()
     assert not tally.failures, tally.failures[0]
 
 
 def test_the_workload_of_relocations_relocates_each_by_itself() -> None:
-    """The older transaction first, with a checkpoint in between, or nothing of this is tested."""
+    """It relocates the older transaction first, with a checkpoint in between. Otherwise it would
+    test nothing.
+    """
     seen: list[list[str]] = []
     run = Explorer(WORKLOADS["relocation"]).start()
 

@@ -16,7 +16,7 @@ from crash_tests.real.reorder import Reordered
 
 
 def test_acknowledged_calls_survive_any_loss_of_a_device(tmp_path: Path) -> None:
-    """A file system on a device with a volatile cache; and a store that does not sync is found."""
+    """The file system is on a device with a volatile cache. A store that does not sync is found."""
     seed = random.randrange(1 << 20)
     budget = Budget(seed, rounds=1, directory=tmp_path, failures=tmp_path / "f")
     tally = Reordered("ext4", cuts=1).run(budget)
@@ -28,7 +28,7 @@ def test_acknowledged_calls_survive_any_loss_of_a_device(tmp_path: Path) -> None
 
 
 def test_a_device_keeps_what_was_flushed_and_may_keep_any_part_of_the_rest(tmp_path: Path) -> None:
-    """And from the chosen operation on it takes and gives nothing."""
+    """From the chosen operation on, it takes and gives nothing."""
     durable, current, image = (tmp_path / name for name in ("durable", "current", "image"))
     for path in (durable, current):
         path.write_bytes(bytes(8 * SECTOR))

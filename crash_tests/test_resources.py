@@ -1,4 +1,4 @@
-"""What an engine holds besides its data: the harness looks at it, and would find it out."""
+"""What an engine holds besides its data. The harness would find what it holds too long."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_step_that_does_not_end_is_found() -> None:
 
 
 def test_recovery_is_crashed_before_each_of_its_operations() -> None:
-    """In a workload by hand, after each kill; what each second crash leaves is tried, too."""
+    """In a workload by hand, recovery is crashed after each kill. What each second crash leaves is
+    tried, too.
+    """
     once = Explorer(WORKLOADS["send"], depth=Depth(full=0.0))
     twice = Explorer(WORKLOADS["send"], depth=Depth(full=0.0, twice=1e-9))
     assert not once.explore().failures
@@ -77,7 +79,9 @@ def test_an_old_copy_of_the_last_segment_is_refused_after_a_kill(name: str) -> N
 
 
 def test_a_later_answer_changes_no_earlier_promise() -> None:
-    """Copies of an oracle are of different futures: where a message is differs between them."""
+    """Copies of an oracle belong to different futures. A message may have different places
+    in them.
+    """
     run = Explorer(WORKLOADS["two-phase"]).start()
     assert run.go()
     before, after = run.oracle, run.oracle.copy()

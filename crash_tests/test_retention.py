@@ -9,7 +9,7 @@ from fmq.testing import CrashDisk
 
 
 def test_a_crash_inside_retention_never_leaves_a_hole() -> None:
-    """Several segments go at once, and their removals may survive a power cut in any order."""
+    """Several segments are dropped at once. A power cut may keep their removals in any order."""
     tally = Explorer(
         WORKLOADS["retention-after-a-pin"], depth=Depth(full=0.02, states_max=10, chain=False)
     ).explore()
@@ -17,7 +17,7 @@ def test_a_crash_inside_retention_never_leaves_a_hole() -> None:
 
 
 def test_dropped_messages_stay_dropped_and_the_others_stay() -> None:
-    """Offsets go on where they were, whatever is lost of the drop."""
+    """Offsets go on where they were, whichever part of the drop is lost."""
     tally = Explorer(
         WORKLOADS["retention"], depth=Depth(full=0.02, states_max=10, chain=False)
     ).explore()
@@ -25,7 +25,7 @@ def test_dropped_messages_stay_dropped_and_the_others_stay() -> None:
 
 
 def test_segments_that_an_export_reads_are_kept_until_it_ends() -> None:
-    """Wherever a crash meets the export or the retention that waits for it."""
+    """Crash during the export, and during the retention that waits for it."""
     tally = Explorer(
         WORKLOADS["export"], depth=Depth(full=0.02, states_max=10, chain=False)
     ).explore()
@@ -33,7 +33,9 @@ def test_segments_that_an_export_reads_are_kept_until_it_ends() -> None:
 
 
 def test_a_group_that_began_above_the_floor_does_not_pin_what_it_has_read() -> None:
-    """Retention keeps what a group has not read; what was gone before it began is not that."""
+    """Retention keeps what a group has not read. Messages dropped before it began are not
+    among them.
+    """
     options = Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=4096)
     engine = open_engine(CrashDisk(), options)
     for _ in range(10):
@@ -48,7 +50,7 @@ def test_a_group_that_began_above_the_floor_does_not_pin_what_it_has_read() -> N
 
 
 def test_messages_that_a_group_saw_before_its_first_ack_may_be_dropped() -> None:
-    """It took a message in a transaction that was rolled back, so it had begun with nothing."""
+    """It took a message in a transaction that was rolled back, so it had acked nothing."""
     workload = Workload(
         "rolled back, and begun later",
         [

@@ -8,6 +8,6 @@ from crash_tests.explore import Depth, Explorer
 
 @pytest.mark.parametrize("name", ["roll", "roll-without-a-checkpoint"])
 def test_a_crash_inside_a_roll_loses_no_segment(name: str) -> None:
-    """The new segment has its name, durable, before anything in it is acknowledged."""
+    """The name of the new segment is durable before any append in it is acknowledged."""
     tally = Explorer(WORKLOADS[name], depth=Depth(full=0.1)).explore()
     assert not tally.failures, tally.failures[0]

@@ -12,7 +12,7 @@ from crash_tests.tally import Tally
 
 
 def test_stories_of_schedules_end_as_they_must() -> None:
-    """One in the night that has an hour twice, and one in the night that lacks an hour."""
+    """One is in the night that has an hour twice, and one in the night that lacks an hour."""
     tally, states = Tally("schedules"), set[str]()
     for number in range(2):
         Groups("schedules", Story, torn=1, every=4).tell(number, states, tally)

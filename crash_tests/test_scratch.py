@@ -6,7 +6,7 @@ from crash_tests.real.filesystem import scratch_below
 
 
 def test_two_runs_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
-    """The one that begins later takes nothing away from the one that is at work."""
+    """The later run removes nothing of the one that is at work."""
     with scratch_below(tmp_path, "kills") as first:
         (first / "store").mkdir()
         with scratch_below(tmp_path, "kills") as second:

@@ -1,4 +1,4 @@
-"""A journal is shipped while the power fails: what is elsewhere is a state as a whole."""
+"""A journal is shipped while the power fails. The place always has one state as a whole."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ WORKLOAD = Workload(
 
 
 def test_an_append_torn_at_any_byte_is_cut_whole() -> None:
-    """Whatever is left of the last transaction's bytes, nothing of it is visible."""
+    """No part of the last transaction is visible, whichever of its bytes are left."""
     explorer = Explorer(WORKLOAD)
     last = _last_append(explorer)
     run = explorer.start(last)

@@ -1,4 +1,6 @@
-"""Schedules of threads: all kept, the same each time, and found out where the engine lies."""
+"""Schedules of threads: all keep the promises, each is the same every time, and a lie of the disk
+is found out.
+"""
 
 import json
 import threading
@@ -55,7 +57,7 @@ def test_every_schedule_with_one_preemption_is_run() -> None:
 
 @pytest.mark.parametrize("lines", [False, True])
 def test_a_schedule_is_the_same_each_time(lines: bool) -> None:
-    """Its choices alone bring about the same turns, operations and moments as chance did."""
+    """The noted choices alone give the same turns, operations and moments as the random run."""
     for seed in range(5):
         workload = generate(seed)
         first = Play(workload, Chance(Random(seed), 3, 50), lines=lines)
@@ -160,7 +162,7 @@ def test_a_call_that_began_after_a_prepare_does_not_prove_its_decision(vouching:
 
 
 def test_a_thread_that_finds_the_engine_closed_decides_nothing() -> None:
-    """What is undecided is asked of the engine, which another thread may have closed."""
+    """It has to ask the engine what is undecided, and another thread may have closed that."""
     oracle = ThreadsOracle(Rules())
     oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))  # and its call never returned
     run = Run(PROGRAMS["rivals"], CrashDisk(), oracle)
@@ -194,7 +196,7 @@ def test_a_group_that_only_a_transaction_names_is_known(kind: str) -> None:
 
 @pytest.mark.parametrize("how", ["commit", "lazy commit", "sure commit", "rollback"])
 def test_a_decision_that_comes_after_a_close_is_refused(how: str) -> None:
-    """By another thread, and it was not known whether the transaction is undecided."""
+    """Another thread makes it, and it was not known whether the transaction is undecided."""
     workload = Workload(
         "",
         [["prepare", "t1", [["a", 0, 1, 150]], None]],

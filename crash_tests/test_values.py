@@ -49,7 +49,9 @@ def after(state: dict[str, bytes], step: tuple[str, str, bytes]) -> dict[str, by
 
 
 def run(disk: CrashDisk, seed: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Make all changes until the power fails. Return what was promised, and what was on its way."""
+    """Make all changes until the power fails. Return what was promised, and the change that was
+    running.
+    """
     state: dict[str, bytes] = {}
     begun = state
     try:

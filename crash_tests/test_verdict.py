@@ -6,7 +6,9 @@ from crash_tests.workload import Workload
 
 
 def test_messages_that_an_undecided_transaction_holds_again_do_not_count_as_acked() -> None:
-    """With sync="never" a roll back may be lost, and the ack of what it had set free with it."""
+    """With sync="never" a roll back may be lost, together with the ack of messages that it had
+    released.
+    """
     workload = Workload(
         "an ack behind a roll back",
         [

@@ -36,7 +36,7 @@ class Tier(Protocol):
     def name(self) -> str: ...
 
     def run(self, budget: Budget) -> Tally:
-        """Try what the budget allows; a tier that cannot run here says so in the tally."""
+        """Try what the budget allows. A tier that cannot run here reports why in the tally."""
 
 
 # The part of the given time that each tier gets. What it does not use goes to the later ones.
@@ -64,7 +64,7 @@ NAMES = [tier.name for tier in TIERS]
 
 
 def chosen(names: list[str]) -> dict[Tier, float]:
-    """The tiers that are called so, or all."""
+    """Return the tiers with these names, or all."""
     return {tier: part for tier, part in TIERS.items() if not names or tier.name in names}
 
 

@@ -1,4 +1,4 @@
-"""The steps about transactions: begun, prepared, decided by themselves or in their place."""
+"""The steps about transactions: begin, prepare, and decide by the producer or in its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_SEAL = "00" * 16
 
 
 def body_of(step: int, number: int, size: int) -> bytes:
-    """A body that nobody else sends."""
+    """Return a body that no other unit sends."""
     name = b"%d.%d:" % (step, number)
     return name + (b"0123456789abcdef" * (size // 16 + 1))[: max(0, size - len(name))]
 
@@ -94,7 +94,9 @@ def prepare(run: Run, name: str, runs: list[list[Any]], group: str | None) -> No
 
 
 def deciding(decide: Callable[..., None]) -> dict[str, Callable[..., None]]:
-    """The steps that decide, each by a call of `decide`. A commit may be lazy, or sure."""
+    """Return the steps that decide, each by a call of `decide`. A commit may wait for its sync, or
+    not.
+    """
     ways = {"": None, "lazy ": False, "sure ": True}
     return {
         **{f"{way}commit": partial(_decide_own, decide, "commit", ways[way]) for way in ways},
@@ -117,7 +119,7 @@ def decide(
     *,
     sync: bool | None = None,
 ) -> None:
-    """Without `tx` the decision is made in its producer's place."""
+    """Decide a transaction. Without `tx` the decision is made in its producer's place."""
     oracle, engine, tx_id = run.oracle, run.live, tx_id_of(name)
     if name not in oracle.units or not may_decide(run, name):
         return

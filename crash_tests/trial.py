@@ -33,9 +33,10 @@ from fmq.errors import CheckpointLost
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
 DEEP_POINTS = 2  # operations of a recovery at which it is crashed, of each state so chosen
-DEEP_STATES = 2  # states looked at of each such crash, beside the one that loses everything
+DEEP_STATES = 2  # states of each such crash that are tried, besides the one that loses everything
 CHAIN_STATES = 4
-TWICE_STATES_MAX = 100  # tried of each crash inside a recovery that is crashed everywhere
+# Limit of states of each crash, inside a recovery that is crashed everywhere.
+TWICE_STATES_MAX = 100
 LIFE_TX = "life"  # the transaction that is begun after a recovery
 LOSSES_MAX = 200
 
@@ -72,7 +73,7 @@ class Trial:
         return self._opening.open(self._state.after_kill(), self._before, closes=self._closes)
 
     def go(self, *, full: bool, chain: bool, twice: bool = False) -> None:
-        """Recover it, and do all that follows and was not yet tried from there.
+        """Recover the disk, and try everything that follows and was not tried from there yet.
 
         With `twice` recovery crashes before each of its operations, in every way that there is.
         """
@@ -81,8 +82,8 @@ class Trial:
         if not (full or chain) or not self._memory.is_new(f"{full}", self._state, self._before):
             self.check()
             return
-        self._closes = full  # nothing of the rest needs a disk that was closed
-        _ = self.opened  # first: what breaks here is not the fault of what follows
+        self._closes = full  # the checks below need no disk that was closed
+        _ = self.opened  # do this first: a failure here is not the fault of the checks below
         if full:
             self.read_only()
             self.recovery_crashes()
@@ -102,7 +103,9 @@ class Trial:
     # --- and once more --------------------------------------------------------------------------
 
     def close_and_recover_again(self) -> None:
-        """A clean close changes nothing, and a second one not one byte of the journal."""
+        """Check that a clean close changes nothing, and a second one not one byte of the
+        journal.
+        """
         with self._then({"do": "recover, close"}):
             closed = self.opened.closed
             again = self._opening.open(closed.after_kill(), self.opened.oracle)
@@ -111,7 +114,7 @@ class Trial:
             check_directory(closed)
 
     def kill_and_recover_again(self) -> None:
-        """Recovery that is killed when it is done, and done again, gives the same."""
+        """Check that a recovery that is killed at its end and repeated gives the same."""
         with self._then({"do": "recover, kill"}):
             killed = self.opened.killed
             again = self._opening.open(killed.after_kill(), self.opened.oracle, closes=False)
@@ -119,7 +122,7 @@ class Trial:
                 raise Violation("I8", "recovering twice gives other bytes than recovering once")
 
     def rebuild(self) -> None:
-        """The journal is the truth: without indexes and checkpoints it says the same."""
+        """Check that the journal without indexes and checkpoints says the same."""
         with self._then({"do": "derived files removed"}):
             self._opening.check(without_derived(self.opened.closed, INDEXES), self.opened.oracle)
             self._opening.check(without_derived(self.opened.closed), self.opened.oracle)
@@ -147,7 +150,9 @@ class Trial:
             abandon(engine)
 
     def lose_slots(self) -> None:
-        """A directory at rest without its checkpoints hides nothing from a reader in silence."""
+        """Check that a reader of a directory at rest without its checkpoints misses nothing, or
+        gets an error.
+        """
         with self._then({"do": "checkpoints lost"}):
             shown = self.opened.seen.lanes
             for disk in with_lost_slots(self.opened.closed):
@@ -158,7 +163,9 @@ class Trial:
                         raise Violation("I1", f"a reader shows {lanes} of {shown}")
 
     def as_table(self) -> None:
-        """A table shows what engines show: for the tier `tables`, as it needs more than fmq."""
+        """Check that a table shows what engines show. Only the tier `tables` does, because it needs
+        an extra.
+        """
         from crash_tests.as_table import check_table
 
         with self._then({"do": "as a table"}):
@@ -167,7 +174,7 @@ class Trial:
     # --- life goes on ---------------------------------------------------------------------------
 
     def live_on(self) -> None:
-        """Life goes on: decide what is undecided, send, checkpoint, kill, close, reopen.
+        """Check what follows: decide what is undecided, send, checkpoint, kill, close, reopen.
 
         Then the whole journal is read once more: a checkpoint hides what was wrong before it.
         """
@@ -181,7 +188,7 @@ class Trial:
 
     @cached_property
     def _life(self) -> tuple[CrashDisk, Oracle]:
-        """The disk after some more life, as a kill leaves it, and what is promised then."""
+        """Return the disk after some more calls, as a kill leaves it, and what is promised then."""
         with self._then(LIFE):
             run = self._live(self.life_steps())
             killed, oracle = run.disk.after_kill(), run.oracle.copy()
@@ -218,7 +225,7 @@ class Trial:
     # --- crashes inside recovery ----------------------------------------------------------------
 
     def _moments_of_recovery(self) -> list[CrashDisk]:
-        """The disk as it is before each operation of a recovery."""
+        """Return the disk as it is before each operation of a recovery."""
         moments: list[CrashDisk] = []
         disk = self._state.after_kill()
         disk.watch(lambda _: moments.append(disk.stopped()))
@@ -238,7 +245,7 @@ class Trial:
             self._after_kill_in_recovery(point, moment)
 
     def recovery_crashes(self) -> None:
-        """A crash inside recovery is recovered from like the first one."""
+        """Check that a crash inside recovery is recovered from like the first one."""
         moments = self._moments_of_recovery()
         random = self._random_for(self._state)
         chosen = random.sample(range(len(moments)), min(DEEP_POINTS, len(moments)))
@@ -250,14 +257,15 @@ class Trial:
     def _after_crash_in_recovery(self, point: int, inner: CrashDisk, loss: Loss) -> None:
         with self._then(crash_in_recovery(point), power(loss)):
             disk = self._after(inner, loss)
-            if not self._state.pending():  # or the power may have taken what seems to be cut
+            # Otherwise the power cut may have taken the bytes that seem to be cut.
+            if not self._state.pending():
                 check_cut_is_kept(self._state.files(PATH), disk)
             self._opening.check(disk, self._before)
 
     def _after_kill_in_recovery(
         self, point: int, inner: CrashDisk, loss: Loss | None = None
     ) -> None:
-        """Recovery is killed, and what the next one has shown survives `loss`, or any."""
+        """Kill a recovery. Check that what the next one has shown survives `loss`, or any loss."""
         with self._then(crash_in_recovery(point), KILL):
             disk = inner.after_kill()
             if loss is None and not self._memory.is_new("kill", disk, self._before):
@@ -285,19 +293,22 @@ class Trial:
             self._after_showing(loss)
 
     def power_loss_after_life(self) -> None:
-        """And so does what it acknowledges after."""
+        """Check that the calls which it acknowledges afterwards survive a power cut."""
         for loss in self._some_losses(self._life[0], CHAIN_STATES):
             self._after_living(loss)
 
     def power_loss_after_first_send(self) -> None:
-        """The first message after a recovery survives, before anything else has synced names."""
+        """Check that the first message after a recovery survives before any other call has synced
+        names.
+        """
         for loss in self._some_losses(self._first_send[0], CHAIN_STATES):
             self._after_first_send(loss)
 
     @cached_property
     def _first_send(self) -> tuple[CrashDisk, Oracle]:
-        """The disk right after the message was written and synced. A send with a thread for chores
-        has returned then; here chores come first, and would sync the names before it returns.
+        """Return the disk right after the message was written and synced. With a thread for chores
+        the send has returned then. Here chores run first, and would sync the names before it
+        returns.
         """
         found: list[tuple[CrashDisk, Oracle]] = []
 
@@ -339,14 +350,14 @@ class Trial:
 
     @contextlib.contextmanager
     def _then(self, *events: Event) -> Iterator[None]:
-        """Run the block, which comes after `events`. If it fails, `path` names them."""
+        """Run the block, which follows `events`. If it fails, `path` has the events."""
         before = self.path
         self.path = [*before, *events]
         yield
         self.path = before
 
     def replay(self, rest: list[Event]) -> None:
-        """Do again what `rest` says, as it was done when it failed."""
+        """Repeat what `rest` says, as it was done when it failed."""
         match rest:
             case []:
                 self.check()
@@ -396,7 +407,7 @@ AGAIN = {
 
 
 def check_prefix(lanes: Lanes, recovered: Lanes) -> None:
-    """Violation unless what was read is what recovery shows, or the beginning of it."""
+    """Raise Violation unless what was read is what recovery shows, or the beginning of it."""
     for lane, (first, bodies) in lanes.items():
         start, shown = recovered.get(lane, (0, []))
         skip = max(0, start - first)

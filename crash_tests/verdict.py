@@ -24,7 +24,7 @@ from crash_tests.oracle import (
 
 
 def check(oracle: Oracle, seen: Seen) -> None:
-    """Violation unless `seen` keeps every promise; from then on it is promised itself."""
+    """Raise Violation unless `seen` keeps every promise. What was seen is promised from then on."""
     oracle.arrange(seen)
     _settle(oracle, seen, _no_phantoms(oracle, seen))
     for lane in oracle.lanes() | seen.lanes.keys():
@@ -42,8 +42,8 @@ def check(oracle: Oracle, seen: Seen) -> None:
 
 
 def _forget_who_only_looked(oracle: Oracle) -> None:
-    """Forget groups that have acked nothing of a topic, because nothing of them need survive a
-    crash.
+    """Forget groups that have acked nothing of a topic. No promise about them has to
+    survive a crash.
     """
     begun = {
         (group, topic)
@@ -73,7 +73,9 @@ def _no_phantoms(oracle: Oracle, seen: Seen) -> set[bytes]:
 
 
 def _settle(oracle: Oracle, seen: Seen, visible: set[bytes]) -> None:
-    """Choose for each unit the fate that was seen; in journal order, none may skip one."""
+    """Choose for each unit the fate that was seen. In the order of the journal, none may be missing
+    before one that is there.
+    """
     skipped = ""
     unsettled = [unit for unit in oracle.units.values() if len(unit.fates) > 1]
     for unit in sorted(unsettled, key=lambda unit: unit.tried_at):
@@ -107,7 +109,7 @@ def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fat
         fate = OUTCOMES[seen.outcomes[unit.name]]
         if fate is Fate.ABSENT and _may_be_forgotten(oracle, unit):
             return Fate.ROLLED_BACK
-        of_earlier = fate is Fate.VISIBLE and "#" in unit.name  # nothing of this one is there
+        of_earlier = fate is Fate.VISIBLE and "#" in unit.name  # no body of this unit is there
         return Fate.ABSENT if of_earlier else fate
     return _fate_of_ack(oracle, unit, seen) if unit.acks else Fate.ABSENT
 
@@ -136,7 +138,7 @@ def _fate_of_ack(oracle: Oracle, unit: Unit, seen: Seen) -> Fate:
     # A roll back may be lost, as sync="never" allows: then its transaction holds them again.
     undecided = (each for each in oracle.units.values() if tx_id_of(each.name) in seen.undecided)
     held = {ack for each in undecided for ack in each.acks}
-    # Where the message itself is lost, so is the later ack of it.
+    # If the message itself is lost, its ack is lost, too.
     open_ones = [
         place in seen.delivered[group] or (group, place) in held or not _reached(seen, place)
         for group, place in unit.acks
@@ -204,7 +206,7 @@ def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
 
 
 def _check_options(oracle: Oracle, seen: Seen) -> None:
-    """Each option has the value that was stored last."""
+    """Check that each option has the value that was stored last."""
     expected = {}
     for unit in sorted(oracle.units.values(), key=lambda unit: unit.tried_at):
         if unit.option is not None and unit.fates == {Fate.VISIBLE}:

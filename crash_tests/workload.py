@@ -48,15 +48,16 @@ class Workload:
     name: str
     steps: list[Step]
     options: dict[str, Any] = field(default_factory=dict)
-    fresh: bool = False  # whether the directory is made by the workload, too
-    threads: list[list[Step]] = field(default_factory=list)  # what each does, after the steps
-    background: bool = False  # whether the engine has a thread of its own beside them
+    fresh: bool = False  # True if the workload makes the directory, too
+    # The steps of each thread, after `steps`.
+    threads: list[list[Step]] = field(default_factory=list)
+    background: bool = False  # whether the engine has threads of its own
 
     def all_options(self) -> dict[str, Any]:
         return {**TINY, **self.options}
 
     def groups(self) -> set[str]:
-        """Return the groups that the workload reads as, and one that it may never have heard of."""
+        """Return the groups of the workload, and one that the engine may not know."""
         steps = [*self.steps, *chain.from_iterable(self.threads)]
         reading = {step[1] for step in steps if step[0] in ("consume", "batch")}
         acking = {step[3] for step in steps if step[0] in BEGINNING and step[3]}

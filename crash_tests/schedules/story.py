@@ -1,5 +1,5 @@
-"""A story: schedules are made, replaced, paused, resumed, run at once and removed, while clocks are
-set, engines are closed, and retention drops segments.
+"""Makes, replaces, pauses, resumes, runs and removes schedules, while clocks are set, engines are
+closed, and retention drops segments.
 
 The model finds due times by itself: it looks at each second of a clock on the wall, in a time zone
 that is set forward and back in the story. A crash is judged in two steps. The engine that is opened
@@ -40,7 +40,7 @@ STEPS = 24
 
 
 class Cron(NamedTuple):
-    """An expression, and the test whether a time of the wall is one that it names."""
+    """A cron expression, and a function that tells whether it names a time of the wall clock."""
 
     text: str
     names: Callable[[datetime], bool]
@@ -115,7 +115,7 @@ Published = tuple[str, str, bytes]
 
 
 class State:
-    """What must be there: the schedules, and what they have published."""
+    """What must be there: the schedules, and the messages that they have published."""
 
     def __init__(self) -> None:
         self.plans: dict[str, Plan] = {}
@@ -137,7 +137,7 @@ def text(at: datetime) -> str:
 
 
 class Story:
-    """An engine that is told what to do, and what must be there after each crash."""
+    """An engine, the calls that it gets, and what must be there after each crash."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -159,7 +159,7 @@ class Story:
         return datetime.fromtimestamp(seconds, UTC)
 
     def tell(self) -> None:
-        """Do all steps."""
+        """Make all steps."""
         for kind in ["make", "make", *self.random.choices(KINDS, k=STEPS)]:
             getattr(self, f"_{kind}")()
             problem = self._problem(self.engine, self.done)
@@ -168,7 +168,9 @@ class Story:
         self.engine.close()
 
     def _call(self, call: Callable[[], object], change: Callable[[State], object]) -> None:
-        """Make a call that changes what must be there. What is due is published after it."""
+        """Make a call that changes what must be there. Everything that is due is published
+        after it.
+        """
         going = deepcopy(self.done)
         change(going)
         going.publish(self._now())
@@ -295,7 +297,7 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Violation unless an engine finds what must be there."""
+        """Raise Violation unless an engine shows what must be there."""
         clock = FakeClock(self.clock.time_us())
         engine = self._opened(disk, clock)
         try:

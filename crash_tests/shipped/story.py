@@ -1,5 +1,5 @@
-"""A story: an engine sends, prepares, decides, erases and drops what is old, and what it has
-written is shipped elsewhere.
+"""An engine sends, prepares, decides, erases and drops old messages. Its journal is shipped to a
+place.
 
 The model has the state after each call. Whatever a crash leaves at the other place, a directory
 made of it has one of these states as a whole, and none from before the last shipping that has
@@ -32,7 +32,7 @@ ERASED = b""
 
 
 class State(NamedTuple):
-    """What a user sees: the messages, and what is undecided."""
+    """What a user sees: the messages, and the undecided transactions."""
 
     bodies: tuple[bytes, ...]
     undecided: tuple[str, ...]
@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 
 class Story:
-    """An engine and the tool beside it, with what they do."""
+    """An engine and the tool that ships its journal, with their steps."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -70,7 +70,7 @@ class Story:
         return fmq.open(path, self.options, disk=disk, clock=self.clock, background=False)
 
     def tell(self) -> None:
-        """Do all steps."""
+        """Make all steps."""
         for kind in ["send", *self.random.choices(KINDS, k=STEPS)]:
             getattr(self, f"_{kind}")()
         self.engine.close()
@@ -130,7 +130,7 @@ class Story:
         self.engine = self._opened(self.disk)
 
     def _wait(self) -> None:
-        """Let all that is there become old, and retention drop what it may."""
+        """Let everything become old, and let retention drop what it may."""
         self.young_from = len(self.states[-1].bodies)
         self.clock.advance(2 * RETAIN_SECONDS)
         self._fill()
@@ -155,8 +155,8 @@ class Story:
     # --- what a crash leaves --------------------------------------------------------------------
 
     def judge(self, disk: CrashDisk, *, full: bool) -> None:
-        """Raise Violation unless what was shipped is one of the states, from the last one on that
-        had to be there.
+        """Raise Violation unless the place has one of the states, from the last one on that had to
+        be there.
         """
         try:
             found = self._restored(disk, "restored")
@@ -178,7 +178,7 @@ class Story:
             self._check_forgotten(disk, "shipped again", noted)
 
     def _is(self, found: State, state: State) -> bool:
-        """Return whether `found` is `state`, but for what may be older than the rest."""
+        """Return whether `found` is `state`. Old messages that retention may drop do not matter."""
         first = found.first
         if found.undecided != state.undecided or first > self.young_from:
             return False
@@ -191,7 +191,7 @@ class Story:
         return True
 
     def _check_forgotten(self, disk: CrashDisk, when: str, offsets: set[int] | None = None) -> None:
-        """Raise Violation if the place has something of what was erased."""
+        """Raise Violation if the place has bytes of an erased message."""
         bodies = self.states[-1].bodies
         contents = [file.content() for file in disk.files(PLACE).values()]
         for offset in self.forgotten if offsets is None else offsets:
@@ -199,8 +199,8 @@ class Story:
                 raise Violation("I1", f"{when}, and the place has the erased message {offset}")
 
     def _restored(self, disk: CrashDisk, path: str) -> State:
-        """Return the state of a directory that is made of what was shipped. Nothing drops what is
-        old there.
+        """Return the state of a directory that is restored from the place. Retention drops nothing
+        in it.
         """
         fmq.restore(PLACE, path, disk=disk)
         with self._opened(disk, path) as engine:
@@ -227,7 +227,9 @@ def seen_in(engine: fmq.Engine) -> list[fmq.Message]:
 
 
 def same(one: State, other: State) -> bool:
-    """Return whether two states are one, but for what retention has dropped in one of them."""
+    """Return whether two states differ only by messages that retention has dropped in one
+    of them.
+    """
     first = max(one.first, other.first)
     one, other = (
         each._replace(bodies=each.bodies[first - each.first :], first=first)

@@ -1,4 +1,4 @@
-"""Choosers of the thread that goes on at a seam: a given schedule, or chance."""
+"""Objects that choose the thread that goes on at a seam: by a given schedule, or at random."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from crash_tests.threads.tracing import Task
 
 
 class Follow:
-    """Follows a schedule; what it does not say is as by default."""
+    """Follows a schedule. Where the schedule says nothing, the default thread goes on."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._wanted = {each.seam: each.goes_on for each in schedule.choices}
         self._last = schedule.choices[-1].seam if schedule.choices else None
-        self.open: list[Choice] = []  # choices that were possible after the last one
+        self.open: list[Choice] = []  # choices that would have been possible after the last choice
 
     def choose(self, task: Task, others: list[Task], default: Task) -> Task:
         if self._last is None:
@@ -32,14 +32,14 @@ class Follow:
 
 
 class Chance:
-    """The thread of the highest priority goes on, and a few times it gets the lowest one.
+    """Lets the thread of the highest priority go on. A few times it gives a thread the lowest one.
 
     A bug that needs d such points is met with a chance of at least one in n * k ** (d - 1), for n
     threads and k seams: probabilistic concurrency testing, Burckhardt and others, 2010.
     """
 
     def __init__(self, random: Random, points: int, seams: int) -> None:
-        """`seams` is about how many choices there will be."""
+        """`seams` is about the number of choices that there will be."""
         self._random = random
         self._points = {random.randrange(max(1, seams)) for _ in range(points)}
         self._priorities: dict[str, float] = {}
@@ -58,10 +58,10 @@ class Chance:
 
 
 class Restless:
-    """At each seam another thread may go on, any of them."""
+    """Lets any other thread go on at some of the seams."""
 
     def __init__(self, random: Random, share: float) -> None:
-        """`share` says at how many of the seams."""
+        """`share` is the share of the seams at which it does that."""
         self._random = random
         self._share = share
 

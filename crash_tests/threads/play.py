@@ -33,7 +33,7 @@ class Play:
         self.moments: list[Moment] = []
         self.places: list[
             tuple[int, str]
-        ] = []  # of the moments: after how many switches, what next
+        ] = []  # for each moment: the number of switches before it, and what comes next
         self._workload = workload
         self._known = (-1, 0)
         self._runs: list[Run] = []
@@ -41,7 +41,9 @@ class Play:
         self._done = False
 
     def go(self) -> None:
-        """To the end of all threads, and of the engine; Violation if something goes wrong."""
+        """Run to the end of all threads, and of the engine. Raises Violation if something
+        goes wrong.
+        """
         try:
             self._open()
             self._first()
@@ -49,7 +51,7 @@ class Play:
             self.scheduler.on_switch = partial(self._note, "")
             for number, steps in enumerate(self._workload.threads):
                 if not steps:
-                    continue  # shrunk; the others keep their names
+                    continue  # the thread has no steps after shrinking; the others keep their names
                 at = STEPS_APART * (number + 1)
                 work = partial(self._work, self._a_run(), at, steps)
                 self.scheduler.start(NAMES[number], work)
@@ -77,7 +79,7 @@ class Play:
         self.scheduler.adopt(begin, count=ENGINES_THREADS if background else 0)
 
     def _a_run(self) -> Run:
-        """The steps of one thread know their own deliveries and transactions."""
+        """Return a run for the steps of one thread, with deliveries and transactions of its own."""
         run = Run(self._workload, self._disk, self.oracle)
         run.clock = self.scheduler.clock
         if self._runs:
@@ -112,7 +114,7 @@ class Play:
         return any(step == ["close"] for steps in self._workload.threads for step in steps)
 
     def _note(self, operation: str) -> None:
-        """A moment, if it is not like the last one."""
+        """Note a moment, unless it is like the last one."""
         known = self._disk.operations, self.oracle.promises()
         if operation or known != self._known:
             self._known = known
@@ -131,6 +133,7 @@ class Play:
         self.scheduler.abandon()
         self._disk.stop()
         parts = self._main.engine._door.parts
-        with parts.lock, suppress(PowerLoss):  # it would note that, on a disk that has no power
+        # Otherwise it would note the failure on a disk that has no power.
+        with parts.lock, suppress(PowerLoss):
             parts.commit_queue.fail(Abandoned())
         abandon(self._main.engine)

@@ -1,4 +1,6 @@
-"""What threads do at once: short programs by hand, each for one meeting, and mixed ones."""
+"""The steps of threads that run at once: short programs by hand, each for one conflict, and mixed
+ones.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,19 @@ PROGRAMS = {
     each.name: each
     for each in (
         Workload(
-            "shared-sync",  # each is served by the next sync, of the committer
+            "shared-sync",  # each call is served by the next sync, which the committer makes
             [],
             threads=[[ONE, ONE], [ONE], [ONE]],
-            background=True,  # without, who was answered too early would flush by itself
+            # Without a committer, a call that is answered too early would flush by itself.
+            background=True,
         ),
         Workload(
-            "hand-on",  # each is served by the next sync, and hands the lead on
+            "hand-on",  # each call is served by the next sync, and hands the lead on
             [],
             threads=[[ONE, ONE], [ONE], [ONE]],
         ),
         Workload(
-            "one-order",  # one order for all queues
+            "one-order",  # all queues have one order
             [ONE],
             threads=[
                 [["many", "a", 0, 2, 20], ["tx", "t1", [["b", 0, 1, 20], ["b", 1, 1, 20]], None]],
@@ -45,7 +48,9 @@ PROGRAMS = {
             background=True,
         ),
         Workload(
-            "roll-together",  # which thread rolls, which writes after it, which makes the spare
+            # The thread that rolls, the one that writes after it, and the one that makes the spare
+            # may differ.
+            "roll-together",
             [["send", "a", 0, 2600]],
             threads=[
                 [["send", "a", 0, 700], ["send", "a", 0, 900]],
@@ -54,7 +59,7 @@ PROGRAMS = {
             background=True,
         ),
         Workload(
-            "rivals",  # the first decision wins, whoever made it
+            "rivals",  # the first decision wins, whichever thread made it
             T1,
             threads=[
                 [["decide", "t1", "commit"]],
@@ -72,7 +77,7 @@ PROGRAMS = {
             ],
         ),
         Workload(
-            "one-group",  # a message goes to one of them
+            "one-group",  # each message goes to one of the threads
             [["many", "a", 0, 3, 20]],
             threads=[
                 [["consume", "g", 1, 1], ["consume", "g", 1, 1]],
@@ -90,7 +95,7 @@ PROGRAMS = {
             ],
         ),
         Workload(
-            "checkpoint-beside",  # of one instant, while others go on
+            "checkpoint-beside",  # a checkpoint is of one instant, while other threads go on
             [ONE, *T1],
             threads=[
                 [["checkpoint"], ["checkpoint"]],
@@ -100,7 +105,7 @@ PROGRAMS = {
             background=True,
         ),
         Workload(
-            "close-beside",  # who is at it is served, who comes later is refused
+            "close-beside",  # running calls are served, later ones are refused
             [ONE],
             threads=[
                 [["close"]],
@@ -110,7 +115,7 @@ PROGRAMS = {
             background=True,
         ),
         Workload(
-            "checkpoint-of-unsynced",  # what is shown before it is durable
+            "checkpoint-of-unsynced",  # messages are shown before they are durable
             [ONE],
             {"sync": "never"},
             threads=[[["checkpoint"]], [["many", "b", 0, 2, 20]], [["lazy", "a", 0, 20], *T1]],
@@ -124,7 +129,8 @@ PROGRAMS = {
             ],
         ),
         Workload(
-            "followed-without-a-page",  # the same with what records and checkpoints prove
+            # The same, but only records and checkpoints prove what is durable.
+            "followed-without-a-page",
             [["send", "a", 0, 1200]],
             threads=[
                 [["follow", False], ["follow", False]],
@@ -132,12 +138,13 @@ PROGRAMS = {
             ],
         ),
         Workload(
-            "followed-while-appending",  # what was zeros at one look is a record at the next
+            # Bytes that were zeros at one look are a record at the next.
+            "followed-while-appending",
             [ONE],
             threads=[[["follow"], ["follow"]], [ONE, ["send", "b", 0, 30], ONE, ONE]],
         ),
         Workload(
-            "followed-over-retention",  # what a follower reads is dropped meanwhile
+            "followed-over-retention",  # the segment that a follower reads is dropped meanwhile
             [["send", "a", 0, 1800], ["send", "a", 0, 1800], ["send", "a", 0, 1800]],
             {"retain_bytes": 4096},
             threads=[
@@ -151,7 +158,7 @@ PROGRAMS = {
 
 
 def generate(seed: int) -> Workload:
-    """Two to four threads with up to three steps each, made from `seed`."""
+    """Return two to four threads with up to three steps each, made from `seed`."""
     random = Random(seed)
     segment_bytes = random.choice((3072, 4096, 8192))
     options = {
@@ -180,5 +187,7 @@ def generate(seed: int) -> Workload:
 
 
 def _fits(step: Step) -> bool:
-    """Not with a process of its own, or by looking at a disk that others change."""
+    """Return whether the step works beside other threads: it needs no process of its own, and does
+    not read a disk that others change.
+    """
     return step[0] not in ("reopen", "kill", "fill", "clock")

@@ -1,4 +1,4 @@
-"""What several threads were told, and an order of their calls that explains what is there.
+"""The promises to several threads, and an order of their calls that explains what is there.
 
 The calls of one thread follow each other; those of several overlap, and the engine may put them
 in any order, as long as a call that had returned stands before one that began later, and all
@@ -24,12 +24,16 @@ class ThreadsOracle(Oracle):
     def __init__(self, rules: Rules) -> None:
         super().__init__(rules)
         self.ordered = False
-        self._before: dict[str, frozenset[str]] = {}  # those that had returned when it began
-        self._tries: dict[str, dict[int, Fate]] = {}  # what each thread wants of a unit
-        self._behind: dict[tuple[str, int], frozenset[str]] = {}  # the same, of one thread's try
-        self._since: dict[int, frozenset[str]] = {}  # had returned when the thread's step began
+        # Unit -> the units that had returned when it began.
+        self._before: dict[str, frozenset[str]] = {}
+        # Unit -> the fate that each thread tries to give it.
+        self._tries: dict[str, dict[int, Fate]] = {}
+        # The same for the try of one thread.
+        self._behind: dict[tuple[str, int], frozenset[str]] = {}
+        # Thread -> the units that had returned when its step began.
+        self._since: dict[int, frozenset[str]] = {}
         self._places: dict[Place, bytes] = {}
-        self._at: dict[str, int] = {}  # positions, of those that were told one
+        self._at: dict[str, int] = {}  # unit -> its position, if a receipt has one
 
     def copy(self) -> ThreadsOracle:
         twin = ThreadsOracle(self.rules)
@@ -49,7 +53,7 @@ class ThreadsOracle(Oracle):
     # --- told by the threads as they run --------------------------------------------------------
 
     def begin_step(self) -> None:
-        """The calling thread begins a step."""
+        """Note that the calling thread begins a step."""
         self._since[get_ident()] = self._returned()
 
     def _returned(self) -> frozenset[str]:
@@ -120,7 +124,9 @@ class ThreadsOracle(Oracle):
             self.units[name] = replace(unit, fates=unit.fates - {goal})
 
     def decided_otherwise(self, name: str, fate: Fate) -> None:
-        """The calling thread's decision was refused because the other one is durable."""
+        """Note that the calling thread's decision was refused, because the opposite one is
+        durable.
+        """
         self._tries[name].pop(get_ident())
         unit = self.units[name]
         if fate not in unit.fates:
@@ -183,7 +189,7 @@ class ThreadsOracle(Oracle):
         self.ordered = True
 
     def _check_places(self, seen: Seen) -> None:
-        """A message that is there is where it was said to be."""
+        """Check that each message that is there has the place in its receipt."""
         for (topic, queue, offset), body in self._places.items():
             first, bodies = seen.lanes.get((topic, queue), (0, []))
             if body in bodies and bodies.index(body) + first != offset:
@@ -213,7 +219,7 @@ class ThreadsOracle(Oracle):
         return order
 
     def _chains(self, seen: Seen) -> list[list[str]]:
-        """The orders that were seen: of each queue, and of the positions that were told."""
+        """Return the orders that were seen: of each queue, and of the positions in receipts."""
         chains = []
         for _, bodies in seen.lanes.values():
             names = (self.owner[body][0] for body in bodies if body in self.owner)

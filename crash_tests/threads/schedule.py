@@ -22,7 +22,7 @@ class Choice:
     place: str
     nth: int
     goes_on: str
-    preempts: bool = True  # whether the one that stopped could have gone on
+    preempts: bool = True  # whether the thread that stopped could have gone on
 
     @property
     def seam(self) -> tuple[str, str, int]:
@@ -34,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The choices, and which seams they count."""
+    """The choices, and whether each line is a seam, too."""
 
     lines: bool  # whether each line where threads meet is a seam
     choices: tuple[Choice, ...] = ()

@@ -1,4 +1,4 @@
-"""Runs threads one at a time: at each seam somebody decides who goes on.
+"""Runs threads one at a time: at each seam a chooser decides which thread goes on.
 
 The threads are real ones, because the engine tells them apart by their numbers; each sleeps on a
 gate of its own until it is its turn. A thread that would wait for a lock is not let run before
@@ -24,8 +24,8 @@ from fmq.basics.clock import Waitable
 from fmq.testing import FakeClock
 from fmq.testing.fake_clock import TICK_SECONDS
 
-SEAMS_MAX = 200_000  # of one schedule; one with more is in an endless loop
-PATIENCE_SECONDS = 5.0  # for a thread that is told to end, or to begin
+SEAMS_MAX = 200_000  # limit of seams in one schedule; with more it is in an endless loop
+PATIENCE_SECONDS = 5.0  # how long to wait until a thread ends or begins
 
 
 class Abandoned(BaseException):
@@ -34,12 +34,12 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switch: one thread stopped, and another one went on."""
+    """One thread stopped, and another one went on."""
 
-    stopped: str  # "": none, as the last one had ended, or none had begun
+    stopped: str  # "" if no thread stopped, because the last one had ended or none had begun
     goes_on: str
-    place: str = ""  # where the one that stopped is
-    waits: bool = False  # whether it must
+    place: str = ""  # the place of the thread that stopped
+    waits: bool = False  # whether the thread has to wait there
 
 
 class Chooser(Protocol):
@@ -52,19 +52,19 @@ class Chooser(Protocol):
 
 
 class Scheduler:
-    """The threads of one schedule. Made and run by a thread that is none of them."""
+    """The threads of one schedule. Another thread, none of them, makes and runs it."""
 
     def __init__(self, chooser: Chooser, *, lines: bool) -> None:
         """With `lines`, each line where threads meet is a seam, too."""
         self.clock = ScheduledClock(self)
         self.switches: list[Switch] = []
-        self.choices: list[Choice] = []  # where it was not as by default
+        self.choices: list[Choice] = []  # the choices that differ from the default
         self.on_switch: Callable[[], None] = lambda: None
         self.seams = 0
         self._chooser = chooser
         self._tasks: list[Task] = []
         self._nobody = Task("")
-        self._gate = threading.Lock()  # of who runs all this
+        self._gate = threading.Lock()  # the lock on which the thread that runs the schedule sleeps
         self._gate.acquire()
         self._ended: Task | None = None
         self._failure: Violation | None = None
@@ -75,7 +75,7 @@ class Scheduler:
     # --- beginning ------------------------------------------------------------------------------
 
     def start(self, name: str, work: Callable[[], object]) -> None:
-        """Have a thread that will do `work`."""
+        """Add a thread that will do `work`."""
         task = Task(name)
 
         def run() -> None:
@@ -107,7 +107,7 @@ class Scheduler:
             threading.settrace(None)
 
     def _adopted(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """The first call of a thread that the engine has started."""
+        """Take a thread that the engine has started into the schedule, at its first call."""
         thread = threading.current_thread()
         task = Task(thread.name.removeprefix("fmq "), daemon=True)
         task.thread = thread
@@ -132,7 +132,7 @@ class Scheduler:
     # --- running --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until all threads but daemons are over; Violation if they cannot be."""
+        """Run until all threads but daemons have ended. Raises Violation if they cannot end."""
         while self._failure is None and any(not (t.over or t.daemon) for t in self._tasks):
             self._nobody.come_to("")
             able = self._able()
@@ -165,13 +165,14 @@ class Scheduler:
                 return able
             waiting = [task for task in self._tasks if not task.over and task.until is not None]
             if all(task.daemon for task in waiting):
-                return []  # no call of fmq needs one of the engine's own pauses to end
+                return []  # no call of fmq waits for the end of an engine's own pause
             untils = [task.until for task in waiting if task.until is not None]
-            # At least a tick: who waits for a moment between two must get beyond it.
+            # At least one tick: a call that waits for a moment between two ticks must get beyond
+            # it.
             self.clock.advance(max(TICK_SECONDS, min(untils) - now))
 
     def seam(self, task: Task, place: str) -> None:
-        """The thread of `task` is at a seam, and may have to wait there."""
+        """Note that the thread of `task` is at a seam. It may have to wait there."""
         if self._aborting:
             return
         task.come_to(place)
@@ -181,7 +182,7 @@ class Scheduler:
         others = self._able(but=task)
         goes_on = task.can_go(self.clock.monotonic())
         if not (others or goes_on):
-            others = self._able()  # once time has passed
+            others = self._able()  # the threads that can go on once time has passed
             if not others:
                 self._fail_stuck()
             if task in others:
@@ -241,14 +242,14 @@ class Scheduler:
         self._fail("I15", f"they wait for each other: {self._standing()}")
 
     def _fail(self, invariant: str, what: str) -> None:
-        """Tell who runs all this, and sleep for good."""
+        """Pass the error to the thread that runs the schedule, and sleep for good."""
         self._failure = Violation(invariant, what)
         if self.is_ours():
             self._gate.release()
             self._sleep(self._current())
 
     def _standing(self) -> str:
-        """Return where each thread is, and which thread has what it waits for."""
+        """Return where each thread is, and which thread has the lock that it waits for."""
         told = []
         for task in self._tasks:
             if task.over:
@@ -259,7 +260,7 @@ class Scheduler:
         return "; ".join(told)
 
     def abandon(self) -> None:
-        """Let all threads end where they are; what they still do does not count."""
+        """Make all threads end where they are. What they still do does not count."""
         self._aborting = True
         for task in self._tasks:
             if task.over or task.thread is None:
@@ -271,7 +272,7 @@ class Scheduler:
 
 
 class ScheduledClock(FakeClock):
-    """Time passes when nobody can go on without it."""
+    """A clock on which time passes when no thread can go on without it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()

@@ -22,14 +22,16 @@ from fmq.store.journal.section import OwnedLock
 
 HOME = str(Path(fmq.__file__).parent) + "/"
 FAKES = str(Path(fmq.testing.__file__).parent) + "/"
-LOCKS = type(threading.Lock()), type(threading.RLock()), OwnedLock  # the last one waits in C, too
+# The wait for an OwnedLock is in C, too.
+LOCKS = type(threading.Lock()), type(threading.RLock()), OwnedLock
 
-# What of a disk is a seam by itself, before it happens.
+# The operations of a disk that are seams. The seam is before the operation.
 OPERATIONS = {
     *(f"CrashFile.{name}" for name in ("read", "write", "sync", "allocate", "write_zeros")),
     *(f"CrashDirectory.{name}" for name in ("open", "create", "rename", "remove", "sync")),
 }
-# Where threads meet; what only encodes, decodes or computes is left out, as nobody else sees it.
+# The modules whose data several threads use. Modules that only encode, decode or compute are left
+# out.
 MEETING = (
     "assembly/shutdown.py", "assembly/parts.py", "engines/thread_door.py",
     "chores/thread.py", "chores/checkpointer.py", "chores/runner.py",
@@ -48,19 +50,19 @@ class Wait:
     """What a thread may have to wait for, as the source spells it."""
 
     what: ast.expr
-    block: bool  # in a `with`, whose line is come to once more when it is left
+    block: bool  # True in a `with`: its line is reached once more at the end of the block
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
     """The seams in one function: its call, some of its lines, or all of them."""
 
-    operation: str = ""  # of the disk
-    waits: dict[int, list[Wait]] = field(default_factory=dict)  # by line
-    meeting: bool = False  # whether each line is one
+    operation: str = ""  # the operation of the disk
+    waits: dict[int, list[Wait]] = field(default_factory=dict)  # the waits in each line
+    meeting: bool = False  # whether each line is a seam
 
 
-# By the number of the code, which is kept beside: to hash code is to hash all that it says.
+# By the id of the code, which is kept with it: hashing code would hash all of its content.
 _watches: dict[int, tuple[CodeType, Watch | None]] = {}
 
 
@@ -95,7 +97,7 @@ def is_try(call: ast.Call) -> bool:
 
 @cache
 def waits_in(file: str) -> dict[int, list[Wait]]:
-    """By line of the file: what a thread may have to wait for there."""
+    """Return what a thread may have to wait for, by line of the file."""
     found: dict[int, list[Wait]] = {}
     for node in ast.walk(ast.parse(Path(file).read_text())):
         if isinstance(node, ast.With):

@@ -1,4 +1,4 @@
-"""Making a failure of threads small: fewer steps, smaller ones, fewer choices."""
+"""Makes a failure of threads smaller: fewer or smaller steps, and fewer choices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.tour import Tour
 from crash_tests.workload import Workload
 
-SEARCH_SECONDS = 1.5  # for another schedule, where the old one does not fail any more
+SEARCH_SECONDS = 1.5  # how long to look for another schedule, if the old one does not fail any more
 
 
 def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
-    """The smallest failure of the same invariant that is found in time."""
+    """Return the smallest failure of the same invariant that is found in time."""
     finder = _Finder(failure.violation.invariant, depth, time.monotonic() + seconds)
     smaller: Failure | None = failure
     while smaller is not None:
@@ -49,7 +49,7 @@ def _smaller(workload: Workload) -> Iterator[Workload]:
 
 
 class _Finder:
-    """Looks for the same invariant broken, as long as there is time."""
+    """Looks for a failure of the same invariant, as long as there is time."""
 
     def __init__(self, invariant: str, depth: Depth, deadline: float) -> None:
         self._invariant = invariant
@@ -57,7 +57,7 @@ class _Finder:
         self._deadline = deadline
 
     def with_fewer_steps(self, failure: Failure) -> Failure | None:
-        """Under the schedule of `failure`, or else under a simple one, or any."""
+        """Return a failure under the schedule of `failure`, or else under a simple one, or any."""
         for workload in _smaller(failure.workload):
             found = self._follow(workload, failure.schedule) or self._search(workload)
             if found is not None or self._is_late():

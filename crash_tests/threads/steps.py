@@ -1,4 +1,6 @@
-"""What the steps do in a thread beside others. Most do what they do in a single thread."""
+"""The steps that differ in a thread beside others. Most steps do what they do in a single
+thread.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,18 @@ def decide(
     *,
     sync: bool | None = None,
 ) -> None:
-    """Others may be deciding the same, in the same way or the other one."""
+    """Decide a transaction. Other threads may be deciding it, in the same way or the
+    opposite one.
+    """
     oracle, engine = run.oracle, run.live
     try:
         if name not in oracle.units or not may_decide(run, name):
             return
-    except Closed:  # by another thread, and to find out was a call
+    except Closed:  # another thread has closed it, and asking what is undecided is a call
         return
     oracle.trying_decision(name, decision)
     if tx is None or decision == "rollback":
-        sync = None  # such calls are durable as the mode says
+        sync = None  # then calls are durable as the mode says
 
     def act() -> list[Receipt]:
         if tx is None:
@@ -67,7 +71,7 @@ STEPS: dict[str, Callable[..., None]] = {
 
 
 def do(run: Run, at: int, step: list[Any]) -> None:
-    """Do one step; bodies are named after its number `at`."""
+    """Make one step. Bodies are named after its number `at`."""
     assert isinstance(run.oracle, ThreadsOracle)
     run.at = at
     run.oracle.begin_step()

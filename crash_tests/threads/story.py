@@ -1,4 +1,4 @@
-"""The steps of each thread, and the turns that the threads took."""
+"""Prints the steps of each thread, and the turns that the threads took."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crash_tests.workload import Step, Workload
 
 
 def threads_of(workload: Workload) -> Iterator[str]:
-    """The steps of each."""
+    """Yield the steps of each thread."""
     yield "Steps"
     for step in workload.steps:
         yield f"  first         {text_of(step)}"
@@ -25,7 +25,7 @@ def text_of(step: Step) -> str:
 
 
 def turns_of(play: Play, moment: int) -> Iterator[str]:
-    """Yield which thread went on when, up to the moment; -1: up to the end."""
+    """Yield which thread went on when, up to the moment; with -1 up to the end."""
     switches, operation = play.scheduler.switches, ""
     if moment >= 0:
         count, operation = play.places[moment]

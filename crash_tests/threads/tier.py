@@ -1,4 +1,6 @@
-"""Schedules of threads as a tier: programs by hand and seeds in turn, or every schedule of some."""
+"""Schedules of threads as a tier: programs by hand and from seeds in turn, or every
+schedule of some.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from crash_tests.tally import Tally
 from crash_tests.threads.programs import PROGRAMS, generate
 from crash_tests.threads.tour import Tour
 
-SCHEDULES = 200  # of every run
+SCHEDULES = 200  # how many schedules a run without a budget has
 OF_EACH_SEED = 5
 FULL = 0.01
 
 
 class Threads:
-    """By chance; or, if that is asked for, each schedule with at most so many preemptions."""
+    """Random schedules; or, if that is asked for, each schedule with at most so many
+    preemptions.
+    """
 
     name = "threads"
 
@@ -47,7 +51,9 @@ class Threads:
         return replace(budget.depth(FULL), chain=budget.seconds is not None)
 
     def _by_chance(self, budget: Budget) -> Iterator[tuple[str, Tally]]:
-        """A schedule of each program and some of a seed, and so on."""
+        """Run a random schedule of each program by hand, then some of a program from a seed, and so
+        on.
+        """
         tours = self._programs(budget)
         for number in count():
             turn = list(tours)

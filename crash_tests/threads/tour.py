@@ -19,9 +19,9 @@ from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.scheduler import Chooser
 from crash_tests.workload import Workload
 
-STATES_MAX = 6  # of one moment
-POINTS_MAX = 4  # of one random schedule
-LINES = 0.7  # the share of random schedules in which any line may be where a thread is stopped
+STATES_MAX = 6  # limit of states of one moment
+POINTS_MAX = 4  # limit of crash points of one random schedule
+LINES = 0.7  # the share of random schedules in which a thread may be stopped at any line
 
 
 class Tour:
@@ -47,8 +47,8 @@ class Tour:
         return tally
 
     def all_of(self, preemptions: int) -> Iterator[tuple[Tally, int]]:
-        """Every schedule with at most so many, the simple ones first, and how many are known to
-        be left.
+        """Yield every schedule with at most so many preemptions, the simple ones first, with the
+        number of those known to be left.
         """
         left = deque([Schedule(lines=False)])
         while left:
@@ -61,7 +61,7 @@ class Tour:
             yield tally, len(left)
 
     def follow(self, schedule: Schedule) -> tuple[Tally, Follow]:
-        """This schedule, and what could have been chosen behind its last choice."""
+        """Run this schedule. Return what could have been chosen after its last choice."""
         chooser = Follow(schedule)
         return self._try(chooser, lines=schedule.lines), chooser
 
@@ -99,7 +99,9 @@ class Tour:
 
 
 def replayed(failure: Failure, *, honest: bool = True) -> tuple[Play, Violation | None]:
-    """The schedule of `failure` once more, and what breaks now where it broke."""
+    """Run the schedule of `failure` once more. Return the failure that appears at its place; None
+    if none does.
+    """
     assert failure.schedule is not None
     explorer = Explorer(failure.workload, depth=Depth(honest=honest))
     schedule = failure.schedule

@@ -1,4 +1,4 @@
-"""A thread, as it is traced: it comes to a seam, and what it waits for there is known."""
+"""Traces a thread: it reports each seam, and what the thread waits for there."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Task:
 
     def __init__(self, name: str, *, daemon: bool = False) -> None:
         self.name = name
-        self.daemon = daemon  # whether the schedule may end without it
+        self.daemon = daemon  # True if the schedule may end before it
         self.gate = threading.Lock()
         self.gate.acquire()
-        self.place = ""  # where it came to a seam last
-        self._visits: dict[str, int] = {}  # how often it was there
+        self.place = ""  # the place of its last seam
+        self._visits: dict[str, int] = {}  # how often it was at each place
         self.lock: Waitable | None = None
         self.until: float | None = None  # it waits no longer
         self.joins: threading.Thread | None = None
@@ -63,10 +63,12 @@ class Tracing:
         """`seam` is called by a thread that is at one; it returns when that may go on."""
         self._seam = seam
         self._lines = lines
-        self._holders: dict[int, tuple[Any, Task, int, int]] = {}  # by lock
+        self._holders: dict[int, tuple[Any, Task, int, int]] = {}  # the task that holds each lock
 
     def of(self, task: Task) -> Callable[[FrameType, str, Any], Any]:
-        """Return what CPython calls before each function, and line, of the thread of `task`."""
+        """Return the function that CPython calls before each function, and line, of the thread of
+        `task`.
+        """
 
         def call(frame: FrameType, event: str, argument: Any) -> Any:
             watch = watch_of(frame.f_code)
@@ -103,11 +105,11 @@ class Tracing:
                 task.joins = None
 
     def _take(self, task: Task, frame: FrameType, lock: Any, number: int, *, block: bool) -> None:
-        """Let it come to the lock only when that is free."""
+        """Let the thread of `task` go on to the lock only when that is free."""
         mine = (lock, task, id(frame), number)
         if block and self._holders.get(id(lock)) == mine and is_taken(lock):
             if self._lines:
-                self._seam(task, place_of(frame))  # it leaves the block of a `with`
+                self._seam(task, place_of(frame))  # the thread leaves the block of a `with`
             return
         task.lock = lock
         self._seam(task, place_of(frame))
@@ -120,7 +122,7 @@ class Tracing:
         return None if held is None else held[1]
 
     def free_locks(self) -> None:
-        """Release all: those who would have done it do not go on as they should. An RLock is
+        """Release all locks whose threads were stopped before they could do so. An RLock is
         released by its owner alone, when the end of the schedule reaches it.
         """
         for lock, *_ in self._holders.values():

@@ -1,4 +1,4 @@
-"""A client of asyncio in memory: its loop, and a face whose calls a story makes like any others.
+"""A client of asyncio in memory: its loop, and a face whose calls a story makes like blocking ones.
 
 Nothing runs beside anything else here. Where the loop would wait, the server runs, and what is
 meant for a thread is done at once. So a story is told in the same way each time.

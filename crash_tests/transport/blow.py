@@ -1,4 +1,4 @@
-"""What is done to a story, and where: a stream is cut, a client dies, or the server does."""
+"""Where a story is interrupted, and how: a connection is cut, or a client or the server dies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from fmq.testing import CrashDisk
 
-# Of the bytes that arrive, or of those that are answered, this much comes through.
+# How much of the bytes of a request, or of an answer, comes through.
 PARTS = ("first", "half", "last", "all")
-LOSSES_MAX = 40  # tried at one operation
+LOSSES_MAX = 40  # limit of losses that are tried at one operation
 
 
 class Blow(NamedTuple):
@@ -20,7 +20,7 @@ class Blow(NamedTuple):
 
     at: int
     how: str
-    loss: int = 0  # which of those that the power cut may cause
+    loss: int = 0  # the number of the loss, of those that the power cut may cause
 
     @property
     def is_of_disk(self) -> bool:
@@ -29,7 +29,7 @@ class Blow(NamedTuple):
 
 
 def part_of(data: bytes, part: str) -> bytes:
-    """Return what comes through."""
+    """Return the part of `data` that comes through."""
     return {
         "first": data[:1],
         "half": data[: len(data) // 2],
@@ -40,7 +40,9 @@ def part_of(data: bytes, part: str) -> bytes:
 
 
 def crashes(disk: CrashDisk) -> Iterator[tuple[Blow, CrashDisk]]:
-    """Yield what may befall a disk at its next operation, and what that leaves."""
+    """Yield the crashes that a disk may meet at its next operation, and the disk that each
+    leaves.
+    """
     at = disk.operations
     yield Blow(at, "killed"), disk.after_kill()
     yield Blow(at, "killed unwritten"), disk.after_kill(written=False)

@@ -9,8 +9,8 @@ from crash_tests.oracle import Violation
 from fmq.basics.clock import Clock
 from fmq.basics.message import Receipt
 
-HERD = 3  # polls, and messages
-TURNS = 3  # of the loop, after which a call is on its way
+HERD = 3  # number of polls, and of messages
+TURNS = 3  # turns of the loop after which a call was sent
 WAIT_SECONDS = 60.0
 
 
@@ -38,10 +38,11 @@ async def herd(
 
 
 async def cancelled_send(engine: Any, name: bytes, times: int) -> None:
-    """Cancel a send. One that is on its way ends with its answer all the same, and any other one is
-    taken back.
+    """Cancel a send. If it was sent already, it ends with its answer. Otherwise it is taken
+    back.
     """
-    await engine.send("a", name + b" before")  # so that it need not ask first for the queues
+    # After it, the client knows the queues of the topic and need not ask.
+    await engine.send("a", name + b" before")
     error = await _cancelled(create_task(engine.send("a", name)), times)
     notes = "".join(getattr(error, "__notes__", ()))
     if not notes:
@@ -54,7 +55,7 @@ async def cancelled_send(engine: Any, name: bytes, times: int) -> None:
 
 
 async def cancelled_poll(consumer: Any, pause: Any, times: int) -> None:
-    """Cancel a poll. What it had found comes to the next one. Nothing is kept."""
+    """Cancel a poll. The messages that it had found come to the next poll. Nothing is kept."""
     before = await _all_of(consumer, pause)
     pause()
     await _cancelled(create_task(consumer.poll(limit=99)), times)
@@ -64,8 +65,8 @@ async def cancelled_poll(consumer: Any, pause: Any, times: int) -> None:
 
 
 async def _all_of(consumer: Any, pause: Any) -> set[tuple[str, int, int]]:
-    """Return what comes, after giving it back uncounted. With each attempt that counts it would
-    wait for longer, and soon for longer than the pause.
+    """Return all messages that come, after giving them back uncounted. If the attempts counted, a
+    message would soon wait for longer than the pause.
     """
     found: list[Any] = []
     pause()

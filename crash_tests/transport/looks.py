@@ -1,4 +1,4 @@
-"""What is there at the end of a story, held against what its clients were promised.
+"""Compares what is there at the end of a story with what its clients were promised.
 
 What a disk shows is looked at once. What the server has handed out is not on the disk, so each time
 all that is not acked is asked for: no client holds it any more.
@@ -25,14 +25,15 @@ from fmq.testing.inside import inside
 
 QUEUES = (("a", 0), ("b", 0), ("b", 1), ("h", 0))
 GROUPS = {"g0": ["a", "b"], "g1": ["a", "b"], "herd": ["h"]}
-WAIT_SECONDS_MAX = 60.0  # and what the clock was set back by
+WAIT_SECONDS_MAX = 60.0  # with the time by which the clock was set back
 Content = dict[str, Any]
-Place = tuple[str, int, int]  # topic, queue and offset of a message; a transaction's share a body
+# Topic, queue and offset of a message: two messages of a transaction may have equal bodies.
+Place = tuple[str, int, int]
 Promised = list[tuple[Receipt, list[bytes]]]
 
 
 class Looks:
-    """What was found at the ends of one story, by the disk."""
+    """What was found at the ends of one story, by disk."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Content | None, Promised]] = {}
@@ -46,7 +47,8 @@ class Looks:
             for receipt, bodies in promised:
                 _check_receipt(engine, receipt, bodies)
         rejected = {
-            # Which ones differs: what a lost answer has handed out comes behind others.
+            # Only their number is compared: after a lost answer, messages may come in another
+            # order.
             f"{group} has rejected": _check_rest(
                 engine, clock, group, content[group], server.set_back
             )
@@ -84,8 +86,8 @@ def _check_receipt(engine: Engine, receipt: Receipt, bodies: list[bytes]) -> Non
 
 
 def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int, set_back: float) -> int:
-    """Return how much was rejected, replayed or not. Raises Violation unless all that is not acked
-    comes at once.
+    """Return how many messages were rejected, whether replayed or not. Raises Violation unless all
+    that are not acked come at once.
     """
     topics = GROUPS[group]
     there = sum(each.next - each.first for each in engine.queues() if each.topic in topics)
@@ -106,8 +108,10 @@ def _check_rest(engine: Engine, clock: FakeClock, group: str, acked: int, set_ba
 def _polls(
     engine: Engine, consumer: Consumer, clock: FakeClock, group: str, most: float
 ) -> Iterator[list[Delivery]]:
-    """Yield all that comes at once, and then what waits, as its attempts have failed twice."""
-    # An attempt that was given back does not count, and its message waits as if it did.
+    """Yield the messages that come at once, and then those that wait because their attempts failed
+    twice.
+    """
+    # An attempt that was given back uncounted does not count, but its message waits as if it did.
     waits = [0.0]
     for (name, *_), known in inside(engine).ledger.tried.items():
         for _, _, count, due_us in known.all() if name == group else ():

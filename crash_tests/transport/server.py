@@ -1,4 +1,4 @@
-"""A server on a disk that crashes, and wires that break: one blow falls on them."""
+"""A server on a disk that crashes, and connections that break. One blow falls on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fmq.testing.awaited import RingingWire
 from fmq.testing.inside import inside
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer
 
-# What clients had in work is handed out at once, so that each story has one end.
+# Messages that clients had in hand are handed out at once, so that each story has only one end.
 LONG = 100_000.0  # seconds: longer than a story
 OPTIONS = Options(
     segment_bytes=4096,
@@ -31,7 +31,7 @@ OPTIONS = Options(
 )
 
 
-RECLAIM_SECONDS = 1000.0  # of a story whose clients share a group
+RECLAIM_SECONDS = 1000.0  # the reclaim_seconds of a story whose clients share a group
 
 
 class ClientDied(BaseException):
@@ -50,20 +50,20 @@ class Client:
 
 
 class Survey(Protocol):
-    """Sees where blows may fall."""
+    """Notes where blows may fall."""
 
     def piece(self, server: BreakingServer, data: bytes) -> None:
-        """See a piece of data that a client has sent."""
+        """Note a piece of data that a client has sent."""
 
     def served(self, server: BreakingServer, *, is_answered: bool) -> None:
-        """See that it was served, and whether all of it was answered at once."""
+        """Note that a piece was served, and whether all of it was answered at once."""
 
     def answer(self, server: BreakingServer, data: bytes) -> None:
-        """See one that is about to arrive at a client."""
+        """Note an answer that is about to arrive at a client."""
 
 
 class Unseen:
-    """Implements Survey: nothing is seen."""
+    """Implements Survey: notes nothing."""
 
     def piece(self, server: BreakingServer, data: bytes) -> None: ...
     def served(self, server: BreakingServer, *, is_answered: bool) -> None: ...
@@ -114,7 +114,7 @@ class BreakingWire(RingingWire):
 
 
 class BreakingServer(MemoryServer):
-    """A server that meets one blow. When it dies, the next one opens what the blow has left."""
+    """A server that meets one blow. If it dies, the next one opens what the blow has left."""
 
     def __init__(
         self,
@@ -125,16 +125,16 @@ class BreakingServer(MemoryServer):
         reclaim_seconds: float = 0.0,
         jump_seconds: int = 0,
     ) -> None:
-        """The clock on its wall jumps by `jump_seconds` when the blow falls."""
+        """Its wall clock jumps by `jump_seconds` when the blow falls."""
         self._options = replace(OPTIONS, reclaim_seconds=reclaim_seconds)
         self._jump_us = jump_seconds * 1_000_000
-        self.set_back = 0.0  # seconds by which the clock on the wall was
+        self.set_back = 0.0  # the seconds by which the wall clock was set back
         self.disk = disk
         self.blow = blow
         self.survey: Survey = Unseen()
-        self.pieces = 0  # that clients have sent
-        self.answers = 0  # pieces that have arrived at them
-        self.has_fallen = False  # the blow
+        self.pieces = 0  # pieces that clients have sent
+        self.answers = 0  # pieces of answers that have arrived at clients
+        self.has_fallen = False  # True once the blow has fallen
         self.recoveries = 0
         self.wires: list[BreakingWire] = []
         self.engine = self._opened(clock)
@@ -157,7 +157,7 @@ class BreakingServer(MemoryServer):
         """Return a client that may die. One that `awaits` uses fmq.aio."""
         client = Client()
         dial = partial(BreakingWire, self, client)
-        times = FakeClock() if self._jump_us else self._times  # a client's own does not jump
+        times = FakeClock() if self._jump_us else self._times  # the clock of a client does not jump
         what = "memory", dial, self.draw, times, RETRY_FOR
         engine = RemoteEngine(LinkDoor(*what, background=False))
         return AwaitedClient(self, client, engine) if awaits else engine
@@ -187,7 +187,7 @@ class BreakingServer(MemoryServer):
         session.ended()
         session.close()
         if what == "leave":
-            self.loop.run()  # what it has asked for is done before others go on
+            self.loop.run()  # its requests are carried out before other clients go on
             (wire,) = (each for each in self.wires if each.session is session)
             wire.client.is_dead = True
             raise ClientDied
@@ -197,7 +197,9 @@ class BreakingServer(MemoryServer):
         return self._blow_at(self.answers, "answer")[1]
 
     def _blow_at(self, at: int, *kinds: str) -> tuple[str, str]:
-        """Return what falls here, and its part, if it is one of these kinds."""
+        """Return the blow that falls here, and the part that comes through, if its kind is one of
+        these.
+        """
         blow = self.blow
         if blow is None or blow.at != at or not blow.how.startswith(kinds):
             return "", ""
@@ -214,7 +216,7 @@ class BreakingServer(MemoryServer):
             self.look()
 
     def look(self) -> None:
-        """See whether the process has died."""
+        """Check whether the process has died."""
         if self.host is not None and not self.has_power():
             self.die()
 
@@ -242,8 +244,8 @@ class BreakingServer(MemoryServer):
 
 
 def _forget_frames(dead: Engine) -> None:
-    """Drop what an engine's failure has passed through. Consumers there have finalizers, which know
-    the engine: all of them would be kept for ever.
+    """Drop the frames of the stack through which the engine's failure has passed. The finalizers of
+    consumers there refer to the engine, and would keep every engine for ever.
     """
     failure: BaseException | None = inside(dead).commit_queue.failure
     while failure is not None:

@@ -1,4 +1,4 @@
-"""A story: what some clients do, one call after the other, and what is there at its end."""
+"""The steps of some clients, one call after another, and what is there at the end."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from fmq.testing import CrashDisk, FakeClock
 
 CLIENTS = 2
 STEPS = 7
-AWAITED_SHARE = 0.4  # of the steps of a client of asyncio, so many are of a kind of its own
-PER_STEP = 2  # messages that a step consumes, at most
-PAUSE = 4.0  # seconds after which nothing waits that was handed out once or twice
-# What is there depends on which messages a member gets, if several share a group.
+# The share of the steps of a client of asyncio that only such a client can make.
+AWAITED_SHARE = 0.4
+PER_STEP = 2  # limit of messages that a step consumes
+PAUSE = 4.0  # seconds after which no message waits that was handed out once or twice
+# Contents that depend on which messages a member gets, if several share a group.
 DEPENDS = "a/0", "g0", "g0 has rejected"
 KINDS = (
     "send",
@@ -56,10 +57,10 @@ KINDS = (
     "settle",
 )
 JUMP_SECONDS = 7200
-# Blows after which others get at once what a client had in hand, though it may come back.
+# Blows after which other members get a client's messages at once, although it may come back.
 GIVING_BACK = "ask", "answer", "power"
 AWAITED = ("herd", "cancelled send", "cancelled poll", "two cancellations", "cancelled poll twice")
-# Without those whose outcome depends on which messages a member gets.
+# The steps without those whose result depends on which messages a member gets.
 IF_SHARED = (
     *("many", "ack", "ack in tx", "release", "take", "take for good", "reject", "advance"),
     *("hold", "hold", "hold", "settle", "settle"),
@@ -68,7 +69,7 @@ AWAITED_IF_SHARED = ("herd", "cancelled send", "two cancellations")
 
 
 class Step(NamedTuple):
-    """What a client does. Its messages are named after the step."""
+    """A step of a client. Its messages are named after the step."""
 
     name: int
     client: int
@@ -78,7 +79,7 @@ class Step(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """What a story tells."""
+    """The steps and conditions of a story."""
 
     steps: tuple[Step, ...]
     is_shared: bool = False
@@ -88,7 +89,7 @@ class Plot(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a story has ended."""
+    """The end of a story."""
 
     server: BreakingServer
     content: Content
@@ -99,7 +100,7 @@ def draw(seed: int) -> Plot:
     """Return a story."""
     random = Random(seed)
     is_shared = seed % 4 == 3
-    # It begins with something to consume.
+    # The first step sends messages to consume.
     kinds = ["many", *random.choices(IF_SHARED if is_shared else KINDS, k=STEPS)]
     clients = [random.randrange(CLIENTS) for _ in kinds]
     awaiting = CLIENTS - 1 if seed % 3 == 2 else -1
@@ -126,7 +127,7 @@ def _empty() -> CrashDisk:
 
 
 class Story:
-    """One telling of a story, with one blow, or none."""
+    """One run of a story, with one blow or none."""
 
     def __init__(self, plot: Plot, looks: Looks, blow: Blow | None = None) -> None:
         self._steps = steps = plot.steps
@@ -148,13 +149,14 @@ class Story:
         self._consumers: dict[int, Any] = {}
         self._herd: list[Any] = []  # consumers
         self._held: list[list[Any]] = [[] for _ in range(CLIENTS)]
-        self._taken: list[list[Any]] = [[] for _ in range(CLIENTS)]  # for good, by client
+        # The messages that each client has taken for good.
+        self._taken: list[list[Any]] = [[] for _ in range(CLIENTS)]
         self._settled: set[Place] = set()  # what a shared group has acked or rejected
         self._receipts: list[tuple[Receipt, list[bytes]]] = []
 
     def tell(self, blows: Blows | None = None) -> End:
-        """Tell it to its end, and return what is there. Raises Violation. `blows` sees which may
-        fall.
+        """Run it to its end, and return what is there. Raises Violation. `blows` notes where blows
+        may fall.
         """
         try:
             if blows is not None:
@@ -222,7 +224,7 @@ class Story:
                 self._consume(at, number, kind, client)
 
     def _settle(self, number: int, kind: str) -> None:
-        """Ack what the client holds since an earlier step."""
+        """Ack the messages that the client holds since an earlier step."""
         held = self._held[number]
         for delivery in held[: 1 if kind == "settle one" else None]:
             self._ack(delivery)
@@ -241,7 +243,9 @@ class Story:
             self._note_settled([delivery])
 
     def _note_settled(self, deliveries: Iterable[Any]) -> None:
-        """Note what is acked. Raises Violation if a message of a shared group was before."""
+        """Note the messages that are acked. Raises Violation if a message of a shared group was
+        acked before.
+        """
         for each in deliveries if self._is_shared else ():
             place = each.topic, each.queue, each.offset
             if place in self._settled:
@@ -326,7 +330,7 @@ class Story:
             dead.replay()
 
     def _take(self, number: int, consumer: Any, wanted: int) -> None:
-        """Take messages for good. None may be lost, or come twice, if an answer is lost."""
+        """Take messages for good. If an answer is lost, none may be lost or come twice."""
         before = len(self._taken[number])
         self._clock.advance(PAUSE)
         while wanted and (found := consumer.take(limit=wanted)):
@@ -337,7 +341,7 @@ class Story:
             raise Violation("I7", f"g{number} has taken {self._taken[number][before:]} twice")
 
     def _returned(self, receipts: list[Receipt], bodies: list[bytes]) -> None:
-        """Keep what a call has promised."""
+        """Keep the promise of a call."""
         at = 0
         for receipt in receipts:
             self._receipts.append((receipt, bodies[at : at + receipt.count]))

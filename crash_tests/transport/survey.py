@@ -1,4 +1,4 @@
-"""Where blows may fall in a story, and which of them leave the same: those end alike.
+"""Finds where blows may fall in a story, and which of them leave the same. Those end alike.
 
 A server that has died is what its successor finds on the disk. So where two recoveries come to the
 same, while all clients have sent and heard the same, one story tells how both end. A cut that
@@ -23,14 +23,14 @@ class Blows:
 
     def __init__(self) -> None:
         self.alike: dict[str, list[Blow]] = {}
-        self.step = 0  # in which they fall; one client acts in it
+        self.step = 0  # the step in which the blows fall; one client acts in it
         self._asked = 0  # frames that clients have sent
         self._made = 0  # pieces of answers
-        self._heard = 0  # frames of them that have arrived
-        self._found: dict[str, str] = {}  # by the disk
+        self._heard = 0  # frames of answers that have arrived
+        self._found: dict[str, str] = {}  # the result of a recovery, by disk
 
     def begin(self, server: BreakingServer) -> None:
-        """See all that happens from now on."""
+        """Note everything that happens from now on."""
         server.survey = self
         server.disk.watch(lambda _: self._operation(server))
 
@@ -45,17 +45,17 @@ class Blows:
         return f"{server.pieces} {server.answers} {self._found_on(disk)}"
 
     def _found_on(self, disk: CrashDisk) -> str:
-        """Return what a recovery comes to: the same for all disks on which it is the same."""
+        """Return a text for the result of a recovery. It is equal for disks with equal results."""
         key = f"{disk.loss is None} {disk.fingerprint()}"
         if key not in self._found:
             found = recover_on(disk, OPTIONS).claim.found
-            # The report, which comes last, only says how it was found.
+            # Leave out the report, the last part, which only says how the rest was found.
             known = blake2b(pickle.dumps(found[:-1], -1), digest_size=16).hexdigest()
             self._found[key] = f"{known} {disk.fingerprint(but=QUARANTINE)}"
         return self._found[key]
 
     def piece(self, server: BreakingServer, data: bytes) -> None:
-        """See a piece of data that a client has sent."""
+        """Note a piece of data that a client has sent."""
         at = server.pieces
         for part in PARTS[:-1]:
             asked = self._asked + _frames(data, part)
@@ -65,7 +65,7 @@ class Blows:
         self._asked += _frames(data)
 
     def served(self, server: BreakingServer, *, is_answered: bool) -> None:
-        """See that the piece was served."""
+        """Note that the piece was served."""
         at = server.pieces
         for part in ("all", "at once"):
             how = "" if is_answered else f", {part} of {at} waits"
@@ -74,7 +74,7 @@ class Blows:
         self._note(Blow(at, "die after"), f"die after {at}")
 
     def answer(self, server: BreakingServer, data: bytes) -> None:
-        """See a piece that is about to arrive at a client."""
+        """Note a piece that is about to arrive at a client."""
         at = server.answers
         self._made += 1
         for part in PARTS:

@@ -1,4 +1,4 @@
-"""A story is run once for each blow. Each time it must end as it does without one."""
+"""Runs a story once for each blow. Each time it must end as it does without one."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ BEGUN = {
     "release": "take",
     "take for good": "take one for good",
     "reject": "reject one",
-    "replay": "replay of one topic",  # each has an append of its own
+    "replay": "replay of one topic",  # each topic has an append of its own
 }
 
 
 class Tellings:
-    """One story, told again and again: each time with another blow."""
+    """One story, run again and again: each time with another blow."""
 
     def __init__(self, plot: Plot) -> None:
         self._plot = plot
         self._steps = plot.steps
         self._looks = Looks()
-        self._known: dict[tuple[Step, ...], Content] = {}  # without a blow
+        self._known: dict[tuple[Step, ...], Content] = {}  # the contents at the end without a blow
 
     def blows(self) -> list[list[Blow]]:
-        """Return all that may fall: together what ends alike."""
+        """Return all blows that may fall, in groups of those that end alike."""
         blows = Blows()
         self._known[self._steps] = Story(self._plot, self._looks).tell(blows).content
         return [*blows.alike.values()]
 
     def tell(self, blow: Blow) -> BreakingServer:
-        """Tell it with a blow. Raises Violation unless it ends as it does without."""
+        """Run the story with a blow. Raises Violation unless it ends as it does without one."""
         end = self.end_of(blow)
         expected = [*self._ends(end.died_at)]
         if not any(
@@ -54,13 +54,15 @@ class Tellings:
         return end.server
 
     def end_of(self, blow: Blow) -> End:
-        """Return how it ends with a blow. Raises Violation for what may never be."""
+        """Return how the story ends with a blow. Raises Violation for what must never be."""
         end = Story(self._plot, self._looks, blow).tell()
         assert end.server.has_fallen, f"{blow} did not fall"
         return end
 
     def _ends(self, died_at: int) -> Iterator[Content]:
-        """Yield how it may end. A dead client has made its call, a part of it, or none."""
+        """Yield the ways in which the story may end. A dead client has made all of its call, a part
+        of it, or none.
+        """
         if died_at < 0:
             yield self._without_blow(self._steps)
             return

@@ -1,4 +1,4 @@
-"""The tier: stories drawn by number, each told once with every blow that may fall."""
+"""Stories drawn by number. Each is run once with every blow that may fall."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crash_tests.transport.story import draw
 from crash_tests.transport.tellings import Tellings
 from crash_tests.workload import Workload
 
-SHARE = 2  # stories of a run that is given no budget
+SHARE = 2  # how many stories a run without a budget has
 
 
 class Transport:
@@ -25,7 +25,7 @@ class Transport:
     name = "transport"
 
     def run(self, budget: Budget) -> Tally:
-        """Tell stories until the budget is spent, or one ends as it must not."""
+        """Run stories until the budget is spent, or one fails."""
         tally = Tally(self.name)
         began = time.monotonic(), time.process_time()
         for number in count(budget.first):
@@ -45,8 +45,8 @@ class Transport:
         return tally
 
     def _tellings(self, seed: int, tally: Tally) -> Iterator[None]:
-        """Tell one story with each blow, until one fails. Of those that end alike one falls: in
-        another story another one.
+        """Run one story with each blow, until one fails. Of the blows that end alike only one is
+        tried; in another story it is another one.
         """
         tellings = Tellings(draw(seed))
         blow = Blow(-1, "nothing")

@@ -1,4 +1,4 @@
-"""A story: a group tries messages, acks some, gives others back, and is killed at any moment.
+"""A group tries messages, acks some, gives others back, and is killed at any moment.
 
 The model knows nothing of the engine. It has how often each message was tried, and when it is due,
 as of the last call that returned, and as of each call since the last checkpoint. A kill leaves the
@@ -33,12 +33,13 @@ LEASE_SECONDS, LATER_SECONDS = 10, 5000
 
 
 class State:
-    """What is known of each message, by its offset."""
+    """The attempts of each message, by its offset."""
 
     def __init__(self) -> None:
         self.sent = 0
         self.acked: set[int] = set()
-        self.tried: dict[int, tuple[int, int]] = {}  # how often, and when it is due, or 0
+        # Offset -> the number of attempts, and when it is due, or 0.
+        self.tried: dict[int, tuple[int, int]] = {}
 
     def of(self, offset: int) -> tuple[int, int]:
         """Return how often a message was tried, and when it is due."""
@@ -58,7 +59,7 @@ class Story:
         self.disk, self.clock = CrashDisk(), FakeClock()
         self.done = State()
         self.since = [self.done]  # the states since the last sync that has returned
-        # Those before, since the last checkpoint or seek: a power cut may leave their attempts.
+        # Earlier states since the last checkpoint or seek: a power cut may leave their attempts.
         self.before: list[State] = []
         self.running: list[State] = []
         self.hand: list[fmq.Delivery] = []
@@ -75,7 +76,7 @@ class Story:
         return fmq.open(PATH, OPTIONS, disk=disk, clock=clock, background=False)
 
     def tell(self) -> None:
-        """Do all steps. After each, a kill leaves what the model says."""
+        """Make all steps. After each, a kill must leave what the model says."""
         for kind in ["send", "poll", *self.random.choices(KINDS, k=STEPS)]:
             self.clock.advance(1)
             getattr(self, f"_{kind.replace(' ', '_')}")()
@@ -121,7 +122,7 @@ class Story:
         self.since.append(self.done)
 
     def _advance(self) -> None:
-        """Ack what is in hand, and get the next, as `run` does."""
+        """Ack the message in hand, and get the next one, as `run` does."""
         done = self._take()
         if done is None:
             return
@@ -135,8 +136,8 @@ class Story:
             self.since = [self.done]
 
     def _may_try(self, *states: State) -> None:
-        """Begin a call after one of `states`, whose claim is not known before: any subset may have
-        been tried once more.
+        """Begin a call after one of `states`. It is not known before which messages it claims: any
+        of them may have been tried once more.
         """
         self.running = [deepcopy(each) for each in states]
         for running in self.running:
@@ -145,7 +146,7 @@ class Story:
                     running.tried[offset] = (running.of(offset)[0] + 1, 0)
 
     def _have_tried(self, found: list[fmq.Delivery], before: State) -> None:
-        """Note what a call has returned, after the state `before`."""
+        """Note the messages that a call has returned, after the state `before`."""
         after = deepcopy(before)
         now_us = self.clock.time_us()
         for delivery in found:
@@ -172,7 +173,7 @@ class Story:
     def _settle(
         self, call: Callable[[], Any], effect: Callable[[State], object], *, syncs: bool
     ) -> None:
-        """Make a call about a delivery, whose lease may have ended."""
+        """Make a call about a delivery whose lease may have ended."""
         before = self.done
         try:
             self._call(call, effect, syncs=syncs)
@@ -210,7 +211,9 @@ class Story:
             self._call(skip, lambda state: state.done(offset), syncs=True)
 
     def _seek(self) -> None:
-        """Go on with the last message, if retention has left it: attempts are forgotten."""
+        """Move the group to the last message, if retention has left that. Attempts are
+        forgotten.
+        """
         last = self.done.sent - 1
         queue = inside(self.engine).ledger.queue("t", 0)
         if queue is not None and queue.first <= last:
@@ -239,8 +242,8 @@ class Story:
     def _judge(
         self, disk: CrashDisk, allowed: list[State], tried_before: list[State], *, full: bool
     ) -> None:
-        """Raise Violation unless what an engine finds on `disk` is of one of the states `allowed`.
-        Attempts may also be those of `tried_before`.
+        """Raise Violation unless an engine on `disk` shows one of the states `allowed`. Attempts
+        may also be those of `tried_before`.
         """
         clock = FakeClock(self.clock.time_us())
         with self._opened(disk, clock) as engine:
@@ -273,7 +276,7 @@ class Story:
         left: set[int],
         tried: dict[int, tuple[int, int]],
     ) -> None:
-        """Ack all. Each comes when it is due, as one attempt more."""
+        """Ack all messages. Check that each comes when it is due, with one attempt more."""
         acked = inside(engine).ledger.acked_of("g", "t", 0)
         left = {offset for offset in left if offset not in acked}
         with engine.consumer("t", group="g") as consumer:
