@@ -40,7 +40,7 @@ IN_COPIES = (
         "a backup does not keep retention from dropping",
         "if pin(source, segment_name(extents[0].segment.base), stack):",
         "if extents:",
-        tests="tests/copies/test_backups.py -k retention_waits",
+        tests="tests/copies/test_backups.py -k while_a_backup",
     ),
     Mutant(
         "a backup overwrites another continuation of its journal",
@@ -169,7 +169,7 @@ IN_COPIES = (
         "a bit of what was torn is turned back",
         "        if not self._is_durable(position):\n            return None\n        at = self",
         "        at = self",
-        tests="tests/recovery/test_past_damage.py -k torn",
+        tests="tests/recovery/test_past_damage.py -k not_corrected",
     ),
     Mutant(
         "a piece gets its name before it is durable",

@@ -15,13 +15,13 @@ MENDING = (
         "a missing last segment is not missed after a kill",
         "    if told > limit:\n        raise Damaged(",
         "    if False:\n        raise Damaged(",
-        tests="tests/recovery/test_old_copies.py -k told",
+        tests="tests/recovery/test_old_copies.py -k never_hides",
     ),
     Mutant(
         "a salvage does not believe what readers were told",
         "    durable_to = max(told, known.applied_upto if known else 0)\n",
         "    durable_to = known.applied_upto if known else 0\n",
-        tests="tests/recovery/test_old_copies.py -k told",
+        tests="tests/recovery/test_old_copies.py -k never_hides",
     ),
     Mutant(
         "recovery removes several segments at once",
