@@ -140,7 +140,7 @@ OF_GROUPS = (
         "a group is handed more at once than its limit",
         "limit.concurrency - in_hand",
         "limit.concurrency",
-        "--tier groups --rounds 60",
+        tests="tests/consume/test_limits.py -k no_more",
     ),
     Mutant(
         "a limit outlives its group",
@@ -158,7 +158,25 @@ OF_GROUPS = (
         "what clients of the server before may have in hand is not counted",
         "        for holds in self._holds_of(group):\n            limiter.count(holds)\n",
         "",
-        tests="tests/remote/test_limits_over_kills.py -k before",
+        tests="tests/remote/test_reclaim.py -k limit",
+    ),
+    Mutant(
+        "what is in hand of a key in other queues is not counted",
+        "rooms.in_hand[key] += 1",
+        "pass",
+        tests="tests/consume/test_limits_by_key.py -k in_all_queues",
+    ),
+    Mutant(
+        "a key that was taken from is the next one again",
+        "self._turns[key] = line  # behind the others",
+        "self._turns = {key: line, **self._turns}",
+        tests="tests/consume/test_limits_by_key.py -k turns",
+    ),
+    Mutant(
+        "what was given back loses its attempts where keys take turns",
+        "turns.wait_again(offset, due.count)",
+        "turns.wait_again(offset, 0)",
+        tests="tests/consume/test_limits_by_key.py -k turn",
     ),
     Mutant(
         "a rate begins anew with each process",

@@ -87,12 +87,18 @@ class Limit:
     since: datetime | None = None
 
     def in_words(self) -> str:
-        """Return what may be handed out, as people say it: "3 at once"."""
+        """Return it as people say it: "3 at once, keys take turns"."""
         parts = []
         if self.concurrency is not None:
             parts.append(f"{self.concurrency:,} at once")
         if self.rate is not None:
             parts.append(f"{self.rate:g} a second")
+        if self.concurrency_by_key is not None:
+            parts.append(f"{self.concurrency_by_key:,} of a key at once")
+        if self.rate_by_key is not None:
+            parts.append(f"{self.rate_by_key:g} of a key a second")
+        if self.fair or self.concurrency_by_key or self.rate_by_key:
+            parts.append("keys take turns")
         return ", ".join(parts)
 
 

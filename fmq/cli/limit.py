@@ -30,6 +30,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=rate, metavar="N", help="so many messages a second, as in 10 or 0.5"
     )
+    parser.add_argument(
+        "--concurrency-by-key", type=count, metavar="N", help="so many of one key in hand at once"
+    )
+    parser.add_argument("--rate-by-key", type=rate, metavar="N", help="so many of one key a second")
+    parser.add_argument("--fair", action="store_true", help="keys take turns")
     parser.add_argument("--none", action="store_true", help="end the limit that the group has")
     add_why(parser)
     parser.set_defaults(run=run, parser=parser)
@@ -37,14 +42,15 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     limits = {name: getattr(args, name) for name in LIMITS}
-    if bool(args.none) == any(each is not None for each in limits.values()):
+    limits["fair"] = args.fair
+    if bool(args.none) == any(each not in (None, False) for each in limits.values()):
         args.parser.error("either name a limit, or end it with --none")
     with writing(args.dir) as engine:
         engine.group(args.group).limit(**limits, reason=args.reason, by=args.by or person())
     return FINE
 
 
-LIMITS = ("concurrency", "rate")
+LIMITS = ("concurrency", "rate", "concurrency_by_key", "rate_by_key")
 
 
 def limit_said(limit: dict[str, Any]) -> str:

@@ -102,12 +102,12 @@ def _limited(seen: Seen) -> Iterator[Remark]:
     if limit is None or limit.since is None or not seen.unread:
         return
     text = (
-        f"It is handed at most {limit.in_words()}, by {plain(limit.by)} since "
+        f"It has a limit ({limit.in_words()}), set by {plain(limit.by)} since "
         f"{_when(limit.since, seen)}, because: {plain(limit.reason)}."
     )
     if seen.held is not None and limit.concurrency is not None:
         now = sum(each.count for each in seen.held if each.state not in ("waits", "behind"))
-        text = f"{text[:-1]}; {now:,} now."
+        text = f"{text[:-1]}; {now:,} in hand now."
     ends = shlex.join(["fmq", "limit", seen.path, seen.group, "--none", "--reason", "..."])
     yield Remark(WORKING, text, limit.since, ((ends, "ends the limit"),))
 

@@ -46,7 +46,7 @@ def _limited(limit: Limit | None) -> str:
     if limit is None or limit.since is None:
         return ""
     why = f": {limit.reason}" if limit.reason else ""
-    return f", at most {limit.in_words()}, since {as_text(limit.since)} by {limit.by}{why}"
+    return f", limited: {limit.in_words()}, since {as_text(limit.since)} by {limit.by}{why}"
 
 
 def _names(members: list[MemberInfo]) -> str:

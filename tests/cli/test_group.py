@@ -77,6 +77,16 @@ def test_a_limit_is_shown_until_it_ends(path: Path) -> None:
     assert fmq_json("group", "list", path).lines[0]["limit"] is None
 
 
+def test_a_limit_by_key_is_shown_in_words(path: Path) -> None:
+    by_key = "--concurrency-by-key", "2", "--rate-by-key", "0.5", "--fair"
+    assert fmq_json("limit", path, "billing", *by_key, "--reason", "slow").code == 0
+    shown = " ".join(fmq_table("group", "list", path).split())
+    assert "2 of a key at once, 0.5 of a key a second, keys take turns" in shown
+    assert fmq_json("limit", path, "billing", "--fair", "--reason", "slow").code == 0
+    limit = fmq_json("group", "list", path).lines[0]["limit"]
+    assert (limit["concurrency_by_key"], limit["fair"]) == (None, True)
+
+
 @pytest.mark.parametrize("words", [(), ("--none", "--rate", "3")])
 def test_a_limit_names_a_number_or_none(path: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit):

@@ -171,13 +171,13 @@ def test_a_limit_says_who_why_and_how_much_is_in_hand(system: Path) -> None:
     words = "--concurrency", "1", "--reason", "a slow printer", "--by", "ann"
     assert fmq_json("limit", system, "packing", *words).code == 0
     done = why("packing")
-    rows = [row["text"] for row in done.of("why") if "at most" in row["text"]]
+    rows = [row["text"] for row in done.of("why") if "has a limit" in row["text"]]
     assert len(rows) == 1
-    assert "It is handed at most 1 at once, by ann since " in rows[0]
-    assert rows[0].endswith("because: a slow printer; 1 now.")
+    assert "It has a limit (1 at once), set by ann since " in rows[0]
+    assert rows[0].endswith("because: a slow printer; 1 in hand now.")
     runs = [row["run"] for row in done.of("next") if "--none" in row["run"]]
     assert fmq_json(*shlex.split(runs[0])[1:]).code == 0
-    assert not any("at most" in row["text"] for row in why("packing").of("why"))
+    assert not any("has a limit" in row["text"] for row in why("packing").of("why"))
 
 
 def test_people_read_a_paragraph_and_commands(system: Path) -> None:

@@ -215,7 +215,7 @@ def test_explain_and_the_list_say_what_it_is(engine: fmq.Engine) -> None:
     group = engine.group("g")
     group.limit(concurrency=2000, rate=0.5, reason="slow", by="ann")
     first, *_ = group.explain().splitlines()
-    assert first.startswith("group g, at most 2,000 at once, 0.5 a second, since 20")
+    assert first.startswith("group g, limited: 2,000 at once, 0.5 a second, since 20")
     assert first.endswith("by ann: slow")
     engine.create_group("g", "u")
     assert {each.limit for each in group.infos()} == {limit_of(engine)}

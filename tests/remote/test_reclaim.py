@@ -157,3 +157,45 @@ def test_reclaimed_messages_keep_the_order_of_their_keys(machine: Machine) -> No
     assert again.body == b"0"
     again.ack()
     assert [each.body for each in consumer.poll()] == [b"2"]
+
+
+def test_what_clients_had_in_hand_counts_for_a_limit_after_a_kill(machine: Machine) -> None:
+    """In queues, too, of which nobody has polled anything since."""
+    first = machine.server.connect()
+    first.create_topic("t", queues=2)
+    first.create_topic("u")
+    for queue in (0, 1):
+        first.send_many("t", [b"0", b"1"], queue=queue)
+    first.send_many("u", [b"0", b"1"])
+    mine = first.consumer(("t", "u"), group="g")
+    first.group("g").limit(concurrency=3)
+    taken = [each for _ in range(3) for each in mine.poll(limit=1)]
+    assert len({(each.topic, each.queue) for each in taken}) == 3
+    machine.kill()
+    other = machine.server.connect().consumer(("t", "u"), group="g")
+    assert other.poll() == []
+    taken[0].ack()
+    assert len(other.poll(limit=9)) == 1
+    assert other.poll() == []
+    machine.clock.advance(60.0)
+    assert len(other.poll(limit=9)) + len(other.poll(limit=9)) <= 3
+
+
+def test_what_clients_had_in_hand_counts_for_a_limit_by_key_after_a_kill(machine: Machine) -> None:
+    first = machine.server.connect()
+    first.create_topic("t", queues=2)
+    for queue in (0, 1):
+        for key in "aab":
+            first.send("t", key.encode(), key=key, queue=queue)
+    mine = first.consumer("t", group="g")
+    first.group("g").limit(concurrency_by_key=2)
+    taken = [each for _ in range(4) for each in mine.poll(limit=9) if each.key == "a"]
+    assert len(taken) == 2
+    machine.kill()
+    other = machine.server.connect().consumer("t", group="g")
+    found = [each.key for _ in range(4) for each in other.poll(limit=9)]
+    assert "a" not in found
+    taken[0].ack()
+    machine.clock.advance(2.5)  # what was passed over before the kill is kept back no longer
+    found = [each.key for _ in range(4) for each in other.poll(limit=9)]
+    assert found.count("a") == 1

@@ -154,6 +154,9 @@ class AsyncGroup:
         *,
         concurrency: int | None = None,
         rate: float | None = None,
+        concurrency_by_key: int | None = None,
+        rate_by_key: float | None = None,
+        fair: bool = False,
         reason: str = "",
         by: str | None = None,
     ) -> None:
@@ -165,11 +168,15 @@ class AsyncGroup:
         from the poll that brings it until it is acked, given back, or its lease ends.
         `rate`: so many messages a second, each attempt counted. With 10, no second has more than
         10; with 0.1 there is one in ten seconds.
+        `concurrency_by_key`, `rate_by_key`: so many of the messages of one key. Those without a key
+        count as one key.
+        `fair`: keys take turns, so that a long backlog of one does not hold up the others. A limit
+        by key includes it. Not for groups with `ordered=True`, and priorities do not count then.
 
         The limit is durable: it holds until another call, whichever process has the engine.
         `reason` and `by`, who asks for it, are in the journal; `by` is this process by default.
         """
-        limits = concurrency, rate, None, None, False
+        limits = concurrency, rate, concurrency_by_key, rate_by_key, fair
         await self._door.change("limit", self._name, *limits, caller(by), reason)
 
     async def release(self, member: str, *, reason: str, by: str | None = None) -> int:

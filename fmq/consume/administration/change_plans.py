@@ -14,6 +14,7 @@ from typing import Any
 
 from fmq.arguments.names import check_count, no_queue
 from fmq.basics.clock import as_us
+from fmq.consume.groups.group_rooms import GroupRooms
 from fmq.errors import BadOption, OffsetBeyond, StillUndecided, UnknownGroup, UnknownTopic
 from fmq.steps.call_steps import Durable, Steps, all_shown
 from fmq.store.bytes.extension import Request, extension_of
@@ -33,8 +34,11 @@ Plan = Callable[[], list[Any]]
 class Changes:
     """Writes changes, and has what their plans look at."""
 
-    def __init__(self, writer: Writer, messages: Messages, schedules: Schedules) -> None:
+    def __init__(
+        self, writer: Writer, messages: Messages, schedules: Schedules, rooms: GroupRooms
+    ) -> None:
         self.writer = writer
+        self.rooms = rooms
         self.ledger = writer.ledger
         self.messages = messages
         self.schedules = schedules

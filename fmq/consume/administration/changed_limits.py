@@ -8,6 +8,7 @@ from typing import Any
 
 from fmq.arguments.names import as_index, check_flag, check_name
 from fmq.consume.administration.change_plans import Changes, Plan
+from fmq.consume.groups.group_limits import ordered_by_key
 from fmq.errors import BadOption
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.kinds import Changed, ChangeKind
@@ -42,6 +43,9 @@ def limit(
 
     def plan() -> list[Changed]:
         changes.check_group(group)
+        room = changes.rooms.get(group)
+        if wanted.is_by_key and room is not None and room.is_ordered:
+            raise ordered_by_key(group)
         if wanted.is_empty and group not in changes.ledger.limits:
             return []
         return [Changed(ChangeKind.LIMIT, group, "", text=wanted.text())]

@@ -232,7 +232,7 @@ class GroupMember(Settler):
         if room is not None:
             until = min(until, room.next_death)
         if self.writer.ledger.limits:
-            until = min(until, self._all_holds.limits.until(group), now + self.lease_seconds)
+            until = min(until, self._all_holds.limits.until(group, now), now + self.lease_seconds)
         if claims.has_unleased(group, self.entry):
             # A transaction that the garbage collector ends wakes no poll, so look once in a lease.
             until = min(until, now + self.lease_seconds)

@@ -53,7 +53,7 @@ def take_batch(
             return None  # the replayed dead letters are gone
         made = make(batch, shown)
         if claim.holds.limiter is not None:
-            claim.holds.limiter.handed(member.clock.monotonic(), batch.next - first)
+            claim.holds.limiter.handed(member.clock.monotonic(), claim.holds, [(first, batch.next)])
         acking = member.acking(claim, first, batch.next, extension)
         yield Durable(member.plan_ack, acking, sync)
         first = batch.next

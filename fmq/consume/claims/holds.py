@@ -38,6 +38,7 @@ from fmq.consume.claims.backoff import DEFAULT
 from fmq.consume.claims.by_priority import PriorityOrder
 from fmq.consume.claims.hold_map import Hold, HoldMap, MemberOwner
 from fmq.consume.claims.key_order import KeyOrder
+from fmq.consume.claims.key_turns import KeyTurns
 from fmq.consume.claims.ready_queues import ReadyQueues
 from fmq.consume.claims.redelivery import GivenBack, Redeliveries
 from fmq.consume.claims.untried import Untried
@@ -51,13 +52,13 @@ FORMER = object()
 
 
 class Limiter(Protocol):
-    """The limiter of the group (limiter.py), as far as the holds of a queue call it."""
+    """The limiter of the group (limits/limiter.py), as far as the holds of a queue call it."""
 
     def freed(self) -> None:
         """Note that a hold has ended."""
 
-    def handed(self, now: float, count: int) -> None:
-        """Note that `count` messages are handed to a program."""
+    def handed(self, now: float, holds: QueueHolds, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note that the messages of `ranges` are handed to a program."""
 
     def drop(self, holds: QueueHolds) -> None:
         """Stop counting these holds."""
@@ -144,8 +145,33 @@ class QueueHolds:
             self.order = KeyOrder(self._acked.floor, filter_text)
         return self.order
 
+    def begin_turns(self, filter_text: str) -> None:
+        """Let the keys take turns from now on."""
+        if self.order is not None:
+            self.end_order()
+        if self._by_priority is not None:
+            self._end_priorities()
+        self._untried.pop_returned()
+        self.order = KeyTurns(self._acked.floor, filter_text)
+
+    def end_turns(self) -> None:
+        """Let the keys take turns no longer, if they did."""
+        if isinstance(self.order, KeyTurns):
+            self.end_order()
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Let the next poll look here."""
+        self._ready.add(self._number)
+
+    def key_of(self, offset: int) -> str | None:
+        """Return the key of a message in hand, if the keys take turns."""
+        return self.order.key_of(offset) if isinstance(self.order, KeyTurns) else None
+
     def end_order(self) -> None:
         """Hand out by offsets from now on: the group does not keep the order of keys any more."""
+        for offset, count in self.order.tries.items() if isinstance(self.order, KeyTurns) else ():
+            self.redeliveries.add(offset, offset + 1, count, -math.inf)
         self.order = None
         self._untried.begin_again()
         for hold in [*self._holds.by_first.values()]:
@@ -210,7 +236,7 @@ class QueueHolds:
             self._holds.remove(low)
         self._untried.remove(first, end)
         if self.order is not None:
-            self.order.take_these(first, end)
+            tried += self.order.take_these(first, end)
         at = first
         for low, high, count in (*sorted(tried), (end, end, 0)):
             if at < low:

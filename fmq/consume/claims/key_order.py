@@ -164,9 +164,9 @@ class KeyOrder:
             self.add(offset, key, is_out=True)
         return found
 
-    def take_these(self, first: int, end: int) -> None:
-        """Hand out the waiting messages of a range. This looks at every key: use it only when a
-        range is claimed again.
+    def take_these(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Hand out the waiting messages of a range, none of which was tried. This looks at every
+        key: use it only when a range is claimed again.
         """
         for key, line in [*self._lines.items()]:
             these = line[bisect_left(line, first) : bisect_left(line, end)]
@@ -176,6 +176,7 @@ class KeyOrder:
                 self.add(offset, key, is_out=True)
             if not line:
                 del self._lines[key]
+        return []
 
     def may_go(self, offset: int, before: Iterable[int]) -> bool:
         """Return whether a message that was handed out, and that no member holds any more, may be

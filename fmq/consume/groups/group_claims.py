@@ -19,18 +19,27 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 
 from fmq.basics.tuples import tuple_maker
 from fmq.consume.claims.by_priority import SpanWanted
 from fmq.consume.claims.claim import Claim, ClaimAsked
 from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.claims.membership import GroupRoom, Member
-from fmq.consume.claims.ordered_claims import LOOKED_AT_ONCE, LookWanted, next_in_order, order_of
+from fmq.consume.claims.ordered_claims import (
+    LOOKED_AT_ONCE,
+    InOrder,
+    LookWanted,
+    next_in_order,
+    order_of,
+)
 from fmq.consume.claims.poll import Poll
 from fmq.consume.claims.ready_queues import ReadyQueues
 from fmq.consume.groups.group_holds import GroupHolds, Topics, looking
 from fmq.consume.groups.priority_claims import Candidate, take_best
 from fmq.consume.groups.sieve import SIFTED_AT_ONCE
+from fmq.consume.limits.by_key import next_by_key, unknown_in_hand
+from fmq.consume.limits.key_rooms import KeyRooms
 from fmq.store.bytes.internal import is_internal
 from fmq.tx.ledger.queues import Queue, Topic
 
@@ -63,10 +72,17 @@ class GroupClaims:
         if ledger.pauses:
             names = ledger.unpaused(group, names)
         limit = poll.limit
+        take: Take = self._by_offset
         if ledger.limits:
-            limit = poll.most = self._all_holds.limits.left(group, limit, now)
+            limits = self._all_holds.limits
+            limit = poll.most = limits.left(group, limit, now)
             if not limit:
                 return None
+            if limits.is_by_key(group):
+                rooms = self._rooms(group, now)
+                if isinstance(rooms, LookWanted):
+                    return rooms
+                take = partial(self._by_key, rooms)
         if ledger.again:
             names = self._all_holds.with_replays(group, names)
         # The search begins at this queue, counted over the queues of all topics.
@@ -89,10 +105,10 @@ class GroupClaims:
                 i = bisect_left(ready.numbers, start % len(topic.queues))
                 if room.is_ordered:
                     found = self._first(self._in_order, asked, topic, ready, i)
-                elif topic.has_priorities:
+                elif topic.has_priorities and take == self._by_offset:
                     found = self._by_priority(asked, topic, ready, i)
                 else:
-                    found = self._first(self._by_offset, asked, topic, ready, i)
+                    found = self._first(take, asked, topic, ready, i)
                 if found is not None:
                     return found
             start = 0  # the search in the other topics begins with their first queue
@@ -167,13 +183,21 @@ class GroupClaims:
         self, asked: ClaimAsked, queue: Queue, holds: QueueHolds
     ) -> Claim | LookWanted | None:
         """Claim messages of a queue whose keys are free, or say what has to be read first."""
-        _, member, text, limit, in_one_piece, now, deadline = asked
+        _, _, text, limit, in_one_piece, now, _ = asked
         now_us, spans = self._clock.time_us(), queue.spans
         if spans is not None and spans.may_have_expired(queue.first, queue.next, now_us):
             limit = max(limit, LOOKED_AT_ONCE)
         found = next_in_order(holds, queue, text, limit, now, in_one_piece=in_one_piece)
         if found is None or isinstance(found, LookWanted):
             return found
+        return self._claim_these(asked, queue, holds, found)
+
+    def _claim_these(
+        self, asked: ClaimAsked, queue: Queue, holds: QueueHolds, found: InOrder
+    ) -> Claim:
+        """Claim messages that were chosen by their keys."""
+        _, member, _, _, _, now, deadline = asked
+        now_us = self._clock.time_us()
         (first, end), *rest = found.ranges
         claim = Claim(member, queue, holds, first, end, found.filter, found.tries, now)
         for each in rest:
@@ -183,6 +207,27 @@ class GroupClaims:
         if claim.may_have_expired(now_us):
             claim.now_us = now_us
         return claim
+
+    def _rooms(self, group: str, now: float) -> KeyRooms | LookWanted:
+        """Return how many messages of each key `group` may be handed, or what has to be read first
+        to know that.
+        """
+        for queue, holds in self._all_holds.of_group(group):
+            text = self._ledger.subscriptions[group, queue.topic].filter
+            wanted = unknown_in_hand(holds, queue, text)
+            if wanted is not None:
+                return wanted
+        return self._all_holds.limits.rooms(group, now)
+
+    def _by_key(
+        self, rooms: KeyRooms, asked: ClaimAsked, queue: Queue, holds: QueueHolds
+    ) -> Claim | LookWanted | None:
+        """Claim messages of a queue by the turns of its keys, or say what has to be read first."""
+        limit = 1 if asked.in_one_piece else asked.limit
+        found = next_by_key(holds, queue, asked.filter, limit, asked.now, rooms)
+        if found is None or isinstance(found, LookWanted):
+            return found
+        return self._claim_these(asked, queue, holds, found)
 
     def _by_priority(
         self, asked: ClaimAsked, topic: Topic, ready: ReadyQueues, i: int

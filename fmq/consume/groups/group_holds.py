@@ -45,7 +45,7 @@ class GroupHolds:
         self._former_until = 0.0
         # The time of the last record or attempt that the engine found.
         self._found_us = max(ledger.last_us, ledger.tried_us)
-        self.limits = GroupLimits(ledger, clock, self._found_us, self._all_of)
+        self.limits = GroupLimits(ledger, clock, self._found_us, self._all_of, self.rooms)
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until the transaction is decided.
             for ack in entry.prepare.acks:

@@ -6,13 +6,24 @@ A poll asks here only while some group has a limit. Guarded by the engine's lock
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fmq.basics.clock import Clock
 from fmq.consume.claims.holds import QueueHolds
-from fmq.consume.claims.limiter import GroupLimiter
+from fmq.consume.claims.membership import GroupRoom
+from fmq.consume.limits.key_rooms import KeyRooms
+from fmq.consume.limits.limiter import GroupLimiter
+from fmq.errors import BadOption
 from fmq.tx.ledger.ledger import Ledger
+
+
+def ordered_by_key(group: str) -> BadOption:
+    """Return the error for a group with both the order of keys and a limit by key."""
+    return BadOption(
+        f"the group {group!r} has ordered=True or a limit by key, and not both: ordered=True hands "
+        "out the messages of one key to one poll at a time. Nothing was changed."
+    )
 
 
 class GroupLimits:
@@ -24,14 +35,17 @@ class GroupLimits:
         clock: Clock,
         found_us: int,
         holds_of: Callable[[str], Iterable[QueueHolds]],
+        rooms: Mapping[str, GroupRoom],
     ) -> None:
         """`found_us` is the time of the last record or attempt that the engine found when it was
-        opened. `holds_of` returns the holds of a group in all of its queues.
+        opened. `holds_of` returns the holds of a group in all of its queues. `rooms` has the
+        members of each group.
         """
         self._ledger = ledger
         self._clock = clock
         self._found_us = found_us
         self._holds_of = holds_of
+        self._rooms = rooms
         self._limiters: dict[str, GroupLimiter] = {}
 
     def left(self, group: str, wanted: int, now: float) -> int:
@@ -57,14 +71,29 @@ class GroupLimits:
         return limiter
 
     def _wake(self, group: str) -> None:
-        """Let the polls of `group` look again."""
+        """Let the polls of `group` look again, those of a strategy, too."""
+        room = self._rooms.get(group)
+        if room is not None and room.strategy is not None:
+            for member in room.members.values():
+                member.stir()
         subscriptions = self._ledger.subscriptions
         self._ledger.arrived.update(topic for of, topic in subscriptions if of == group)
 
-    def until(self, group: str) -> float:
+    def rooms(self, group: str, now: float) -> KeyRooms:
+        """Return how many messages of each key `group`, which has a limit by key, may be handed
+        now.
+        """
+        return self._limiters[group].rooms(now)
+
+    def is_by_key(self, group: str) -> bool:
+        """Return whether `group` has a limit by key."""
+        limit = self._ledger.limits.get(group)
+        return limit is not None and limit.is_by_key
+
+    def until(self, group: str, now: float) -> float:
         """Return when a poll of `group` looks again that waits because of the limit."""
         limiter = self._limiters.get(group)
-        return math.inf if limiter is None else limiter.until()
+        return math.inf if limiter is None else limiter.until(now)
 
     def made(self, group: str, holds: QueueHolds) -> None:
         """Note that `group` has holds in one more queue."""

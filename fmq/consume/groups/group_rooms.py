@@ -16,6 +16,7 @@ from fmq.arguments.options import Options
 from fmq.basics.results import MemberInfo
 from fmq.consume.claims.membership import GroupRoom, Member
 from fmq.consume.groups.group_holds import GroupHolds
+from fmq.consume.groups.group_limits import ordered_by_key
 from fmq.errors import UnknownGroup
 
 
@@ -41,11 +42,14 @@ class GroupRooms:
 
     def enter(self, group: str, member: Member, now: float) -> None:
         """Take `member` into `group`. Raises StrategyDiffers or TopicsDiffer, or UnknownGroup if
-        the group was deleted since the member joined.
+        the group was deleted since the member joined, or BadOption if it wants the order of keys
+        and the group has a limit by key.
         """
         holds = self._holds
         if any((group, topic) not in holds.ledger.subscriptions for topic in member.topics):
             raise UnknownGroup(group, was_deleted=True)
+        if member.is_ordered and holds.limits.is_by_key(group):
+            raise ordered_by_key(group)
         room = self._living_room(group, now)
         if room is None:
             room = GroupRoom(group, self._member_timeout, holds.queues_of)

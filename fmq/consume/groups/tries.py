@@ -90,8 +90,7 @@ class Tries:
             if tries > 1:
                 tally.retries += end - first
         if claim.holds.limiter is not None:
-            messages = sum(end - first for first, end in ranges)
-            claim.holds.limiter.handed(self._clock.monotonic(), messages)
+            claim.holds.limiter.handed(self._clock.monotonic(), claim.holds, ranges)
         where = self._group, queue.topic, queue.number
         return [made_range((*where, first, end, tries, 0)) for first, end in ranges]
 

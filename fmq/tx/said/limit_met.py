@@ -30,6 +30,11 @@ class LimitMet(NamedTuple):
         """Return whether it limits nothing."""
         return not any(self[:5])
 
+    @property
+    def is_by_key(self) -> bool:
+        """Return whether keys take turns: with a limit by key they do, too."""
+        return bool(self.fair or self.concurrency_by_key or self.rate_by_key)
+
     def text(self) -> str:
         """Return what a LIMIT has as its text, as JSON. The record itself has the time."""
         said = self._asdict()

@@ -4,10 +4,6 @@ The process that serves keeps it, as it alone sees all members. What is in hand 
 holds themselves, at each claim, so no count can be wrong. It is all that a member, a transaction or
 an earlier server's client has, until it is acked, given back, or its lease ends.
 
-The rate is kept exactly: in no span of `count / rate` seconds more than `count` messages are
-handed out. `count` is what fits a second, at least one. An example: with a rate of 10, in no second
-more than 10; with 0.5, one in two seconds.
-
 A poll that gets nothing because of the limit is woken when a hold ends, or looks again when the
 next message is due. Guarded by the engine's lock.
 """
@@ -15,45 +11,15 @@ next message is due. Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from fmq.consume.claims.claim import Claim
 from fmq.consume.claims.hold_map import Hold
 from fmq.consume.claims.holds import LATER, QueueHolds
+from fmq.consume.limits.key_rooms import KeyRates, KeyRooms
+from fmq.consume.limits.rate_window import RateWindow
 from fmq.tx.said.limit_met import LimitMet
-
-
-class RateWindow:
-    """What was handed out of late, for one rate."""
-
-    __slots__ = ("_count", "_handed", "_out", "_span")
-
-    def __init__(self, rate: float, found_at: float) -> None:
-        """It is not known how many messages the process before has handed out. So as many as the
-        rate allows count as handed out at the time `found_at`.
-        """
-        self._count = max(1, math.floor(rate))
-        self._span = self._count / rate
-        self._handed: deque[tuple[float, int]] = deque()  # (when it counts no longer, how many)
-        self._out = 0  # the sum over `_handed`
-        self.note(found_at, self._count)
-
-    def note(self, now: float, count: int) -> None:
-        """Note that `count` messages are handed out."""
-        self._handed.append((now + self._span, count))
-        self._out += count
-
-    def left(self, now: float) -> int:
-        """Return how many messages may be handed out now."""
-        handed = self._handed
-        while handed and handed[0][0] <= now:
-            self._out -= handed.popleft()[1]
-        return max(self._count - self._out, 0)
-
-    def due(self) -> float:
-        """Return when the next message may be handed out, if none may now."""
-        return self._handed[0][0] if self._handed else math.inf
 
 
 class GroupLimiter:
@@ -68,16 +34,28 @@ class GroupLimiter:
         self._found_at = found_at
         self._holds: set[QueueHolds] = set()  # of the group, in each of its queues
         self._is_awaited = False  # True if a poll waits because of the limit
-        self._pace: RateWindow | None = None
+        # Queues where only keys wait that have no room, and when one of them has by its rate.
+        self._full: set[QueueHolds] = set()
+        self._full_until = math.inf
+        self._window: RateWindow | None = None
+        self._rates: KeyRates | None = None
         self.become(limit)
 
     def become(self, limit: LimitMet) -> None:
         """Keep another limit from now on."""
-        if limit.rate is None:
-            self._pace = None
-        elif self._pace is None or limit.rate != self._limit.rate:
-            self._pace = RateWindow(limit.rate, self._found_at)
+        rate, rate_by_key = limit.rate, limit.rate_by_key
+        if rate is None:
+            self._window = None
+        elif self._window is None or rate != self._limit.rate:
+            self._window = RateWindow(rate, self._found_at)
+        if rate_by_key is None:
+            self._rates = None
+        elif self._rates is None or rate_by_key != self._rates.rate:
+            self._rates = KeyRates(rate_by_key, self._found_at)
         self._limit = limit
+        if not limit.is_by_key:
+            for holds in self._holds:
+                holds.end_turns()
 
     def count(self, holds: QueueHolds) -> None:
         """Count what is held in one more queue."""
@@ -87,32 +65,49 @@ class GroupLimiter:
     def drop(self, holds: QueueHolds) -> None:
         """Stop counting these holds: the group was moved, and has another object for the queue."""
         self._holds.discard(holds)
+        self._full.discard(holds)
         self.freed()
 
     def end(self) -> None:
         """Limit nothing any more."""
         for holds in self._holds:
             holds.limiter = None
+            holds.end_turns()
 
     def freed(self) -> None:
         """Wake the polls that wait because of the limit: a hold has ended."""
+        self._look_again()
         if self._is_awaited:
             self._is_awaited = False
             self._wake()
 
-    def handed(self, now: float, count: int) -> None:
-        """Note that `count` messages are handed to a program."""
-        if self._pace is not None:
-            self._pace.note(now, count)
+    def _look_again(self) -> None:
+        """Let polls look at the queues again in which no key had room."""
+        full, self._full, self._full_until = self._full, set(), math.inf
+        for holds in full:
+            holds.look_again()
+
+    def _note_full(self, now: float, holds: QueueHolds) -> None:
+        self._full.add(holds)
+        if self._rates is not None:
+            self._full_until = self._rates.due(now)
+        self._is_awaited = True
+
+    def handed(self, now: float, holds: QueueHolds, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note that the messages of `ranges` are handed to a program."""
+        for first, end in ranges:
+            if self._window is not None:
+                self._window.note(now, end - first)
+            if self._rates is not None:
+                for offset in range(first, end):
+                    self._rates.note(now, holds.key_of(offset))
 
     def left(self, wanted: int, now: float) -> int:
         """Return how many of the `wanted` messages may be claimed now. Leases that have ended are
         given back first.
         """
-        limit, pace = self._limit, self._pace
-        in_hand = untold = (
-            0  # `untold`: what is claimed and will count for the rate, or be given back
-        )
+        limit, window = self._limit, self._window
+        in_hand = untold = 0  # `untold`: what is claimed, and will count or be given back
         for holds in self._holds:
             if now >= holds.earliest_deadline:
                 holds.expire(now)
@@ -123,17 +118,35 @@ class GroupLimiter:
         left = wanted
         if limit.concurrency is not None:
             left = min(left, limit.concurrency - in_hand)
-        if pace is not None:
-            left = min(left, pace.left(now) - untold)
+        if window is not None:
+            left = min(left, window.left(now) - untold)
         if left <= 0:
             self._is_awaited = True
         return max(left, 0)
 
-    def until(self) -> float:
+    def rooms(self, now: float) -> KeyRooms:
+        """Return how many messages of each key may be claimed now. The keys of all that is in hand
+        are known.
+        """
+        if now >= self._full_until:
+            self._look_again()
+        noted = partial(self._note_full, now)
+        rooms = KeyRooms(self._limit.concurrency_by_key, self._rates, now, noted)
+        for holds in self._holds:
+            for hold in holds.held():
+                for offset in range(hold.first, hold.end):
+                    key = holds.key_of(offset)
+                    rooms.in_hand[key] += 1
+                    rooms.untold[key] += _is_untold(hold)
+        return rooms
+
+    def until(self, now: float) -> float:
         """Return the time at which a poll that waits because of the limit looks again unwoken."""
         found = min((holds.earliest_deadline for holds in self._holds), default=math.inf)
-        if self._pace is not None:
-            found = min(found, self._pace.due())
+        if self._window is not None:
+            found = min(found, self._window.due())
+        if self._rates is not None:
+            found = min(found, self._rates.due(now))
         return found
 
 
