@@ -70,7 +70,7 @@ def segments(disk: Disk) -> list[str]:
 
 
 def overwrite(disk: Disk, name: str, offset: int, data: bytes) -> None:
-    """Change bytes of a file behind the engine's back."""
+    """Change bytes of a file without the engine's knowledge."""
     file = disk.directory("data", make=False).open(name, write=True)
     file.write(offset, (data,), sync=True)
 
@@ -88,7 +88,7 @@ def flip_two(disk: Disk, name: str, offset: int) -> None:
 
 
 def remove(disk: Disk, *names: str) -> None:
-    """Remove files behind the engine's back."""
+    """Remove files without the engine's knowledge."""
     directory = disk.directory("data", make=False)
     for name in names:
         directory.remove(name)

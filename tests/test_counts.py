@@ -175,7 +175,7 @@ def test_a_group_that_is_deleted_takes_its_counts_along(engine: fmq.Engine) -> N
     assert inside(engine).groups.tallies == {}
 
 
-def test_a_share_of_times_ends_with_a_bucket() -> None:
+def test_a_percentile_of_times_is_the_end_of_a_bucket() -> None:
     buckets = [0] * BUCKETS
     for nanoseconds in (0, 1, 1000, 1_000_000):
         buckets[nanoseconds.bit_length()] += 1

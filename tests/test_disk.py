@@ -331,7 +331,7 @@ def test_a_file_open_for_reading_is_not_written(directory: Directory) -> None:
     ):
         assert refuses(write)
     assert content(directory, "a") == b"x"
-    file.sync()  # anybody may ask for that
+    file.sync()  # a sync is allowed on a file open for reading
 
 
 def test_a_closed_file_refuses_work(directory: Directory) -> None:

@@ -140,7 +140,7 @@ def test_an_erased_message_keeps_its_offset_and_has_nothing() -> None:
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_no_group_gets_what_is_erased_and_it_is_counted(reopened: bool) -> None:
+def test_erased_messages_reach_no_group_and_are_counted(reopened: bool) -> None:
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
         engine.create_group("old", "t")
@@ -163,7 +163,7 @@ def test_no_group_gets_what_is_erased_and_it_is_counted(reopened: bool) -> None:
             consumer.close()
 
 
-def test_erasing_is_refused_while_such_a_message_may_still_be_copied() -> None:
+def test_erasing_is_refused_while_the_message_may_still_be_copied() -> None:
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
         tx = engine.transaction(tx_id="T", producer="p")

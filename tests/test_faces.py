@@ -36,7 +36,7 @@ def test_each_test_file_on_all_faces_also_runs_on_an_engine() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({each.stem for each in AWAITED.glob("[!_]*.py")} | {*MADE}))
-def test_the_blocking_faces_are_those_that_the_awaited_ones_make(name: str) -> None:
+def test_the_blocking_faces_are_generated_from_the_awaited_ones(name: str) -> None:
     assert target(name).read_text() == blocking(name), "run python3 tools/make_faces.py"
 
 

@@ -87,7 +87,7 @@ DOOR_OF = {
 DOOR_OF["os"] += ("fmq.basics.own_process",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
 
-# Too slow or too much for everybody who writes `import fmq`.
+# Modules that are too slow or too large for every program that imports fmq.
 NOT_LOADED_BY_FMQ = {
     "asyncio",
     "boto3",

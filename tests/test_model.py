@@ -298,7 +298,7 @@ class EngineMachine(RuleBasedStateMachine):
         if tx_id in self.model.undecided:
             self.do(one.tx.rollback, lambda model: model.decide(tx_id, "rollback"))
         else:
-            self.do(one.tx.rollback)  # writes nothing itself; the chores behind it may
+            self.do(one.tx.rollback)  # it writes nothing itself, but the chores after it may
             for held in one.held if self.engine is engine else ():
                 held.deadline = self.clock.monotonic() + LEASE_SECONDS
                 self.holds[held.offset] = held

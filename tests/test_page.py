@@ -301,7 +301,7 @@ def test_of_two_positions_in_a_page_the_smaller_one_counts(word: int) -> None:
     page.close()
 
 
-def test_a_page_without_a_journal_is_no_sign_of_one(disk: CrashDisk) -> None:
+def test_a_page_alone_does_not_count_as_a_journal(disk: CrashDisk) -> None:
     """It says nothing without its engine, so a new journal may begin there."""
     begin_page(disk.directory("data", make=True), bytes(16), b"", FAR)
     left = disk.after_kill()

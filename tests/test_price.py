@@ -66,7 +66,7 @@ def test_a_row_on_one_side_only_is_reported_as_missing() -> None:
     assert missing(page(), new) == [Key("open", "mark")]
 
 
-def test_a_page_is_read_as_it_was_written() -> None:
+def test_a_saved_price_table_is_read_back_equal() -> None:
     written = with_reasons(page(), page(calls=1041), "a check of each id")
     assert page_of(text_of(written)) == written
     assert written.lines[SEND].why == "a check of each id"

@@ -55,7 +55,7 @@ def test_no_name_is_public_by_accident() -> None:
     assert [name for name in others if not inspect.ismodule(getattr(fmq, name))] == []
 
 
-# What is held and called, and is nobody's result.
+# Objects that a program keeps and calls: they are no results.
 HANDLES = {
     *("CheckLoop", "Consumer", "Engine", "Feedback", "ReadOnlyEngine", "RemoteConsumer"),
     *("DeadLetters", "Group", "RemoteEngine", "Serving", "Transaction"),
@@ -256,7 +256,7 @@ def drawn_tree() -> dict[str, str]:
     parents: dict[str, str] = {}
     above = ""
     for inner, text in re.findall(r"^    (│   )?[├└]── (.*)", fmq.errors.__doc__, re.MULTILINE):
-        names = text.split("   ")[0].split()  # what stands behind them says what they mean
+        names = text.split("   ")[0].split()  # the text after the names says what they mean
         parents.update(dict.fromkeys(names, above if inner else "FmqError"))
         if not inner:
             above = names[0]

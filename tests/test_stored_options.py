@@ -1,4 +1,6 @@
-"""Options that belong to the directory: who stores them, who is told, and when they count."""
+"""Options that belong to the directory: which calls store them, which openings are warned, and when
+they count.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def test_an_opening_with_another_value_warns_and_uses_the_stored_one(warned: Any
         (line,) = warned()
         assert "lease_seconds=7.0 is stored and counts, not 30.0" in line
         assert "`fmq config data lease_seconds=30.0`" in line
-        # An option that nobody has named before is the first one's to name.
+        # An option that was not named before gets the value of the first opening that names it.
         assert stored(engine) == {"lease_seconds": 7.0, "queues": 2}
         engine.configure(Options(lease_seconds=30.0))
     with opened(disk, lease_seconds=30.0, queues=2):
@@ -164,7 +166,7 @@ def test_changed_retention_counts_at_once() -> None:
         assert len(segments(disk)) > 6
 
 
-def test_leases_and_the_patience_with_members_count_at_once() -> None:
+def test_changed_leases_and_member_timeouts_count_at_once() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         engine.send_many("t", [b"1", b"2"])

@@ -1,4 +1,6 @@
-"""Whose a lock is: so a call notices that a signal handler makes it inside of another call."""
+"""Finds out whether this thread holds a lock. If it does, a signal handler makes the present call
+inside of another one.
+"""
 
 from threading import RLock
 

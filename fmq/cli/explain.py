@@ -1,5 +1,5 @@
-"""`fmq explain`: the story of one transaction, undecided or ended: each of its records, what its
-checkers answered, and who decided what, why and when.
+"""`fmq explain`: print the records of one transaction, what its checkers answered, and who decided
+what, why and when.
 
 The records are those of the journal. Questions are in no record, so how often one was answered is
 what the process that serves the directory has counted since it was opened.

@@ -1,4 +1,5 @@
-"""What holds a group up, in words: who has what, since when, and which command frees it.
+"""Says in words what holds a group up: which member has what, since when, and which command frees
+it.
 
 It is told what a group says of itself, and asks nobody.
 """

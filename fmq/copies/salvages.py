@@ -187,7 +187,7 @@ class _Salvage:
         self._turned: dict[int, int] = {}
         self._sound_bytes = self._cut = 0
         checkpoint = self._skeleton.checkpoint
-        # The checkpoint fills in what gaps below it have said.
+        # The checkpoint has the state that records in gaps below it have changed.
         self._carried_at = checkpoint.applied_upto if checkpoint else 0
         self._is_carried = False
         for bone in self._skeleton.bones:

@@ -55,7 +55,7 @@ def _names(members: list[MemberInfo]) -> str:
 
 def _progress(info: GroupInfo, passing: Passing) -> str:
     parts = [f"acked below {info.acked_below}", f"{info.unread} unread"]
-    rest = info.unread - info.replayed  # what was replayed passes any filter
+    rest = info.unread - info.replayed  # replayed messages pass any filter
     if info.filter and not rest:
         parts.append(f"filter {info.filter}")
     elif info.filter:

@@ -75,7 +75,7 @@ class PostgresTarget:
         self._connection: psycopg.Connection[Any] | None = None
 
     def claim(self) -> RelayPlace | None:
-        """Count up the epoch that each batch is compared with, and return the place."""
+        """Increase the epoch, with which each batch is compared. Return the place."""
         self.close()  # whatever the last connection was at is rolled back
         try:
             self._connection = connection = psycopg.connect(self._conninfo)
@@ -119,7 +119,7 @@ class PostgresTarget:
             )
 
     def _blame(self, batch: RelayBatch, error: psycopg.DataError) -> None:
-        """Raise MessageRefused for the first message that the table does not take."""
+        """Raise MessageRefused for the first message that the table refuses."""
         assert self._connection is not None, "it was claimed"
         for message in batch.messages:
             try:
@@ -130,7 +130,7 @@ class PostgresTarget:
         raise error
 
     def status(self) -> RelayPlace | None:
-        """Return the place that is kept; None also if no relay of the name was there."""
+        """Return the place that is stored; None if there is none, or no relay of this name."""
         with psycopg.connect(self._conninfo) as connection:
             ask = "SELECT place FROM fmq_relay WHERE name = %s"
             row = connection.execute(ask, (self._name,)).fetchone()

@@ -1,4 +1,4 @@
-"""The loop of a relay: claim, ask, copy, and begin again when in doubt.
+"""The loop of a relay: claim the target, read its place, copy, and begin again when in doubt.
 
 Three rules carry it. First the target is fenced against any other relay of this name, and only then
 asked how far it is. A batch and its place are stored together. And whenever it is not known what
@@ -100,7 +100,7 @@ class Relay:
         self._batches += 1
 
     def stop(self) -> None:
-        """Let `run` return after the batch that it is at. Any thread may call it."""
+        """Let `run` return after the present batch. Any thread may call it."""
         self._ends.set()
 
     def stats(self) -> RelayStats:

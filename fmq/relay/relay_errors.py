@@ -1,4 +1,4 @@
-"""What ends a relay, or makes it begin again."""
+"""The errors that end a relay, or make it begin again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class TakenOver(RelayError):
 
 
 class Unsure(RelayError):
-    """It is not known whether the target has stored a batch. Claim it again, and ask."""
+    """It is not known whether the target has stored a batch. The relay claims the target again, and
+    asks.
+    """
 
 
 class MessageRefused(RelayError):
@@ -32,4 +34,6 @@ class MessageRefused(RelayError):
 
 
 class StoreDiffers(RelayError):
-    """The directory is not the one that the target has a copy of. A person has to decide."""
+    """The target has copies from another directory, or from another history of this one. A person
+    has to decide.
+    """

@@ -40,7 +40,7 @@ class RelaySource:
         self._untold: dict[tuple[str, int], int] = {}
 
     def begin(self, place: RelayPlace | None) -> int:
-        """Return the position where reading goes on behind `place`. Ack what is copied. Raises
+        """Return the position after `place` where reading goes on. Ack what is copied. Raises
         StoreDiffers.
         """
         if place is None:
@@ -71,7 +71,7 @@ class RelaySource:
         return end, RelayBatch(messages, RelayPlace(self.store, end, *where))
 
     def copied(self, batch: RelayBatch) -> None:
-        """Note that the target has `batch`. `ack` tells the group."""
+        """Note that the target has `batch`. With `ack`, ack it for the group, too."""
         after = {(each.topic, each.queue): each.offset + 1 for each in _placed(batch.messages)}
         self._next |= after
         self._untold |= after
@@ -109,7 +109,9 @@ class RelaySource:
             )
 
     def _check(self, place: RelayPlace) -> None:
-        """Raise StoreDiffers if the last message of `place` is another one here."""
+        """Raise StoreDiffers if another message is at the position of the last message of
+        `place`.
+        """
         if place.store != self.store:
             raise StoreDiffers(
                 f"the target has messages of the directory {place.store}, and this is {self.store}."

@@ -1,4 +1,4 @@
-"""What a relay asks of the system that it copies into."""
+"""The interface of the system into which a relay copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fmq.basics.message import Message
 
 
 class RelayPlace(NamedTuple):
-    """How far a target is: what it has of a journal ends at `position`, with this message."""
+    """How far a target is: it has the journal up to `position`, and this is its last message."""
 
     store: str
     """The id of the directory."""
@@ -46,8 +46,8 @@ class RelayTarget(Protocol):
     twice after a crash."""
 
     def claim(self) -> RelayPlace | None:
-        """Shut out any other relay of this name. Only then return the place that is kept; None if
-        there is none yet.
+        """Shut out any other relay of this name. Only then return the place that the target has;
+        None if it has none yet.
 
         Raises Unsure if it is not known whether the other one is shut out.
         """
@@ -60,7 +60,7 @@ class RelayTarget(Protocol):
         """
 
     def status(self) -> RelayPlace | None:
-        """Return the place that is kept, without shutting anybody out."""
+        """Return the place that the target has, without shutting out another relay."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""

@@ -148,7 +148,7 @@ class Writes:
         acks, and gives them back if it is refused.
         """
         if collected.acks:
-            # What the transaction acks may be ordered before it.
+            # Earlier orders of the client may be about the messages that the transaction acks.
             self._host.commit_own(self._client)
         self._release_id(collected.tx_id)
         parts = self._parts

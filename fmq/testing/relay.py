@@ -1,4 +1,4 @@
-"""Whether a target keeps what a relay counts on.
+"""Checks that a target keeps the rules that relays rely on.
 
     def test_my_target():
         fmq.testing.relay.check_target(MySystem)
@@ -21,7 +21,7 @@ from fmq.relay import Relay, RelayBatch, RelayPlace, RelayTarget, TakenOver, Uns
 from fmq.testing.crash_disk import CrashDisk
 
 TOPICS, TRANSACTIONS, MESSAGES = ("a", "b"), 8, 6
-BATCH = 10  # messages: with whole transactions, 12 at once
+BATCH = 10  # messages; because transactions are whole, each batch has 12
 MessageShown = tuple[str, int, int]
 """Topic, queue and offset."""
 
@@ -35,7 +35,7 @@ class System(Protocol):
 
 
 class Crash(BaseException):
-    """A relay dies here."""
+    """Raised where a relay dies."""
 
 
 class Hooked:
@@ -138,7 +138,7 @@ def crash_at(point: str, times: int = 1) -> Callable[[RelayWorld], None]:
 
 
 def overlap(world: RelayWorld) -> None:
-    """The old relay delivers once more before the new one has claimed, and once more after."""
+    """Let the old relay deliver once more before the new one has claimed, and once more after."""
     old = world.target()
     old.deliver(world.batch(old))
     late = world.batch(old)
@@ -151,7 +151,7 @@ def overlap(world: RelayWorld) -> None:
 
 
 def zombie(world: RelayWorld) -> None:
-    """A relay is stopped with a batch in its hands, and goes on when another one has ended."""
+    """Stop a relay that has a batch in hand. Let it go on when another one has ended."""
     old = world.target()
     late = world.batch(old)
     assert world.relay() == "done"
@@ -168,7 +168,7 @@ def refused_or_unsure(target: RelayTarget, batch: RelayBatch) -> None:
 
 
 def doubt(world: RelayWorld) -> None:
-    """A batch is stored, and its answer is lost."""
+    """Lose the answer to a batch that was stored."""
     left = [1]
 
     def hook(name: str) -> None:
@@ -180,7 +180,9 @@ def doubt(world: RelayWorld) -> None:
 
 
 def kept(world: RelayWorld) -> None:
-    """What was delivered last is where a relay goes on, also for one that only looks."""
+    """Check that the place of the last batch is where a relay goes on, also for one that
+    only looks.
+    """
     target = world.target()
     assert target.status() is None
     assert world.relay() == "done"

@@ -1,4 +1,4 @@
-"""A member that drains ends all of its polls, whoever else waits before them."""
+"""A member that drains ends all of its polls, although polls of other members wait before them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ SIFTED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("how", SIFTED)
 @pytest.mark.parametrize("backlog", [0, 3])
 def test_a_poll_waits_without_looking_again_and_again(how: str, backlog: int) -> None:
-    """The clock moves only where the loop waits: who looks again and again never ends."""
+    """The clock moves only where the loop waits: a poll that looks again and again would
+    never end.
+    """
 
     def told() -> list[object]:
         disk, clock = CrashDisk(), FakeClock()

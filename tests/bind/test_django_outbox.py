@@ -25,7 +25,7 @@ engine = fmq.connect(NOWHERE, lazy=True)
 
 @atomic(engine, MEMORY, producer="checkout")
 def place(order: str, *, tx: fmq.Transaction, fails: bool = False) -> None:
-    """What an application does."""
+    """Send an order as an application does."""
     ORDERS_IN_MEMORY.create(name=order)
     tx.send("orders", order.encode())
     if fails:

@@ -1,4 +1,5 @@
-"""After the database or the queue was put back: which rows and which messages have lost each other.
+"""After the database or the journal was put back: which rows have no messages, and which messages
+no rows.
 
 A case is a random story of bound transactions and of others, over some hours, in which the database
 is copied once, the queue is backed up once, and old markers are purged. Then one of the two is put
@@ -293,7 +294,9 @@ def lose(database: Database, name: str) -> None:
 WEEK_SECONDS = 7 * 24 * HOUR_SECONDS
 
 
-def test_both_sides_agree_also_beside_the_engine(engine: fmq.Engine, database: Database) -> None:
+def test_reconcile_beside_an_engine_finds_no_difference(
+    engine: fmq.Engine, database: Database
+) -> None:
     order(engine, database, "one")
     order(engine, database, "two")
     leave_prepared(engine, "open")
@@ -303,7 +306,9 @@ def test_both_sides_agree_also_beside_the_engine(engine: fmq.Engine, database: D
     assert (found.agreed, found.undecided, found.unknown_transactions) == (2, 1, 0)
 
 
-def test_a_transaction_without_its_row_is_gone(engine: fmq.Engine, database: Database) -> None:
+def test_a_committed_transaction_without_its_row_is_reported_as_gone(
+    engine: fmq.Engine, database: Database
+) -> None:
     order(engine, database, "one")
     order(engine, database, "two")
     lose(database, "two")
@@ -467,7 +472,9 @@ def test_a_database_of_sqlalchemy_has_the_same_rows(engine: fmq.Engine, database
 # --- the verb ------------------------------------------------------------------------------------
 
 
-def test_the_verb_lists_both_sorts_and_exits_with_1(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_fmq_reconcile_lists_both_kinds_of_differences_and_exits_with_1(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
     database = Sqlite(tmp_path)
     make_tables(database)
     for name in ("one", "two"):

@@ -35,7 +35,7 @@ class Said(NamedTuple):
 
 
 def fmq_json(*arguments: object) -> Said:
-    """The command in this process, its JSON lines read."""
+    """Run the command in this process, and read its JSON lines."""
     return fmq_piped(*arguments, "--format", "json")
 
 
@@ -46,12 +46,12 @@ def fmq_piped(*arguments: object) -> Said:
 
 
 def fmq_table(*arguments: object) -> str:
-    """The command in this process, as a person sees it."""
+    """Run the command in this process with the output that a terminal gets."""
     return fmq_table_with("--format", *arguments)
 
 
 def fmq_table_with(option: str, *arguments: object) -> str:
-    """The same; `option` is what has the command draw tables."""
+    """Do the same; `option` makes the command print tables."""
     code, out, error = _run(*arguments, option, "table")
     assert code == 0, error
     return out
@@ -67,7 +67,7 @@ def _run(*arguments: object) -> tuple[int, str, str]:
 def fmq_process(
     *arguments: object, cwd: Path | None = None, timeout: float = 60, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """The command as a process of its own, with pipes."""
+    """Run the command as a process of its own, with pipes."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
@@ -80,7 +80,7 @@ def fmq_process(
 
 
 def contents(path: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file below `path`: its bytes, and when it was written last."""
+    """Return every file below `path`: its bytes, and when it was written last."""
     return {
         str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns)
         for file in path.rglob("*")

@@ -1,4 +1,4 @@
-"""`fmq dead`: by hand, on a directory that nobody has open, and on a live one; and what else shows
+"""`fmq dead`, on a directory at rest and on a live one, and the other commands that show
 dead letters.
 """
 

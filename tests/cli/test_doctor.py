@@ -61,6 +61,6 @@ def test_a_file_system_is_judged_by_its_kind_and_its_options(
     assert says in finding.advice
 
 
-def test_a_person_reads_what_to_do(tmp_path: Path) -> None:
+def test_doctor_says_on_a_terminal_what_to_do(tmp_path: Path) -> None:
     table = fmq_table("doctor", tmp_path)
     assert "what to do" in table and "times a second" in " ".join(table.split())

@@ -14,7 +14,7 @@ def story(path: Path, tx_id: str) -> list[tuple[str | None, str]]:
     return [(row.get("kind"), row["text"]) for row in done.of("step")]
 
 
-def test_a_transaction_that_was_decided_says_by_whom_and_why(shop: Path) -> None:
+def test_explain_says_who_decided_a_transaction_and_why(shop: Path) -> None:
     prepared, *bodies, commit = story(shop, "order-1")
     assert prepared[0] == "PREPARE"
     assert prepared[1].startswith("2 messages prepared") and "by checkout" in prepared[1]
@@ -30,7 +30,7 @@ def test_a_transaction_that_was_decided_says_by_whom_and_why(shop: Path) -> None
     assert rollback[0] == "ROLLBACK" and rollback[1].startswith("rolled back by ada")
 
 
-def test_an_undecided_one_says_how_long_and_how_to_decide_it(shop: Path) -> None:
+def test_explain_says_how_to_decide_an_undecided_transaction(shop: Path) -> None:
     steps = story(shop, "order-3")
     assert [kind for kind, _ in steps] == ["PREPARE", "PRE_MESSAGE", "PRE_MESSAGE", None]
     assert "no checker has answered" in steps[-1][1]
@@ -60,8 +60,8 @@ def test_explain_shows_a_commit_in_one_phase_and_its_acks(shop: Path) -> None:
     assert steps[2][1] == "committed"
 
 
-def test_a_transaction_that_was_copied_says_so(tmp_path: Path) -> None:
-    """An undecided transaction that is far behind the end is appended again."""
+def test_explain_shows_the_relocation_of_a_transaction(tmp_path: Path) -> None:
+    """An undecided transaction that is far before the end is appended again."""
     options = fmq.Options(
         segment_bytes=16 * 1024, checkpoint_bytes=8 * 1024, relocate_bytes=16 * 1024
     )

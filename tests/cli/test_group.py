@@ -1,4 +1,4 @@
-"""`fmq group` and `fmq topic`: by hand, on a directory that nobody has open, and on a live one."""
+"""`fmq group` and `fmq topic`, on a directory at rest and on a live one."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_long_ids_are_wrapped_and_not_cut(
 
 
 def pieces_make(name: str, table: str) -> bool:
-    """Whether some column of `table` has all of `name`, in pieces below each other."""
+    """Return whether some column of `table` has all of `name`, in pieces one below the other."""
     rest = name
     for line in table.splitlines():
         for word in line.replace("/", " ").split():

@@ -142,7 +142,7 @@ def test_a_transaction_sends_all_lines_or_none(path: Path) -> None:
         ('{"body": "1", "key": 5}', "key"),
     ],
 )
-def test_a_wrong_line_is_named_and_what_was_sent_before_is_said(
+def test_the_error_for_a_wrong_line_says_what_was_sent_before_it(
     path: Path, line: str, says: str
 ) -> None:
     done = sent(path, "t", "--json-lines", lines='{"body": "0"}\n')

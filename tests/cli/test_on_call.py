@@ -123,7 +123,7 @@ def test_undecided_transactions_are_listed_with_the_answers_of_their_checker() -
     assert "no checker has answered yet" in line["text"]
 
 
-def test_a_checker_is_asked_now_and_its_answer_is_said(system: Path) -> None:
+def test_tx_ask_asks_a_checker_now_and_prints_its_answer(system: Path) -> None:
     """Without a checker that is said after a while; unknown is an answer, too."""
     done = fmq_json("tx", "ask", system, "order-0", "--wait", "0.1")
     assert done.code == 1 and "no checker of checkout answered" in done.lines[0]["text"]
@@ -153,7 +153,7 @@ def test_top_shows_lags_free_space_and_retention() -> None:
 
 
 @pytest.mark.parametrize("of", ["group", "topic"])
-def test_a_pause_says_who_why_and_since_when(system: Path, of: str) -> None:
+def test_why_says_who_paused_a_group_why_and_since_when(system: Path, of: str) -> None:
     """It comes first, whatever else there is to say, and the command that ends it works."""
     name = {"group": "packing", "topic": "orders"}[of]
     assert fmq_json("pause", system, f"--{of}", name, "--reason", "bad release").code == 0
@@ -180,7 +180,7 @@ def test_a_limit_says_who_why_and_how_much_is_in_hand(system: Path) -> None:
     assert not any("has a limit" in row["text"] for row in why("packing").of("why"))
 
 
-def test_people_read_a_paragraph_and_commands(system: Path) -> None:
+def test_why_prints_a_paragraph_and_commands_on_a_terminal(system: Path) -> None:
     said = fmq_process("why", "--after", "1e-6", system, "packing", "--format", "table")
     assert (said.returncode, said.stderr) == (1, "")
     assert said.stdout.startswith("\npacking: stuck") and "passes over it for good" in said.stdout

@@ -33,7 +33,7 @@ def bodies(address: str) -> list[bytes]:
     return [body for (body,) in rows]
 
 
-def test_once_copies_all_that_is_there(shop: Path, database: str) -> None:
+def test_relay_once_copies_all_that_is_there(shop: Path, database: str) -> None:
     asked = ("relay", shop, "--to", database, "--topics", "orders", "--once")
     missing = fmq_process(*asked)
     assert (missing.returncode, "fmq_relay" in missing.stderr) == (3, True)
@@ -43,7 +43,9 @@ def test_once_copies_all_that_is_there(shop: Path, database: str) -> None:
     assert fmq_json(*asked).of("relay")[0]["messages"] == 0
 
 
-def test_it_copies_on_until_sigterm_or_another_one_takes_over(shop: Path, database: str) -> None:
+def test_relay_copies_until_sigterm_or_until_another_relay_takes_over(
+    shop: Path, database: str
+) -> None:
     """The older of two relays ends with 3."""
     asked = (shop, "--to", database, "--topics", "orders,emails", "--create")
     line = [sys.executable, "-m", "fmq", "relay", *map(str, asked)]

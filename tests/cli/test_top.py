@@ -91,7 +91,7 @@ def test_bars_show_which_values_are_large() -> None:
     assert line_of_bars([0.0, 0.0]) == "▁▁" and line_of_bars([]) == ""
 
 
-def test_people_see_words_and_units(shop: Path) -> None:
+def test_top_prints_words_and_units_on_a_terminal(shop: Path) -> None:
     said = fmq_table("top", shop, "--once", *FAST)
     assert "free" in said and "the oldest for" in said and "billing" in said
 

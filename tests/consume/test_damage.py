@@ -317,7 +317,7 @@ WAYS = [by_loop, by_batches, by_polls, by_batch_polls, by_takes]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", [-1, 9, 30])
 @pytest.mark.parametrize("how", [{}, {"ordered": True}, {"filter": fmq.filters.sql("x IS NULL")}])
-def test_consumers_with_that_option_skip_damage_and_go_on(
+def test_consumers_that_skip_damage_pass_over_it_and_go_on(
     sent: list[list[Message]],
     bad: int,
     count: int,

@@ -53,7 +53,7 @@ def test_released_messages_of_a_member_go_to_other_members(engine: fmq.Engine) -
         assert slow.poll() == []  # it stays in the group
 
 
-def test_a_member_that_is_put_out_is_told_who_did_it_and_why(engine: fmq.Engine) -> None:
+def test_a_member_that_is_put_out_gets_an_error_with_who_and_why(engine: fmq.Engine) -> None:
     group = engine.group("g")
     with (
         engine.consumer("t", group="g", member="quick") as quick,
@@ -89,14 +89,14 @@ def test_the_queues_of_a_member_that_is_put_out_go_to_others(engine: fmq.Engine)
         assert left.owns == (("wide", 0), ("wide", 1))
 
 
-def test_a_member_that_is_not_there_is_refused(engine: fmq.Engine) -> None:
+def test_an_unknown_member_cannot_be_released_or_put_out(engine: fmq.Engine) -> None:
     group = engine.group("g")
     for call in (group.release, group.put_out):
         with pytest.raises(UnknownMember, match="no member 'nobody' now"):
             call("nobody", reason="")
 
 
-def test_to_put_out_twice_puts_out_once(engine: fmq.Engine) -> None:
+def test_putting_a_member_out_twice_is_the_same_as_once(engine: fmq.Engine) -> None:
     """A client whose answer was lost asks again."""
     group = engine.group("g")
     with engine.consumer("t", group="g", member="slow") as slow:
@@ -131,7 +131,7 @@ def skipped(engine: Any) -> int:
     return found
 
 
-def test_a_backlog_is_purged_up_to_an_offset_and_acks_behind_it_stay(engine: fmq.Engine) -> None:
+def test_a_backlog_is_purged_up_to_an_offset_and_later_acks_stay(engine: fmq.Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         held = consumer.poll(limit=6)
         held[5].ack()
@@ -139,7 +139,7 @@ def test_a_backlog_is_purged_up_to_an_offset_and_acks_behind_it_stay(engine: fmq
         assert skipped(engine) == 3
         with pytest.raises(LeaseLost):
             held[0].ack()
-        held[4].ack()  # what is behind the place stays in hand
+        held[4].ack()  # messages after the place stay in hand
         [info] = engine.groups("g")
         assert (info.acked_below, info.acked_beyond, info.unread) == (3, 2, 1)
 

@@ -1,4 +1,6 @@
-"""What a group has in hand: who holds which messages, since when, until when, and what waits."""
+"""What a group has in hand: which member holds which messages, since when, until when, and which
+messages wait.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pauses: a group, or all groups of a topic, are handed nothing until it is resumed."""
+"""Pauses: a group, or every group of a topic, is handed nothing until the pause ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_paused_group_is_handed_nothing_until_it_is_resumed(engine: fmq.Engine
         assert [each.offset for each in consumer.poll()] == [1, 2, 3]
 
 
-def test_other_groups_go_on(engine: fmq.Engine) -> None:
+def test_a_pause_of_one_group_does_not_stop_other_groups(engine: fmq.Engine) -> None:
     engine.group("g").pause(reason="mine alone")
     with engine.consumer("t", group="other") as consumer:
         assert len(consumer.poll()) == 4
@@ -173,7 +173,7 @@ def test_a_pause_with_wrong_arguments_changes_nothing(engine: fmq.Engine) -> Non
         topic.resume()
 
 
-def test_an_ordered_group_and_priorities_wait_as_well(engine: fmq.Engine) -> None:
+def test_a_pause_also_stops_ordered_groups_and_priorities(engine: fmq.Engine) -> None:
     for number in range(3):
         engine.send("keys", b"", key="k", priority=number)
     for ordered in (True, False):

@@ -58,7 +58,7 @@ def polled(consumer: Any, limit: int = 1, *, ack: bool = True) -> list[int]:
 
 
 def expected(priorities: dict[int, int], handed_out: int = 0) -> list[int]:
-    """In which order these offsets go: by priority, but each tenth is the oldest."""
+    """Return the order of these offsets: by priority, but each tenth is the oldest."""
     by_age = deque(sorted(priorities))
     by_priority = deque(sorted(priorities, key=lambda offset: (-priorities[offset], offset)))
     found: dict[int, None] = {}

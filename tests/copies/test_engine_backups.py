@@ -89,7 +89,7 @@ def test_an_error_of_progress_ends_the_call_and_leaves_the_backup_from_before() 
         assert engine.backup("backup").copied_bytes > 0
 
 
-def test_a_client_over_tcp_is_told_where_to_back_up(tmp_path: Path) -> None:
+def test_the_error_for_a_backup_over_tcp_says_where_to_make_it(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("ab" * 32)
     token.chmod(0o600)

@@ -24,7 +24,7 @@ def shipped(disk: Any, **named: Any) -> fmq.Shipped:
 
 
 def restored(disk: Any, path: str = R, **named: Any) -> fmq.Engine:
-    """The engine of a directory made of what was shipped."""
+    """Return the engine of a directory that is restored from the place."""
     fmq.restore(S, path, disk=disk, **named)
     assert fmq.check(path, disk=disk).ok
     return fmq.open(path, disk=disk, clock=FakeClock(), background=False)
@@ -199,7 +199,7 @@ def with_another_file(disk: CrashDisk) -> None:
 
 
 def after_another_way(disk: CrashDisk) -> None:
-    """What was shipped is ahead of the journal, which was restored and went on."""
+    """Ship a journal that was restored from an older copy: the place is ahead of it."""
     with opened(disk) as engine:
         engine.send("t", b"2")
     shipped(disk)

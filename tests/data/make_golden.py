@@ -339,7 +339,9 @@ def make_schedules() -> tuple[Files, Seen]:
 
 
 def make_options() -> tuple[Files, Seen]:
-    """A directory with options: a STATE alone has some, and a CHANGE behind it sets and resets."""
+    """Make a directory with options: a STATE has some, and a CHANGE after it sets and
+    resets options.
+    """
     disk, clock = CrashDisk(), FakeClock()
     chosen = {"segment_bytes": 4096, "retain_bytes": 3 * 4096, "lease_seconds": 41.0}
     with opened(disk, clock, chosen) as engine:
@@ -432,13 +434,15 @@ def _torn(before: Files, after: Files) -> Files:
 
 
 def look(disk: CrashDisk, clock: FakeClock, asked: Seen) -> Seen:
-    """What a copy of the directory shows."""
+    """Return what a copy of the directory shows."""
     with copied(disk, FakeClock(clock.time_us())) as engine:
         return {"clock_us": asked["clock_us"]} | seen(engine, asked)
 
 
 def hand_out(disk: CrashDisk, clock: FakeClock, groups: dict[str, list[str]]) -> Seen:
-    """What groups get some seconds after an opening: each moment has a copy of the directory."""
+    """Return what groups get some seconds after an opening. Each moment has a copy of the
+    directory.
+    """
     found: Seen = {}
     for seconds in (0.0, 2 * HOUR):
         then = FakeClock(clock.time_us())
@@ -452,7 +456,7 @@ def hand_out(disk: CrashDisk, clock: FakeClock, groups: dict[str, list[str]]) ->
 
 
 def come_due(disk: CrashDisk, clock: FakeClock, shown: Seen) -> Seen:
-    """What is published of a copy of the directory that is opened some days later."""
+    """Return what a copy of the directory publishes that is opened some days later."""
     found: Seen = {}
     for seconds in (1.5 * DAY, 6 * DAY):
         then = FakeClock(clock.time_us())

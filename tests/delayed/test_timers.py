@@ -103,7 +103,7 @@ def test_timers_agree_with_a_dict(seed: int) -> None:
 
 
 def written_and_opened(timers: Timers, disk: CrashDisk) -> Timers:
-    """What an engine knows that is opened at a checkpoint of this instant."""
+    """Return the timers that an engine knows if it opens a checkpoint of this instant."""
     files = files_of(timers, disk)
     noted = timers.noted(STORE)
     obsolete, timers.obsolete = timers.obsolete, []

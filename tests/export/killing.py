@@ -28,7 +28,7 @@ def main(path: str, outs: str) -> None:
 
 
 def _child(path: str, outs: str, number: int, *, kill: bool = True) -> int:
-    """How a child ended: its code, or the signal below zero."""
+    """Return how a child ended: its code, or minus the number of the signal."""
     pid = os.fork()
     if not pid:
         code = 1

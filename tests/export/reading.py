@@ -29,7 +29,7 @@ class Out:
         return str(self.path)
 
     def files(self) -> dict[str, bytes]:
-        """What a reader of such folders sees."""
+        """Return what a reader of such folders sees."""
         found = {file.relative_to(self.path): file for file in self.path.rglob("*")}
         return {
             str(name): file.read_bytes()
@@ -49,7 +49,7 @@ class Out:
             yield told | row
 
     def schema(self) -> pa.Schema:
-        """That of the files, if they are Parquet and agree."""
+        """Return the schema of the files, if they are Parquet and agree."""
         [schema] = {
             pyarrow.parquet.read_schema(self.path / name).remove_metadata() for name in self.files()
         }
@@ -94,7 +94,7 @@ READ = {"parquet": _parquet, "csv": _csv, "json": _json}
 
 
 def expected(path: str, format: str, view: str = "messages", *, text: bool = False) -> list[Row]:
-    """What an export of all there is now should hold."""
+    """Return what an export of all there is now should hold."""
     rows = [
         row
         for row in fmq.table.read(path, view).read_all().to_pylist()

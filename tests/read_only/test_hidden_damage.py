@@ -126,7 +126,7 @@ def test_the_error_for_an_unproven_prepare_names_the_remedy(
         tx.prepare()
         with pytest.raises(UnknownTransaction) as caught:
             engine.outcome("U")
-        assert "read_only" not in str(caught.value)  # whoever writes sees all there is
+        assert "read_only" not in str(caught.value)  # a process that writes sees everything
         left = disk.after_kill()
         remove(left, PAGE)
     with looking(left) as reader:

@@ -297,7 +297,7 @@ def test_a_spare_is_removed_to_make_room_for_cut_bytes(room: Operation) -> None:
     end = len(content(killed)[SEGMENT].rstrip(b"\0"))
     overwrite(killed, SEGMENT, -(-end // 8) * 8, b"torn")
     disk = FaultDisk(killed)
-    disk.fail(room, error=errno.ENOSPC, names="*.cut")  # once: behind it a spare is gone
+    disk.fail(room, error=errno.ENOSPC, names="*.cut")  # only once: after it a spare is gone
     with opened(disk) as engine:
         assert engine.stats().recovery.cut_bytes
         assert engine.stats().spares >= spares

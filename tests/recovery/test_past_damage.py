@@ -16,7 +16,7 @@ SLOTS = ("checkpoint.0", "checkpoint.1")
 
 
 def undecided(**options: Any) -> CrashDisk:
-    """A directory with an undecided transaction of three messages, and sends behind it."""
+    """Return a directory with an undecided transaction of three messages, and sends after it."""
     disk = CrashDisk()
     with opened(disk, queues=1, **options) as engine:
         engine.create_group("g", "t")

@@ -40,7 +40,9 @@ def told(address: str, statement: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", [*CASES])
-def test_it_keeps_what_a_relay_counts_on(system: Callable[[], Any], case: str) -> None:
+def test_the_postgres_target_keeps_the_rules_of_a_target(
+    system: Callable[[], Any], case: str
+) -> None:
     check_target(system, only=case)
 
 
@@ -68,7 +70,7 @@ def test_a_row_has_all_that_a_message_has(
     assert plain[6:] == (None, None, None, None, None, b"plain")
 
 
-def test_a_message_that_no_row_can_hold_is_named(
+def test_the_error_for_a_message_that_no_row_can_hold_names_it(
     system: Callable[[], Any], engine: Engine, address: str
 ) -> None:
     """PostgreSQL has no text with a NUL in it."""
@@ -79,7 +81,7 @@ def test_a_message_that_no_row_can_hold_is_named(
     assert told(address, "SELECT * FROM fmq_relayed") == []
 
 
-def test_a_connection_that_ends_is_a_doubt(
+def test_a_connection_that_ends_during_a_delivery_raises_unsure(
     system: Callable[[], Any], engine: Engine, address: str
 ) -> None:
     """The relay claims again, asks, and goes on."""
@@ -105,7 +107,7 @@ def test_a_connection_that_ends_is_a_doubt(
     ]
 
 
-def test_no_server_is_a_doubt_too(engine: Engine) -> None:
+def test_a_claim_without_a_server_raises_unsure(engine: Engine) -> None:
     target = PostgresTarget("host=/nowhere connect_timeout=1")
     with pytest.raises(fmq.relay.Unsure, match="cannot be asked"):
         target.claim()

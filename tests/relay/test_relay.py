@@ -28,12 +28,12 @@ from tests.relay.systems import (
 
 @pytest.mark.parametrize("case", [*CASES])
 @pytest.mark.parametrize("kind", [TableTarget, LinesTarget])
-def test_a_target_passes(kind: type[TableTarget], case: str) -> None:
+def test_a_correct_target_passes_check_target(kind: type[TableTarget], case: str) -> None:
     check_target(system_of(kind), only=case)
 
 
 @pytest.mark.parametrize("kind", [NoFence, PlaceLater, OwnMemory])
-def test_a_target_that_lacks_a_rule_fails(kind: type[TableTarget]) -> None:
+def test_a_target_that_breaks_a_rule_fails_check_target(kind: type[TableTarget]) -> None:
     with pytest.raises(AssertionError):
         check_target(system_of(kind))
 
@@ -70,7 +70,7 @@ def relayed(engine: Any, table: Table, **more: Any) -> Relay:
     return relay
 
 
-def test_the_group_knows_what_is_copied(engine: Engine) -> None:
+def test_copied_messages_are_acked_for_the_group_of_the_relay(engine: Engine) -> None:
     fill(engine)
     relay = relayed(engine, Table(), batch=4)
     assert [each.unread for each in engine.group("relay-n").infos()] == [0]
@@ -86,7 +86,7 @@ def test_a_relay_goes_on_where_the_last_one_was(engine: Engine) -> None:
     assert offsets(table) == [*range(15)]
 
 
-def test_acks_that_were_not_told_are_made_up_for(engine: Engine) -> None:
+def test_acks_that_a_crash_has_lost_are_made_again(engine: Engine) -> None:
     """A relay may die between the delivery and its ack."""
     fill(engine)
     table = Table()
@@ -164,7 +164,7 @@ def test_an_older_copy_of_the_directory_is_refused(clock: FakeClock, more: int) 
             relayed(engine, table)
 
 
-def test_what_retention_took_before_it_was_copied_is_told(clock: FakeClock) -> None:
+def test_messages_that_retention_dropped_before_their_copy_are_an_error(clock: FakeClock) -> None:
     options = replace(OPTIONS, retain_bytes=3 * 16 * 1024, keep_unread=False)
     table = Table()
     with fmq.open(PATH, options, disk=CrashDisk(), clock=clock) as engine:

@@ -211,7 +211,7 @@ def test_a_client_of_a_stopped_process_waits_no_longer_than_retry_for(tmp_path: 
         assert found in ([b"1", b"3"], [b"1", b"2", b"3"])
 
 
-def test_a_slow_process_is_waited_for() -> None:
+def test_a_client_waits_for_a_slow_process() -> None:
     """It says HELLO to another client meanwhile, so it is there."""
     server = Server()
     impatient(server._client_end, 0.05)

@@ -176,7 +176,7 @@ def test_a_token_that_others_may_read_is_refused_by_the_client_too(tmp_path: Pat
         fmq.connect("tcp://127.0.0.1:1", token_file=token)
 
 
-def test_an_address_starts_no_process(tmp_path: Path) -> None:
+def test_connecting_to_an_address_starts_no_process(tmp_path: Path) -> None:
     for where in (f"unix:{tmp_path}/SOCKET", "tcp://127.0.0.1:1"):
         with pytest.raises(NotServed):
             fmq.connect(where, retry_for=0.0)

@@ -32,7 +32,7 @@ class Machine:
             session.has_ended = True
             session.close()
         self.server.serve(self.engine)
-        dead.close()  # which changes nothing of what the kill has left
+        dead.close()  # this changes nothing that the kill has left
 
 
 @pytest.fixture

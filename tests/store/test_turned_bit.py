@@ -32,7 +32,7 @@ def test_each_turned_bit_is_found(name: str) -> None:
     for bit in range(8 * len(head)):
         if bit in VERSION_BITS:
             continue
-        # Bytes behind a head are its bodies, and of the next record.
+        # The bytes after a head are its bodies, and the next record.
         data = with_turned(head, bit) + b"fmq" * 300
         assert turned_bit(data, POSITION, SEED) == TurnedBit(bit // 8, head[bit // 8]), bit
 

@@ -1,4 +1,4 @@
-"""What people get wrong is told in one sentence that says what to do."""
+"""The error for a mistake of the caller is one sentence that says what to do."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_segment_that_one_copy_has_dropped_is_read_from_the_other(tmp_path: Pa
     assert found == [*range(40), *numbers(shop)]
 
 
-def test_a_decision_that_only_the_newer_copy_has_counts(tmp_path: Path) -> None:
+def test_a_decision_in_only_the_newer_copy_counts(tmp_path: Path) -> None:
     """A transaction whose PREPARE only the older copy has is still undecided."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     with fmq.open(shop, SMALL) as engine:

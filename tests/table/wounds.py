@@ -115,6 +115,6 @@ def wounds(whole: Whole, seed: int, count: int) -> Iterator[tuple[str, Files]]:
         files = {**whole.files, name: bytes(data)}
         if kind == "gone":
             if whole.is_shipped and name in (whole.segments[0], whole.segments[-1]):
-                continue  # dropped before it was shipped, or not shipped yet: nobody can tell
+                continue  # dropped before it was shipped, or not shipped yet: that cannot be known
             del files[name]
         yield f"wound {number} of {seed=}: {kind} at {at} of {name}", files

@@ -165,7 +165,7 @@ def test_chores_run_when_the_fake_clock_advances() -> None:
         assert engine.read("numbers") == []
         assert len(engine.read("numbers", timeout=1)) == 1
         engine.close()
-        world.clock.advance(60)  # nobody is left who would do anything
+        world.clock.advance(60)  # no thread is left that would do anything
 
     crash(workload, nothing, options=fmq.Options(segment_bytes=65536, sync="interval"))
 

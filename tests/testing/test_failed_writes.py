@@ -1,4 +1,4 @@
-"""What is left behind a write or sync that failed: seen, pending, durable, or none of it."""
+"""What a write or sync that failed leaves: visible, pending or durable bytes, or none."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_marks_that_are_not_sound_are_made_again(damage: str) -> None:
     check(disk)
 
 
-def test_wherever_the_power_fails_while_marks_are_written_the_same_is_found() -> None:
+def test_a_power_cut_while_marks_are_written_changes_no_search_result() -> None:
     """They are not synced, so any part of them may be left. Each run draws some of these states."""
     whole = CrashDisk()
     filled(whole).close()

@@ -51,7 +51,7 @@ def steps_of_two(tx: fmq.Transaction) -> None:
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("nth", [0, 1])
 @pytest.mark.parametrize("steps", [steps_of_one, steps_of_two])
-def test_a_failed_engine_tells_only_outcomes_from_before(
+def test_a_failed_engine_returns_only_outcomes_from_before_its_failure(
     steps: Callable[[fmq.Transaction], None], nth: int, named: bool
 ) -> None:
     """The call that failed may be on the disk or not. The next engine finds out."""
@@ -257,7 +257,7 @@ def damaged_at_the_second(wound: Any = flip_two) -> tuple[CrashDisk, str]:
             fill(engine)
     second = segments(disk)[1]
     remove(disk, second.replace(".seg", ".idx"))
-    wound(disk, second, 70)  # a head: behind a damaged body alone the decisions are known
+    wound(disk, second, 70)  # damage a head: after a damaged body the decisions would be known
     return disk, second
 
 

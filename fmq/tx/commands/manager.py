@@ -173,8 +173,8 @@ class TransactionManager:
         transaction.planned()
 
     def _check(self, transaction: TransactionBuffer) -> None:
-        """Raise what refuses the append of an open transaction. The caller holds the engine's
-        lock.
+        """Raise the error that refuses the append of an open transaction. The caller holds the
+        engine's lock.
         """
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
