@@ -49,7 +49,7 @@ def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
 
 
 def seen_by_writers(engine: fmq.Engine, expected: Seen) -> Seen:
-    """What came with format 2, and a read-only engine does not show."""
+    """Return what came with format 2, and a read-only engine does not show."""
     return {
         "unread": {group: unread(engine, group, was) for group, was in expected["unread"].items()},
         "delayed": [
@@ -98,8 +98,8 @@ def marks_of(engine: fmq.Engine | fmq.ReadOnlyEngine) -> list[tuple[str, fmq.Mar
 
 
 def progress(info: fmq.GroupInfo, names: set[str]) -> Seen:
-    """How far a group is in a queue, as the journal says it: what has one of these names, or all
-    without any. What `GroupInfo` got later is in no older `expected.json`.
+    """Return how far a group is in a queue, with the names of the journal: only those of an older
+    `expected.json`, or all.
     """
     said: Seen = plain(info)
     del said["behind_seconds"]  # it goes on with the clock
@@ -109,7 +109,7 @@ def progress(info: fmq.GroupInfo, names: set[str]) -> Seen:
 
 
 def with_key(engine: fmq.Engine | fmq.ReadOnlyEngine, what: str) -> list[str]:
-    """Where the messages of a topic with a key are, the newest first."""
+    """Return the places of the messages of a topic with a key, the newest first."""
     topic, key = what.split()
     return [f"{found.queue}:{found.offset}" for found in engine.find(topic, key=key)]
 
@@ -117,7 +117,7 @@ def with_key(engine: fmq.Engine | fmq.ReadOnlyEngine, what: str) -> list[str]:
 def unread(
     engine: fmq.Engine, group: str, expected: dict[str, list[str]] | None
 ) -> dict[str, list[str]]:
-    """What the group has not acked, of each of its topics. Nothing is taken.
+    """Return what the group has not acked, of each of its topics. Nothing is taken.
 
     Replayed dead letters are left out if what is `expected` has none: it is from before `unread`
     showed them.
@@ -134,7 +134,9 @@ def unread(
 
 
 def first_sent(engine: fmq.Engine, what: str) -> Any:
-    """Where the message lies that has taken an id: a repeat sends nothing. Or the error's name."""
+    """Return the place of the message that has taken an id, or the name of the error. A repeat
+    sends nothing.
+    """
     topic, message_id = what.split()
     try:
         return plain(engine.send(topic, b"a repeat", message_id=message_id))
@@ -143,8 +145,8 @@ def first_sent(engine: fmq.Engine, what: str) -> Any:
 
 
 def handed_out(engine: fmq.Engine, group: str, topics: list[str], clock: FakeClock) -> Seen:
-    """What a new consumer gets at once and two seconds later, and which attempt each is: what was
-    in hand waits from the first poll on. It counts as an attempt.
+    """Return what a new consumer gets at once and two seconds later, each with its attempt.
+    Messages in hand at the kill wait from the first poll on. That counts as an attempt.
     """
     found: Seen = {}
     with engine.consumer(topics, group=group) as consumer:
@@ -159,7 +161,9 @@ def handed_out(engine: fmq.Engine, group: str, topics: list[str], clock: FakeClo
 
 
 def published(engine: fmq.Engine, before: Seen) -> dict[str, list[Seen]]:
-    """What has come into the queues of `before` since. Where it lies is not the format's."""
+    """Return the messages that have come into the queues of `before` since. The format does not say
+    where their records are.
+    """
     found: dict[str, list[Seen]] = {}
     for info in engine.queues():
         place = f"{info.topic}/{info.queue}"
@@ -183,7 +187,7 @@ def outcome(engine: fmq.Engine | fmq.ReadOnlyEngine, tx_id: str) -> Any:
 
 
 def left(engine: fmq.Engine, group: str) -> dict[str, list[int]]:
-    """For each queue, the offsets that the group gets when it asks now."""
+    """Return, for each queue, the offsets that the group gets now."""
     topics = sorted({info.topic for info in engine.queues()})
     found: dict[str, list[int]] = {}
     with engine.consumer(topics, group=group) as consumer:
@@ -194,7 +198,7 @@ def left(engine: fmq.Engine, group: str) -> dict[str, list[int]]:
 
 
 def on_disk(undecided: fmq.UndecidedTransaction) -> dict[str, Any]:
-    """What the directory says of it: how asking stands lives in memory."""
+    """Return what the directory says of the question. When it is due is only in memory."""
     said: dict[str, Any] = plain(undecided)
     return {name: said[name] for name in said if name not in ("answers", "parked")}
 

@@ -20,7 +20,7 @@ SECONDS_EACH = 20
 
 
 def survive(path: str) -> str:
-    """What opening and reading everything comes to; each of the three ways is gone."""
+    """Open and read everything in three ways, each closed afterwards. Return what came of it."""
     verdicts = set()
     for way in (check, read_only, read_and_write):
         try:

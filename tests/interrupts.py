@@ -48,7 +48,9 @@ class Interrupt(Tracer):
 
 
 def in_thread(work: Callable[[], Any], what: str) -> Any:
-    """What `work` returns or raises in a thread of its own; an AssertionError if it hangs."""
+    """Return or raise what `work` returns or raises in a thread of its own. Raises AssertionError
+    if it hangs.
+    """
     answer: list[Any] = []
 
     def run() -> None:

@@ -87,7 +87,9 @@ Engine = fmq.Engine | fmq.ReadOnlyEngine
 def differences(
     engine: Engine, model: Model, ids: Iterable[str], *, dropped: bool
 ) -> Iterator[str]:
-    """Where `engine` shows something else; with `dropped` retention may have taken the oldest."""
+    """Yield where `engine` shows something else. With `dropped` retention may have dropped the
+    oldest messages.
+    """
     infos = {(info.topic, info.queue): info for info in engine.queues()}
     for place in infos.keys() | model.queues.keys():
         expected = model.queues.get(place, ())

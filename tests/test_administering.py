@@ -35,7 +35,9 @@ def face(request: Any) -> Callable[[fmq.Engine, FakeClock], Any]:
 
 @contextmanager
 def opens_again(disk: CrashDisk) -> Iterator[None]:
-    """Behind the block the directory is sound, and opens with and without its checkpoints."""
+    """Check after the block that the directory is sound, and opens with and without its
+    checkpoints.
+    """
     yield
     check(disk)
     with opened(disk) as engine:

@@ -44,7 +44,9 @@ def directory(disk: Disk, top: str) -> Directory:
 
 
 def refuses(work: Callable[[], object]) -> bool:
-    """Whether `work` fails as a call does whose descriptor is closed or of the wrong kind."""
+    """Return whether `work` fails like a call with a descriptor that is closed or of the
+    wrong kind.
+    """
     try:
         work()
     except ValueError:  # Python's own, for a descriptor of -1

@@ -35,7 +35,7 @@ spec.loader.exec_module(hexdump)
 
 
 def section(page: str, heading: str) -> str:
-    """What stands under the heading, up to the next heading of any level."""
+    """Return the text below the heading, up to the next heading of any level."""
     text = (DOCS / page).read_text()
     found = re.search(rf"^#+ {re.escape(heading)}$(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found, f"{page} has no heading {heading!r}"

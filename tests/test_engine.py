@@ -336,7 +336,7 @@ CALLS = ("send", "send_many", "ack", "one phase", "two phases")
 
 
 def call_with(engine: Engine, call: str, sync: bool | None) -> None:
-    """One call that is told whether to wait; what it needs before is durable."""
+    """Make one call with this `sync`. Everything that it needs before is durable."""
     tx = engine.transaction()
     tx.send("t", b"1")
     match call:

@@ -217,7 +217,7 @@ def erase_from(disk: CrashDisk) -> None:
 
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_crash_at_each_step_of_erase_leaves_all_messages_or_none(kill: bool) -> None:
-    """Erase; crash before each operation of the disk; open; all of it is gone, or all is there."""
+    """Crash before each operation of the disk, and open again."""
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
         engine.create_group("g", "t")
@@ -302,7 +302,7 @@ def test_erasing_one_key_leaves_the_bodies_of_other_keys() -> None:
 
 
 @pytest.mark.parametrize("how", ["copied", "rolled back", "referred to", "published"])
-def test_what_was_erased_is_reported_if_an_older_copy_has_it_again(how: str) -> None:
+def test_check_reports_an_erased_message_that_an_older_copy_has_again(how: str) -> None:
     """Also if the copy has only what was prepared, or has another message erased already."""
     disk, both = CrashDisk(), [fmq.Message(SECRET, WHO), fmq.Message(SECRET, "max")]
     with opened(disk, queues=1, reference_bytes_min=1) as engine:

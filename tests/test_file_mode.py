@@ -28,7 +28,7 @@ def fill(path: Path, options: fmq.Options) -> None:
 
 
 def modes(path: Path) -> dict[str, int]:
-    """Those of all files below `path`, and of the folders among them."""
+    """Return the modes of all files below `path`, and of the folders among them."""
     return {str(each.relative_to(path)): stat.S_IMODE(each.stat().st_mode) for each in
             path.rglob("*")}  # fmt: skip
 
@@ -127,7 +127,7 @@ print(said)
 
 
 def as_other(path: Path, group: int) -> str:
-    """What another user, of `group`, finds in the directory."""
+    """Return what another user, of `group`, finds in the directory."""
     done = subprocess.run(
         [sys.executable, "-c", READS, str(path), str(group)],
         cwd=Path(fmq.__file__).parent.parent, capture_output=True, text=True, check=False,

@@ -44,7 +44,9 @@ def record(
 
 
 def plant(path: Path, count: int, flags: int = 0, columns: bytes = b"", bodies: bytes = b"") -> int:
-    """Make a directory with one message, and behind it a record of `count`; that record's size."""
+    """Make a directory with one message, and after it a record of `count` messages. Return the size
+    of that record.
+    """
     options = fmq.Options(first_segment_bytes=16 << 20)
     with fmq.open(path, options, background=False) as engine:
         engine.send("t", b"first")
@@ -226,7 +228,7 @@ def positions(messages: list[fmq.Message]) -> list[int]:
 
 
 def sizes_of_records(messages: list[fmq.Message]) -> list[int]:
-    """How many of the messages each record holds, in order."""
+    """Return how many of the messages each record holds, in order."""
     found = positions(messages)
     return [found.count(position) for position in dict.fromkeys(found)]
 

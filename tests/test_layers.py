@@ -227,7 +227,7 @@ WIDE = {
 
 
 def test_no_room_has_too_many_files() -> None:
-    """A reader sees a folder at one look, or is told here why not."""
+    """A reader can see a folder at one look. For each exception the reason is stated here."""
     files = Counter(
         str(path.parent.relative_to(ROOT)) for path in SOURCES.values() if path.stem != "__init__"
     )
@@ -338,7 +338,9 @@ def test_no_modules_name_each_other_in_a_circle_for_their_types() -> None:
 
 
 def is_own(value: ast.expr) -> bool:
-    """Whether an object is the one whose class is being written: `self`, `cls` or `super()`."""
+    """Return whether an object is the one whose class is being written: `self`, `cls` or
+    `super()`.
+    """
     if isinstance(value, ast.Call):
         value = value.func
     return isinstance(value, ast.Name) and value.id in ("self", "cls", "super")

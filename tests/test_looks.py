@@ -101,7 +101,9 @@ def _state(face: Any, tx_id: str) -> str:
 
 
 def seen(look: Callable[[Any], Any], face: Any) -> Any:
-    """What a look shows, without what changes by itself; the name of the error that it raises."""
+    """Return what a look shows, without values that change by themselves, or the name of the error
+    that it raises.
+    """
     try:
         return _plain(look(face))
     except Damaged:
@@ -437,8 +439,8 @@ def stage(request: Any, tmp_path: Path) -> Iterator[Stage]:
 
 
 def mixes(shown: Any, before: Any, on_disk: Any) -> bool:
-    """Whether each queue of `shown` is as it was before or as it is now: `groups` promises that
-    each is shown at one instant, and not all at the same.
+    """Return whether each queue of `shown` is as it was before or as it is now. `groups` promises
+    that each queue is shown at one instant, not that all are at the same one.
     """
     if not len(shown) == len(before) == len(on_disk):
         return False

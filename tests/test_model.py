@@ -157,7 +157,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     @staticmethod
     def close_the_dead(engine: fmq.Engine) -> None:
-        """Its disk is not ours any more; it only is to let go of what it has in memory."""
+        """Close an engine that counts as killed: its disk has a new owner, and only its memory is
+        freed.
+        """
         try:
             engine.close()
         except PowerLoss:

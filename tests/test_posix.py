@@ -48,7 +48,7 @@ def test_an_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
 
 @contextmanager
 def below_what_cannot_be_listed() -> Iterator[Path]:
-    """A directory that whoever this process is meanwhile may pass and write, and not read."""
+    """Yield a directory that the user of the process may enter and write, but not list."""
     with TemporaryDirectory() as top:
         parent = Path(top) / "parent"
         parent.mkdir()

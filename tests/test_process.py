@@ -23,7 +23,7 @@ SMALL = Options(segment_bytes=4096)
 
 
 def run(script: str, *arguments: object) -> str:
-    """What a new process prints that runs `script`."""
+    """Return what a new process prints that runs `script`."""
     environment = {**os.environ, "PYTHONPATH": str(Path(fmq.__file__).parent.parent)}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],

@@ -94,7 +94,7 @@ def test_p1_acknowledged_calls_survive_a_kill_and_a_power_cut() -> None:
 
 
 def forgotten(disk: CrashDisk, told: Told) -> list[str]:
-    """What was acknowledged and is not there any more."""
+    """Return the acknowledged messages that are missing."""
     lost = []
     with opened(disk) as engine:
         if bodies(engine, "audit")[: len(told.sent)] != told.sent:
@@ -144,7 +144,7 @@ def test_p3_the_outcome_of_a_failed_call_can_be_asked_for() -> None:
 
 
 def outcome_of_a_failed_commit(short: int | None) -> str:
-    """What became of a commit of which `short` bytes, or all, were seen in the page cache."""
+    """Return the outcome of a commit of which `short` bytes, or all, were in the page cache."""
     disk = CrashDisk()
     faults = FaultDisk(disk)
     engine = opened(faults)

@@ -251,7 +251,7 @@ def test_the_docstring_of_errors_has_the_tree_of_the_classes() -> None:
 
 
 def drawn_tree() -> dict[str, str]:
-    """For each name in the drawing the one that it hangs under."""
+    """Return, for each name in the drawing, the name above it."""
     assert fmq.errors.__doc__ is not None
     parents: dict[str, str] = {}
     above = ""

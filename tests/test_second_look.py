@@ -18,7 +18,7 @@ from tests.store.lines import Lines, at_each_line
 
 
 def drop_the_oldest(disk: Disk, clock: FakeClock) -> None:
-    """What another process does meanwhile."""
+    """Do what another process does meanwhile."""
     first = segments(disk)[0]
     clock.advance(100)
     with opened(disk, clock, retain_seconds=1) as engine:

@@ -29,7 +29,7 @@ def sizes(disk: CrashDisk, suffix: str) -> list[int]:
 
 
 def files_of(path: Path) -> int:
-    """How many bytes all files of a directory have."""
+    """Return how many bytes all files of a directory have."""
     return sum(each.stat().st_size for each in path.iterdir())
 
 

@@ -173,7 +173,9 @@ def test_groups_locks_the_engine_for_one_queue_at_a_time() -> None:
 
 
 def steps_of_a_poll(queues: int, busy: int, timeout: float = 0.0) -> int:
-    """How many steps an idle poll takes on a topic of so many queues, `busy` of them delivered."""
+    """Return how many steps an idle poll takes on a topic of so many queues, `busy` of them
+    delivered.
+    """
     with opened(topic_queues={"t": queues}) as engine, engine.consumer("t", group="g") as consumer:
         for queue in range(queues):
             engine.send("t", b"", queue=queue)

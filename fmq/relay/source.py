@@ -71,7 +71,7 @@ class RelaySource:
         return end, RelayBatch(messages, RelayPlace(self.store, end, *where))
 
     def copied(self, batch: RelayBatch) -> None:
-        """Note that the target has `batch`. With `ack`, ack it for the group, too."""
+        """Note that the target has `batch`. The next call of `ack` acks it for the group."""
         after = {(each.topic, each.queue): each.offset + 1 for each in _placed(batch.messages)}
         self._next |= after
         self._untold |= after

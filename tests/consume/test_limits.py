@@ -77,7 +77,9 @@ def test_a_poll_that_waits_is_woken_by_what_ends(engine: fmq.Engine, clock: Fake
         assert len(another.poll()) == 1
 
 
-def test_what_a_transaction_acks_is_in_hand_until_its_decision(engine: fmq.Engine) -> None:
+def test_messages_that_a_transaction_acks_are_in_hand_until_its_decision(
+    engine: fmq.Engine,
+) -> None:
     engine.group("g").limit(concurrency=1)
     with engine.consumer("t", group="g") as consumer:
         tx = engine.transaction(tx_id="T")
@@ -161,7 +163,9 @@ def test_an_attempt_counts_each_time(engine: fmq.Engine, clock: FakeClock) -> No
         assert len(consumer.poll()) == 2
 
 
-def test_what_a_filter_passes_over_is_not_counted(engine: fmq.Engine, clock: FakeClock) -> None:
+def test_messages_that_a_filter_passes_over_do_not_count_for_a_limit(
+    engine: fmq.Engine, clock: FakeClock
+) -> None:
     tagged = [fmq.Message(b"%d" % each, tag="ab"[each % 5 == 0]) for each in range(60)]
     engine.send_many("u", tagged)
     engine.create_group("h", "u", filter=fmq.filters.tags("b"))

@@ -74,7 +74,7 @@ def test_a_key_counts_in_all_queues_and_topics(engine: fmq.Engine) -> None:
         assert keys_of(each for _ in range(4) for each in consumer.poll()) == "b"
 
 
-def test_what_is_given_back_frees_its_key_and_waits_for_its_turn(
+def test_a_message_given_back_frees_its_key_and_waits_for_its_turn(
     engine: fmq.Engine, clock: FakeClock
 ) -> None:
     send(engine, "aab")
@@ -127,7 +127,7 @@ def test_a_limit_by_key_can_come_and_go(engine: fmq.Engine, clock: FakeClock) ->
         }
 
 
-def test_it_holds_with_and_without_the_checkpoint(
+def test_a_limit_by_key_holds_with_and_without_the_checkpoint(
     engine: fmq.Engine, disk: CrashDisk, clock: FakeClock
 ) -> None:
     send(engine, "aabbb")

@@ -96,7 +96,7 @@ def test_the_highest_priority_goes_first(engine: Engine, limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
-def test_one_of_ten_deliveries_is_the_oldest_message(engine: Engine, limit: int) -> None:
+def test_every_tenth_delivery_is_the_oldest_message(engine: Engine, limit: int) -> None:
     send(engine, 0, 0, 0, *[9] * 40)
     with engine.consumer("t", group="g") as consumer:
         found = polled(consumer, limit)

@@ -40,7 +40,7 @@ def flip_in(disk: CrashDisk, body: bytes, back: int = 0) -> None:
     flip(disk, name, at - back + 1)
 
 
-def test_one_bit_of_a_head_that_has_turned_is_turned_back_in_the_copy() -> None:
+def test_a_turned_bit_of_a_head_is_turned_back_in_the_copy() -> None:
     disk = CrashDisk()
     with opened(disk, queues=1) as engine:
         engine.send("t", b"one", key="of two bytes")

@@ -29,7 +29,7 @@ class Tail:
     end: int
 
     def place(self, append: int = -1) -> int:
-        """Where an append begins in the file."""
+        """Return where an append begins in the file."""
         return self.appends[append][0].position - self.base
 
     def plant(self, place: int, data: bytes) -> None:

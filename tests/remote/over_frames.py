@@ -27,7 +27,7 @@ class OverFrames(RemoteEngine):
 
     @property
     def _parts(self) -> Parts:
-        """What tests look at with `inside`."""
+        """Return the parts that tests look at with `inside`."""
         return inside(self.served)
 
     def close(self) -> None:

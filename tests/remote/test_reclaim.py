@@ -43,7 +43,7 @@ def machine() -> Iterator[Machine]:
 
 
 def test_messages_being_handled_stay_with_their_consumer_after_a_kill(machine: Machine) -> None:
-    """Fresh messages go to anybody at once."""
+    """New messages go to any consumer at once."""
     first, second = machine.server.connect(), machine.server.connect()
     first.send_many("t", [b"0", b"1", b"2", b"3"])
     mine = first.consumer("t", group="g")
@@ -159,8 +159,8 @@ def test_reclaimed_messages_keep_the_order_of_their_keys(machine: Machine) -> No
     assert [each.body for each in consumer.poll()] == [b"2"]
 
 
-def test_what_clients_had_in_hand_counts_for_a_limit_after_a_kill(machine: Machine) -> None:
-    """In queues, too, of which nobody has polled anything since."""
+def test_messages_in_hand_of_clients_count_for_a_limit_after_a_kill(machine: Machine) -> None:
+    """This holds also in queues that were not polled since."""
     first = machine.server.connect()
     first.create_topic("t", queues=2)
     first.create_topic("u")
@@ -181,7 +181,9 @@ def test_what_clients_had_in_hand_counts_for_a_limit_after_a_kill(machine: Machi
     assert len(other.poll(limit=9)) + len(other.poll(limit=9)) <= 3
 
 
-def test_what_clients_had_in_hand_counts_for_a_limit_by_key_after_a_kill(machine: Machine) -> None:
+def test_messages_in_hand_of_clients_count_for_a_limit_by_key_after_a_kill(
+    machine: Machine,
+) -> None:
     first = machine.server.connect()
     first.create_topic("t", queues=2)
     for queue in (0, 1):

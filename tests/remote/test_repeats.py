@@ -85,7 +85,7 @@ def consume_with_gaps(client: RemoteEngine) -> Any:
 
 
 def advance(client: RemoteEngine) -> Any:
-    """What `run` does in one of its threads."""
+    """Do what `run` does in one of its threads."""
     client.send_many("t", [b"1", b"2", b"3"])
     with client.consumer("t", group="g") as consumer:
         done = None
@@ -180,7 +180,7 @@ WORKS = [
 
 
 def found_in(engine: Engine) -> dict[str, Any]:
-    """What the works have left."""
+    """Return what the works have left."""
     found: dict[str, Any] = {topic: bodies(engine, topic) for topic in ("t", "u")}
     found["wide"] = bodies(engine, "wide", 2)
     found["queues"] = engine.queues()

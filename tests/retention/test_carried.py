@@ -70,7 +70,9 @@ def test_time_never_goes_back_over_retention_and_restart() -> None:
 
 
 def ack_every_second(engine: Engine, rounds: int, group: str = "g") -> None:
-    """Of what is sent, so that each round leaves gaps; what is dropped of them nobody ever acks."""
+    """Ack every second message, so that each round leaves gaps. Retention drops the others without
+    an ack.
+    """
     for _ in range(rounds):
         engine.send_many("t", [b"x" * 30] * 10)
         with engine.consumer("t", group=group) as consumer:
@@ -177,7 +179,7 @@ def test_every_moment_of_retention_survives_a_restart() -> None:
 
 
 def stale(carried: dict[str, Any]) -> None:
-    """As an older fmq carried it, in which a floor was not raised by what was dropped."""
+    """Carry the acks as an older fmq did: it did not raise a floor when messages were dropped."""
     ((first, after),) = carried["topics"]["t"]
     assert 20 < first < after - 5
     over, behind = [first - 3, first + 2], [after - 2, after - 1]
@@ -235,7 +237,7 @@ def test_stale_acks_in_a_checkpoint_of_an_older_fmq_are_dropped_when_it_is_read(
     for name in ("checkpoint.0", "checkpoint.1"):
         checkpoint = decode(content(disk)[name])
         assert checkpoint is not None
-        carried = copy.deepcopy(checkpoint.ledger)  # nobody changes what `decode` gives
+        carried = copy.deepcopy(checkpoint.ledger)  # the result of `decode` must not be changed
         stale(carried)
         overwrite(disk, name, 0, encode(checkpoint._replace(ledger=carried)))
     check(disk)

@@ -21,7 +21,7 @@ class Reader:
         return self.view(view, **options).collect()
 
     def messages(self) -> list[dict[str, Any]]:
-        """What Spark shows, by queue and offset."""
+        """Return what Spark shows, by queue and offset."""
         rows = [row.asDict() for row in self.rows()]
         for row in rows:
             row["body"] = bytes(row["body"])

@@ -65,7 +65,7 @@ def shown_by_queue(path: str) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
 
 
 def end_offset(query: StreamingQuery) -> dict[str, Any]:
-    """What the progress tells of the only journal."""
+    """Return the offset of the only journal, from the progress."""
     progress = query.lastProgress
     assert progress is not None
     [mark] = json.loads(progress["sources"][0]["endOffset"]).values()

@@ -105,7 +105,7 @@ class Found:
 
     @property
     def texts(self) -> list[list[str]]:
-        """What each append says."""
+        """Return the texts of each append."""
         return [[text_of(record) for record in append] for append in self.appends]
 
 
@@ -137,7 +137,7 @@ def files_of(disk: Disk) -> dict[str, bytes]:
 
 
 def failing(work: Callable[[], object]) -> BaseException | None:
-    """What `work` raises."""
+    """Return the error that `work` raises; None if it raises none."""
     try:
         work()
     except BaseException as error:

@@ -29,7 +29,7 @@ class Tracer:
         self._inside: dict[tuple[int, int], set[int]] = {}  # by frame and its code
 
     def watches(self, frame: FrameType) -> bool:
-        """Whether the lines of `frame` count."""
+        """Return whether the lines of `frame` count."""
         raise NotImplementedError
 
     def module_of(self, frame: FrameType) -> ModuleType:

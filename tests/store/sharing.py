@@ -247,5 +247,5 @@ class Shared:
 
 
 def texts_on(disk: Disk) -> list[str]:
-    """What the journal on `disk` says."""
+    """Return the texts of the journal on `disk`."""
     return [text for append in Found(disk).texts for text in append]

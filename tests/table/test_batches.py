@@ -81,7 +81,7 @@ def walked(disk: CrashDisk, journal: Snapshot) -> list[Append]:
 
 
 def walk(appends: list[Append], start: int, messages: int | None, size: int | None) -> int:
-    """Where a batch from `start` on ends, by looking at one append after the other."""
+    """Return where a batch from `start` on ends, by reading one append after another."""
     end = start
     for append in appends:
         if append.begin < start:

@@ -88,7 +88,7 @@ def test_a_delayed_message_still_belongs_to_its_transaction(prepare: bool, meanw
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_any_choice_of_columns_shows_equal_values(clean: bool) -> None:
-    """A record with a transaction is not taken for one without any, whatever is read of it."""
+    """A record with a transaction must not be read as one without, whichever columns are read."""
     disk, clock = CrashDisk(), FakeClock()
     engine = opened(disk, clock, segment_bytes=64 << 10)
     for number in range(40):

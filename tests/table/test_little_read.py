@@ -65,7 +65,7 @@ def test_planning_reads_no_segment_but_the_last(path: str) -> None:
 
 
 def planning_of(path: str, view: str) -> tuple[CountingDisk, list[Row]]:
-    """What `fmq.table.read` reads before the first row is asked for, and the rows."""
+    """Return what `fmq.table.read` reads before the first row is asked for, and the rows."""
     disk = CountingDisk()
     reader = fmq.table.read(path, view, disk=disk)
     planned = CountingDisk()

@@ -48,7 +48,9 @@ class Whole:
 
 @cache
 def closed() -> Whole:
-    """Closed, with retention behind it, and several segments of everything."""
+    """Make a closed directory with several segments of everything, of which retention has dropped
+    some.
+    """
     disk, clock = CrashDisk(), FakeClock()
     with open_disk(disk, clock, retain_bytes=6 * SEGMENT_BYTES, keep_unread=False) as engine:
         tell(engine, clock)

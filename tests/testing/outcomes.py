@@ -23,12 +23,12 @@ def content(disk: Disk, name: str) -> bytes | None:
 
 
 def outcomes(disk: CrashDisk, name: str) -> set[bytes | None]:
-    """What may be found under `name` after a power cut, None being nothing at all."""
+    """Return what may be found under `name` after a power cut. None stands for no file."""
     return {content(state, name) for state in disk.states()}
 
 
 def listings(disk: CrashDisk) -> set[frozenset[str]]:
-    """Which names may be found together after a power cut."""
+    """Return the sets of names that may be found after a power cut."""
     return {frozenset(made(state).names()) for state in disk.states()}
 
 

@@ -20,7 +20,9 @@ def failure(workload: Act, check: Act = shop.check, **more: object) -> CrashFail
 
 
 def line(function: object, text: str) -> str:
-    """Where a report must say that the program was: `shop.py:31 in place: source`."""
+    """Return the place of the program as a report must show it, such as `shop.py:31 in
+    place: source`.
+    """
     code = function.__code__  # type: ignore[attr-defined]
     source = Path(code.co_filename).read_text().splitlines()
     number = next(n for n in range(code.co_firstlineno, len(source)) if text in source[n]) + 1

@@ -36,7 +36,7 @@ def workload(engine: fmq.Engine, world: World) -> None:
 
 
 def recover(engine: fmq.Engine, world: World) -> None:
-    """What `fmq.open(..., resolve={"shop": ...})` does."""
+    """Do what `fmq.open(..., resolve={"shop": ...})` does."""
     engine.checker("shop")(checker_of(f"sqlite:///{world.path}/shop.db"))
     engine.settle()
 

@@ -55,7 +55,7 @@ def never(engine: fmq.Engine, world: World) -> None:
 
 
 def failure_of_state(count: int, seed: int) -> CrashFailure:
-    """What a check raises that fails in the `count`th state."""
+    """Return the failure of a check that fails in the `count`th state."""
     states = 0
 
     def check(engine: fmq.Engine, world: World) -> None:

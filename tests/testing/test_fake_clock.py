@@ -68,7 +68,7 @@ def test_a_negative_timeout_counts_as_zero() -> None:
 
 
 class LateLock:
-    """A lock that somebody releases while the time of a wait passes."""
+    """A lock that is released while the time of a wait passes."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock

@@ -16,7 +16,7 @@ from fmq.testing import outbox
 
 
 def place(engine: Any, order: str) -> None:
-    """What an application does."""
+    """Send an order as an application does."""
     with engine.transaction() as tx:
         tx.send("orders", order.encode(), key=order, tag="new", headers={"a": "b"})
         tx.send("emails", b"receipt " + order.encode())

@@ -170,6 +170,6 @@ class Changes:
 
 
 def check_end(queue: Queue, offset: int) -> None:
-    """Raise OffsetBeyond if `offset` is behind the end of `queue`."""
+    """Raise OffsetBeyond if `offset` is after the end of `queue`."""
     if offset > queue.end:
         raise OffsetBeyond(queue.topic, queue.number, offset, queue.end)

@@ -17,8 +17,8 @@ class RateWindow:
     __slots__ = ("_count", "_handed", "_out", "_span")
 
     def __init__(self, rate: float, found_at: float) -> None:
-        """As many messages as the rate allows count as handed out at the time `found_at`: what was,
-        by the process before, is not known.
+        """It is not known how many messages the process before has handed out. So as many as the
+        rate allows count as handed out at the time `found_at`.
         """
         self._count = max(1, math.floor(rate))
         self._span = self._count / rate
