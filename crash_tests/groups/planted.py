@@ -161,6 +161,12 @@ OF_GROUPS = (
         tests="tests/remote/test_reclaim.py -k limit",
     ),
     Mutant(
+        "what was in hand at a later attempt is not kept for its client after a kill",
+        "for first, end, _, due_us in found if due_us > now_us]",
+        "for first, end, _, due_us in found]",
+        tests="tests/remote/test_reclaim.py -k third",
+    ),
+    Mutant(
         "what is in hand of a key in other queues is not counted",
         "rooms.in_hand[key] += 1",
         "pass",

@@ -39,6 +39,14 @@ def test_keys_take_turns_if_the_group_is_fair(engine: fmq.Engine) -> None:
         assert consumer.poll() == []
 
 
+def test_keys_take_turns_from_one_poll_to_the_next(engine: fmq.Engine) -> None:
+    send(engine, "aaaabbbbcc")
+    engine.create_group("g", "t")
+    engine.group("g").limit(fair=True)
+    with engine.consumer("t", group="g") as consumer:
+        assert keys_of(consumer.poll(limit=1)[0] for _ in range(7)) == "abcabca"
+
+
 @pytest.mark.parametrize("how", ["poll", "take", "poll_batch"])
 def test_no_more_of_a_key_are_in_hand_at_once(engine: fmq.Engine, how: str) -> None:
     send(engine, "aaaabb--")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import fmq
 from fmq import Engine
 from fmq.errors import LeaseLost
 from fmq.server.handed_out import WORDS
@@ -201,3 +202,20 @@ def test_messages_in_hand_of_clients_count_for_a_limit_by_key_after_a_kill(
     machine.clock.advance(2.5)  # what was passed over before the kill is kept back no longer
     found = [each.key for _ in range(4) for each in other.poll(limit=9)]
     assert found.count("a") == 1
+
+
+def test_a_message_at_its_third_attempt_counts_for_a_limit_after_a_kill(machine: Machine) -> None:
+    first = machine.server.connect()
+    first.send("t", b"0")
+    mine = first.consumer("t", group="g", retry=fmq.Retry(backoff=0))
+    first.group("g").limit(concurrency=1)
+    for _ in range(2):
+        mine.poll(limit=1)[0].release()
+    [held] = mine.poll(limit=1)
+    assert held.attempt == 3
+    first.send("t", b"1")
+    machine.kill()
+    other = machine.server.connect().consumer("t", group="g")
+    assert other.poll() == []
+    held.ack()
+    assert [each.body for each in other.poll()] == [b"1"]

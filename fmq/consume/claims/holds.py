@@ -246,13 +246,11 @@ class QueueHolds:
             at = high
         return True
 
-    def hold_former(self, upto: int, deadline: float, now: float) -> None:
-        """Hold everything that is free below `upto` for FORMER, until `deadline`. Leave out what is
-        due after `now`: it was given back, so no client has it.
+    def hold_former(self, upto: int, deadline: float, waits: list[tuple[int, int]]) -> None:
+        """Hold everything that is free below `upto` for FORMER, until `deadline`. Leave out the
+        ranges `waits`: they were given back and are not due, so no client has them.
         """
         start = self._untried.cursor
-        later = [each for each in self.redeliveries.within(start, upto) if each.due > now]
-        waits = [(each.first, each.end) for each in later]
         for low, high in self._acked.gaps(start, max(start, upto)):
             held = [each for each in waits if low < each[1] and each[0] < high]
             for first, end in [*sorted([*held, *self._holds.pieces(low, high)]), (high, high)]:

@@ -61,8 +61,13 @@ class GroupHolds:
             self._load_tried(key, holds)
             known = self.ledger.queue(topic, queue)
             if self._former is not None and known is not None:
-                upto, now = min(self._former(key), known.next), self.clock.monotonic()
-                holds.hold_former(upto, self._former_until, now)
+                # What was given back has a due time in the journal, and no client has it. What
+                # was in hand has none there, whichever attempt it was.
+                tried, now_us = self.ledger.tried.get(key), self.clock.time_us()
+                found = () if tried is None else tried.all()
+                waits = [(first, end) for first, end, _, due_us in found if due_us > now_us]
+                upto = min(self._former(key), known.next)
+                holds.hold_former(upto, self._former_until, waits)
             self.limits.made(group, holds)
         return holds
 
