@@ -98,8 +98,8 @@ def marks_of(engine: fmq.Engine | fmq.ReadOnlyEngine) -> list[tuple[str, fmq.Mar
 
 
 def progress(info: fmq.GroupInfo, names: set[str]) -> Seen:
-    """Return how far a group is in a queue, with the names of the journal: only those of an older
-    `expected.json`, or all.
+    """Return how far a group is in a queue: the fields in `names`, or all if there are none. An
+    older `expected.json` has fewer fields.
     """
     said: Seen = plain(info)
     del said["behind_seconds"]  # it goes on with the clock

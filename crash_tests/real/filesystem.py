@@ -50,8 +50,8 @@ def _loadable(kind: str) -> bool:
     return False
 
 
-# As little as possible of what nobody synced: ext4 writes its journal by itself every five seconds,
-# which a slow disk makes the time of a few syncs.
+# Keep as little as possible that was not synced: by default ext4 writes its journal every five
+# seconds, which is the time of a few syncs on a slow disk.
 MOUNTED = {"ext4": ("commit=900",), "xfs": ()}
 
 

@@ -26,7 +26,9 @@ def take_for_good(
 
 
 def messages_of(batch: Batch, shown: list[Message] | None) -> list[Message]:
-    """Return the messages of a batch as they are `shown`, if they were replayed."""
+    """Return the messages of a batch. If they were replayed, return `shown`: the messages as they
+    were where they failed.
+    """
     return batch.messages if shown is None else shown
 
 

@@ -141,7 +141,9 @@ class GroupLimiter:
         return rooms
 
     def until(self, now: float) -> float:
-        """Return the time at which a poll that waits because of the limit looks again unwoken."""
+        """Return the time at which a poll that waits because of the limit looks again, if it is not
+        woken before.
+        """
         found = min((holds.earliest_deadline for holds in self._holds), default=math.inf)
         if self._window is not None:
             found = min(found, self._window.due())

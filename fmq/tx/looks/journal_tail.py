@@ -126,7 +126,7 @@ def _places(lane: Lane) -> array[int]:
     repeated.
     """
     records = lane.records
-    # An entry for messages that are missing has parted the two columns, see `Lane.part_bodies`.
+    # An entry for missing messages has made a second column, see `Lane.part_bodies`.
     if lane.bodies is records or NOWHERE not in records:
         return records
     return array("I", accumulate(records, max))
