@@ -34,7 +34,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument(
-        "--to", required=True, metavar="ADDRESS", help="such as postgresql://host/shop"
+        "--to", required=True, metavar="ADDRESS", help="kafka://host:9092 or postgresql://host/shop"
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
@@ -47,7 +47,10 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--once", action="store_true", help="end when all is there that is now")
     parser.add_argument(
-        "--create", action="store_true", help="make the tables of the target, if they are not there"
+        "--create", action="store_true", help="make tables or topics there, if they are missing"
+    )
+    parser.add_argument(
+        "--prefix", default="", metavar="TEXT", help="before the names of Kafka's topics"
     )
     parser.set_defaults(run=run)
 
@@ -55,9 +58,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):  # a client would make the directory of a mistyped name
         pass
-    target = target_at(args.to, args.name, create=args.create)
+    topics = args.topics.split(",")
     with fmq.connect(args.dir) as engine, stopped_by_signals() as stop:
-        topics = args.topics.split(",")
+        queues = {topic: len(engine.queues(topic)) or 1 for topic in topics}
+        how = {"create": args.create, "prefix": args.prefix}
+        target = target_at(args.to, args.name, queues, **how)
         relay = Relay(engine, target, topics=topics, name=args.name, batch=args.batch)
 
         def stop_by_signal() -> None:

@@ -1,27 +1,41 @@
-"""Targets by address: which one `postgresql://host/shop` means."""
+"""Targets by address: which one `kafka://host:9092` means."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from fmq.errors import BadOption, ExtraMissing
 from fmq.relay.target import RelayTarget
 
-POSTGRES = ("postgresql://", "postgres://")
+KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
 
 
-def target_at(address: str, name: str, *, create: bool = False) -> RelayTarget:
-    """Return the target at `address` for the relay `name`. With `create`, make what it needs there.
+def target_at(
+    address: str, name: str, queues: Mapping[str, int], *, create: bool = False, prefix: str = ""
+) -> RelayTarget:
+    """Return the target at `address` for the relay `name`. With `create`, make there what topics
+    with so many `queues` need. `prefix` comes before the names of Kafka's topics.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
-    if not address.startswith(POSTGRES):
-        raise BadOption(
-            f"{address!r}: a relay copies to postgresql://HOST/DATABASE. Other systems need a "
-            "class of four methods, see docs/relay.md. Nothing was changed."
-        )
-    try:
-        from fmq.relay.postgres_target import PostgresTarget, create_tables
-    except ImportError as error:
-        raise ExtraMissing("a relay into PostgreSQL", "psycopg", "postgres") from error
-    if create:
-        create_tables(address)
-    return PostgresTarget(address, name)
+    if address.startswith(KAFKA):
+        try:
+            from fmq.relay import kafka_target
+        except ImportError as error:
+            raise ExtraMissing("a relay into Kafka", "confluent-kafka", "kafka") from error
+        servers = address.removeprefix(KAFKA)
+        if create:
+            kafka_target.create_topics(servers, name, queues, prefix)
+        return kafka_target.KafkaTarget(servers, name, prefix=prefix)
+    if address.startswith(POSTGRES):
+        try:
+            from fmq.relay import postgres_target
+        except ImportError as error:
+            raise ExtraMissing("a relay into PostgreSQL", "psycopg", "postgres") from error
+        if create:
+            postgres_target.create_tables(address)
+        return postgres_target.PostgresTarget(address, name)
+    raise BadOption(
+        f"{address!r}: a relay copies to kafka://HOST:PORT or postgresql://HOST/DATABASE. Other "
+        "systems need a class of four methods, see docs/relay.md. Nothing was changed."
+    )

@@ -1,0 +1,254 @@
+"""A relay into Kafka: a batch and its place are one Kafka transaction.
+
+A consumer with `isolation.level=read_committed` sees each message once, and none of a batch that
+was cut off. With read_uncommitted, which is the default of Kafka's own client for Java, it sees
+what was aborted, too. Kafka does not show all partitions of a transaction at one instant.
+
+The place is in the topic `fmq-positions-NAME`, of one partition and of this relay alone. Groups of
+Kafka are forgotten when nobody asks for them for a week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaException as KafkaFailed
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from fmq.basics.message import Message
+from fmq.relay.relay_errors import MessageRefused, RelayError, TakenOver, Unsure
+from fmq.relay.target import RelayBatch, RelayPlace
+
+T = TypeVar("T")
+SECONDS = 30  # how long a call of the broker may take until the relay is in doubt
+PLACE_KEY = b"place"
+SHUT_OUT = (*(KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),)
+REFUSALS = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD
+# Of a topic that was made just now, or whose broker was started again.
+PASSING = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
+
+
+def positions_topic(name: str) -> str:
+    """Return the topic in which the relay `name` keeps its place."""
+    return f"fmq-positions-{name}"
+
+
+def create_topics(
+    servers: str,
+    name: str,
+    queues: Mapping[str, int],
+    prefix: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """Make the topics of the relay `name`, if they are not there: with a partition for each queue
+    and these `settings`, and the one for its place.
+    """
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    config = dict(settings or {})
+    wanted = [NewTopic(prefix + topic, n, -1, config=config) for topic, n in queues.items()]
+    wanted.append(NewTopic(positions_topic(name), 1, -1, config={"cleanup.policy": "compact"}))
+    for topic, made in admin.create_topics(wanted).items():
+        try:
+            made.result(SECONDS)
+        except KafkaFailed as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise RelayError(
+                    f"Kafka makes no topic {topic!r}: {error.args[0].str()}"
+                ) from error
+
+
+class KafkaTarget:
+    """Topics of a Kafka cluster, for the relay `name`: the topic of the same name behind `prefix`,
+    and the partition with the number of the queue.
+    """
+
+    atomic = True
+
+    def __init__(
+        self,
+        servers: str,
+        name: str = "relay",
+        *,
+        prefix: str = "",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`servers` is host:port, several with commas between them. `settings` are further ones of
+        librdkafka, such as those for TLS.
+        """
+        self._at = {"bootstrap.servers": servers, "log_level": 0, **(settings or {})}
+        self._name = name
+        self._prefix = prefix
+        self._producer: Producer | None = None
+        self._failed: dict[tuple[str, int, bytes], str] = {}
+
+    def claim(self) -> RelayPlace | None:
+        """Make a producer with the id of the relay, which shuts out the one before it, and read the
+        place.
+        """
+        self._producer = None  # what it had not sent goes with it
+        producer = Producer(
+            {
+                **self._at,
+                "transactional.id": f"fmq-relay-{self._name}",
+                "transaction.timeout.ms": 20_000,
+                "linger.ms": 5,
+                "delivery.report.only.error": True,
+                "on_delivery": self._report,
+            }
+        )
+        with _explained():
+            _patiently(lambda: producer.init_transactions(SECONDS))
+        self._producer = producer
+        return self.status()
+
+    def deliver(self, batch: RelayBatch) -> None:
+        """Produce the messages and the place in one transaction."""
+        producer = self._producer
+        assert producer is not None, "it was claimed"
+        self._failed.clear()
+        try:
+            with _explained():
+                producer.begin_transaction()
+                for message in batch.messages:
+                    self._produce(producer, message, batch.place.store)
+                producer.produce(
+                    positions_topic(self._name), batch.place.text().encode(), PLACE_KEY, partition=0
+                )
+                producer.commit_transaction(2 * SECONDS)
+        except RelayError as error:
+            if self._failed and not isinstance(error, TakenOver):
+                self._blame(batch)
+            raise
+
+    def _produce(self, producer: Producer, message: Message, store: str) -> None:
+        origin = message.origin
+        assert origin is not None, "it was read"
+        where = f"{store}/{origin.topic}/{origin.queue}/{message.offset}"
+        headers: list[tuple[str, str | bytes | None]] = [("fmq-id", where.encode())]
+        for name, value in (
+            *(("fmq-tx", origin.tx_id), ("fmq-tag", message.tag)),
+            ("fmq-message-id", message.message_id),
+            *(message.headers or {}).items(),
+        ):
+            if value is not None:
+                headers.append((name, value.encode()))
+        topic, time_ms = self._prefix + origin.topic, origin.time_us // 1000
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    message.body,
+                    message.key,
+                    origin.queue,
+                    headers=headers,
+                    timestamp=time_ms,
+                )
+                return
+            except BufferError:
+                producer.poll(0.05)
+            except KafkaFailed as error:
+                if error.args[0].code() not in REFUSALS:
+                    raise
+                producer.abort_transaction(SECONDS)
+                raise MessageRefused(message, error.args[0].str()) from error
+
+    def _report(self, error: KafkaError, message: Any) -> None:
+        if error.code() in REFUSALS:
+            place = message.topic(), message.partition(), message.value()
+            self._failed[place] = error.str()
+
+    def _blame(self, batch: RelayBatch) -> None:
+        """Raise MessageRefused for the first message that the broker refuses.
+
+        It refuses a whole request of several messages. So each of them is tried alone, in a
+        transaction that is not committed.
+        """
+        suspects = {*self._failed}
+        for message in batch.messages:
+            origin = message.origin
+            assert origin is not None, "it was read"
+            if (self._prefix + origin.topic, origin.queue, message.body) in suspects:
+                self.claim()
+                assert self._producer is not None, "it was claimed"
+                self._failed.clear()
+                with _explained():
+                    self._producer.begin_transaction()
+                    self._produce(self._producer, message, batch.place.store)
+                    self._producer.flush(SECONDS)
+                if self._failed:
+                    raise MessageRefused(message, *self._failed.values())
+
+    def status(self) -> RelayPlace | None:
+        """Return the place that is kept: read to the end that the topic has now."""
+        part = TopicPartition(positions_topic(self._name), 0, OFFSET_BEGINNING)
+        group = {"group.id": f"fmq-relay-{self._name}", "enable.auto.commit": False}
+        # The end of all, and not of what is committed: an open transaction would hide the place.
+        loose = Consumer({**self._at, **group, "isolation.level": "read_uncommitted"})
+        with _explained(), closing(loose):
+            _, end = _patiently(lambda: loose.get_watermark_offsets(part, timeout=SECONDS))
+        found, ends = None, monotonic() + SECONDS
+        reader = Consumer({**self._at, **group, "enable.partition.eof": True})
+        with _explained(), closing(reader):
+            reader.assign([part])
+            while monotonic() < ends:
+                message = reader.poll(1)
+                error = None if message is None else message.error()
+                if message is None or error is not None:
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaFailed(error)
+                    if message is not None and (message.offset() or 0) >= end:
+                        return found
+                elif (value := message.value()) is not None:
+                    found = RelayPlace.of_text(value.decode())
+        raise Unsure("the place could not be read to its end: a transaction is still open there")
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        self._producer = None
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Return what `call` returns, and repeat it for a while where Kafka says that this helps."""
+    ends = monotonic() + SECONDS
+    while True:
+        try:
+            return call()
+        except KafkaFailed as error:
+            what = error.args[0]
+            passes = what.retriable() or what.code() in PASSING
+            if what.fatal() or not passes or monotonic() > ends:
+                raise
+            sleep(0.1)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise errors of the client as those of a relay."""
+    try:
+        yield
+    except (KafkaFailed, SystemError) as error:
+        # The client raises a fatal error also in front of callbacks, which end in a SystemError.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KafkaFailed):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        what = cause.args[0]
+        if what.code() in SHUT_OUT:
+            raise TakenOver(
+                f"another relay of this name has claimed Kafka: {what.str()}. Nothing of the last "
+                "batch of this one is there."
+            ) from error
+        if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART or (
+            what.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+        ):
+            raise RelayError(
+                f"a topic or partition is missing in Kafka: {what.str()}. Nothing was copied. "
+                "`fmq relay --create` or create_topics makes them."
+            ) from error
+        raise Unsure(f"Kafka gave no answer: {what.name()} {what.str()}") from error

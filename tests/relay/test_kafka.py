@@ -1,0 +1,173 @@
+"""A relay into a real Kafka, read by a consumer that sees only what is committed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine
+from fmq.relay import MessageRefused, Relay, RelayBatch, RelayError
+from fmq.testing import CrashDisk
+from fmq.testing.relay import CASES, MessageShown, check_target
+from tests.budget import BUDGET
+
+pytest.importorskip("confluent_kafka", reason="no client of Kafka on this machine")
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from fmq.relay.kafka_target import KafkaTarget, create_topics
+
+NUMBERS = count()
+ROOT = Path(__file__).parent.parent.parent
+
+
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("kafka_tool", ROOT / "tools" / "kafka.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kafka_tool"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    kafka = tool()
+    missing = kafka.fetch()
+    if missing:
+        pytest.skip(missing)
+    made = kafka.Broker(tmp_path_factory.mktemp("kafka"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def system(broker: Any) -> Callable[[], Any]:
+    class System:
+        def __init__(self, **of_topics: str) -> None:
+            self.name = f"n{next(NUMBERS)}"
+            self.prefix = f"{self.name}-"
+            queues = {"a": 1, "b": 1, "t": 2}
+            create_topics(broker.servers, self.name, queues, self.prefix, of_topics)
+
+        def target(self) -> KafkaTarget:
+            return KafkaTarget(broker.servers, self.name, prefix=self.prefix)
+
+        def shown(self) -> Iterator[MessageShown]:
+            for message in self.messages("a", "b"):
+                _, topic, queue, offset = headers_of(message)["fmq-id"].split("/")
+                yield topic, int(queue), int(offset)
+
+        def messages(self, *topics: str, queue: int = 0) -> list[Any]:
+            return read(broker.servers, [self.prefix + topic for topic in topics], queue)
+
+    return System
+
+
+def headers_of(message: Any) -> dict[str, str]:
+    return {name: value.decode() for name, value in message.headers()}
+
+
+def read(servers: str, topics: list[str], partition: int) -> list[Any]:
+    """Return the committed messages of a partition of each topic."""
+    settings = {"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True}
+    found, ended = [], 0
+    with closing(Consumer({**settings, "enable.auto.commit": False})) as consumer:
+        consumer.assign([TopicPartition(topic, partition, 0) for topic in topics])
+        while ended < len(topics):
+            message = consumer.poll(20)
+            assert message is not None, "a reader hangs"
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended += 1
+    return found
+
+
+# Each case takes seconds; FMQ_BUDGET=2 tries all.
+USUAL = ("a crash after a delivery", "a relay that overlaps", "a lost answer")
+
+
+@pytest.mark.parametrize("case", USUAL if BUDGET <= 1 else [*CASES])
+def test_it_keeps_what_a_relay_counts_on(system: Callable[[], Any], case: str) -> None:
+    check_target(system, only=case)
+
+
+def relayed(engine: Engine, target: KafkaTarget) -> Relay:
+    relay = Relay(engine, target, topics="t", name="n")
+    with closing(relay):
+        relay.run(once=True)
+    return relay
+
+
+def test_a_record_has_all_that_a_message_has(system: Callable[[], Any], engine: Engine) -> None:
+    engine.create_topic("t", queues=2)
+    with engine.transaction(tx_id="T") as tx:
+        said: dict[str, Any] = {"headers": {"a": "ü"}, "message_id": "m", "tag": "paid"}
+        tx.send("t", b"\0body", key="k", queue=1, **said)
+    made = system()
+    relayed(engine, made.target())
+    (record,) = made.messages("t", queue=1)
+    (sent,) = engine.read("t", queue=1)
+    assert (record.value(), record.key()) == (b"\0body", b"k")
+    assert record.timestamp()[1] == sent.origin.time_us // 1000  # type: ignore[union-attr]
+    assert headers_of(record) == {
+        "fmq-id": f"{engine.feedback.store}/t/1/0",
+        "fmq-tx": "T",
+        "fmq-tag": "paid",
+        "fmq-message-id": "m",
+        "a": "ü",
+    }
+
+
+@pytest.mark.parametrize("size", [1_100_000, 990_000])
+def test_a_message_that_is_too_large_is_named(system: Callable[[], Any], size: int) -> None:
+    """The client refuses the first one, and the broker the other one, with its neighbours."""
+    made = system(**{"max.message.bytes": "900000"})
+    with fmq.open("data", disk=CrashDisk()) as engine:
+        for body in (b"before", bytes(size), b"after"):
+            engine.send("t", body)
+        with pytest.raises(MessageRefused, match="t/0 offset 1 is refused by the target"):
+            relayed(engine, made.target())
+    assert made.messages("t") == []
+
+
+def test_missing_topics_are_named(broker: Any, engine: Engine) -> None:
+    engine.send("t", b"x")
+    with pytest.raises(RelayError, match="create_topics makes them"):
+        relayed(engine, KafkaTarget(broker.servers, "nobody"))
+
+
+def test_a_broker_that_dies_is_a_doubt(
+    system: Callable[[], Any], engine: Engine, broker: Any
+) -> None:
+    """The relay goes on when the broker is there again; a batch is there once."""
+    made = system()
+    for number in range(10):
+        engine.send("t", b"%d" % number)
+
+    class Dies(KafkaTarget):
+        deaths = 1
+
+        def deliver(self, batch: RelayBatch) -> None:
+            super().deliver(batch)
+            if self.deaths:
+                self.deaths -= 1
+                broker.stop()
+                broker.start()
+                raise fmq.relay.Unsure("the broker is gone")
+
+    relay = relayed(engine, Dies(broker.servers, made.name, prefix=made.prefix))
+    assert relay.stats().claims >= 2
+    assert [record.value() for record in made.messages("t")] == [b"%d" % n for n in range(10)]

@@ -1,0 +1,131 @@
+"""A Kafka of the tests' own: `python tools/kafka.py fetch` brings its jars, once, by Maven.
+
+They lie in the environment of the checkout. The broker runs on loopback with a directory of its
+own; it needs Java 17 and no rights.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+VERSION = "4.3.1"
+FOLDER = Path(__file__).parent.parent / ".venv" / f"kafka-{VERSION}"
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>fmq</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{VERSION}</version></dependency><dependency><groupId>org.slf4j</groupId>
+<artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency></dependencies></project>"""
+JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.disable.jmx=true"]
+FETCH_SECONDS, START_SECONDS = 240, 90
+# ApiVersions, version 0: length, key, version, number of the request, name of the client
+ASK = bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"ready"
+
+
+def fetch() -> str:
+    """Bring the jars, if they are not there. Return why there is none; empty if they are there."""
+    if (FOLDER / "fetched").exists():
+        return ""
+    for tool in ("mvn", "java"):
+        if shutil.which(tool) is None:
+            return f"no {tool} on this machine, so no Kafka"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "pom.xml").write_text(POM)
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={FOLDER}"]
+    line = ["mvn", "-q", "-B", "-f", str(FOLDER / "pom.xml"), *copy]
+    try:
+        done = subprocess.run(
+            line, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"Maven did not bring Kafka within {FETCH_SECONDS} s"
+    if done.returncode:
+        return f"Maven did not bring Kafka: {(done.stdout + done.stderr)[:500]}"
+    (FOLDER / "fetched").touch()
+    return ""
+
+
+class Broker:
+    """One broker, with its data in `folder`."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.folder = folder
+        self.port, controller = _free_port(), _free_port()
+        values = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": folder / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "log.cleaner.dedupe.buffer.size": 4 << 20,
+            "log.cleaner.threads": 1,
+            "auto.create.topics.enable": "false",
+            "broker.session.timeout.ms": 1500,  # or a start after a kill takes 20 s
+            "broker.heartbeat.interval.ms": 300,
+            **settings,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in values.items())
+        (folder / "properties").write_text(text)
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c").communicate()
+        self.start()
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _java(self, name: str, *args: str) -> subprocess.Popen[bytes]:
+        line = ["java", *JVM, "-cp", f"{FOLDER}/*", name, *args, str(self.folder / "properties")]
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(line, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.process = self._java("kafka.Kafka")
+        ends = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if time.monotonic() > ends or self.process.poll() is not None:
+                raise RuntimeError(f"no Kafka: {(self.folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 0.3) as connection:
+                connection.sendall(ASK)
+                return len(connection.recv(4)) == 4
+        except OSError:
+            return False
+
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
+        self.process.send_signal(how)
+        self.process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    sys.exit(fetch() or None)
