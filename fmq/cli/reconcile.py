@@ -15,6 +15,7 @@ from typing import Any
 
 import fmq
 from fmq.cli.arguments import seconds, text
+from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
 from fmq.cli.records import span
@@ -48,7 +49,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    found = fmq.reconcile(args.dir, args.database, kept_seconds=args.kept)
+    with output.progress() as show:
+        found = fmq.reconcile(args.dir, args.database, kept_seconds=args.kept, progress=told(show))
     counts = {"gone": len(found.gone), "lacking": len(found.lacking)}
     facts = {"ok": found.ok, **asdict(replace(found, gone=(), lacking=())), **counts}
     verdict = "both agree" if found.ok else "they differ"

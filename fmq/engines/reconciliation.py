@@ -12,7 +12,7 @@ transaction. It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +33,9 @@ from fmq.recovery.walk import ReadAppend, Walk
 from fmq.store.bytes.kinds import Decided, Kind, Prepare, Run
 from fmq.tx.looks.outcomes import outcome_of
 from fmq.tx.looks.receipts import receipt_of
+
+Progress = Callable[[int, int], object]
+TOLD_EACH_BYTES = 1 << 20  # how often progress is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ def reconcile(
     database: object,
     *,
     kept_seconds: float | None = None,
+    progress: Progress | None = None,
     disk: Disk | None = None,
 ) -> Reconciliation:
     """Compare the journal in the directory `path` with the markers in `database`, and say which
@@ -111,7 +115,8 @@ def reconcile(
 
     `database` is an address as for `fmq.open(resolve=)`. `kept_seconds` says how long all programs
     certainly keep markers: 604,800 if none calls `fmq.bind.purge` with less. Without it, only the
-    oldest marker that is there proves how far back they go.
+    oldest marker that is there proves how far back they go. `progress` is called with the bytes of
+    the journal that were read so far, and how many there are.
 
     Raises NotAStore, Damaged and BindError if there is nothing to compare.
     """
@@ -123,7 +128,7 @@ def reconcile(
     with unreadable_within(where), closing(disk.directory(where, make=False)) as directory:
         layout = look_for_journal(directory, where, "compare")
         history = History(directory)
-        history.read()
+        history.read(progress)
         end = history.position
         markers = source.markers(store_of(directory, layout).hex())
         if not markers.producers:
@@ -160,11 +165,16 @@ class History:
         self._numbers: dict[int, str] = {}  # the tx_id of each bound transaction, by its number
         self.seen: dict[str, SeenTransaction] = {}
 
-    def read(self) -> None:
+    def read(self, progress: Progress | None = None) -> None:
         """Read what was appended since the last call. Raises Damaged."""
-        first = look(self._directory).bases[0]
+        bases = look(self._directory).bases
+        first = told_to = bases[0]
+        total = bases[-1] - first  # but for the last segment
         walk = Walk(self._directory, self.position)
         for append in walk:
+            if progress is not None and walk.position - told_to >= TOLD_EACH_BYTES:
+                told_to = walk.position
+                progress(told_to - first, max(total, told_to - first))
             for record in append:
                 if isinstance(record, Prepare) and record.bound:
                     self._prepared(record)
@@ -173,6 +183,8 @@ class History:
         if walk.damage is not None:
             raise walk.damage
         self.position = walk.position
+        if progress is not None:
+            progress(walk.position - first, walk.position - first)
 
     def _prepared(self, record: Prepare) -> None:
         self._numbers[record.tx or record.position] = record.tx_id

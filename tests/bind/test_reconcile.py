@@ -306,6 +306,22 @@ def test_reconcile_beside_an_engine_finds_no_difference(
     assert (found.agreed, found.undecided, found.unknown_transactions) == (2, 1, 0)
 
 
+def test_progress_is_told_up_to_the_end_of_the_journal(
+    engine: fmq.Engine, database: Database
+) -> None:
+    order(engine, database, "one")
+    for _ in range(3):
+        engine.send("t", bytes(1 << 20))
+    engine.sync()
+    told: list[tuple[int, int]] = []
+    fmq.reconcile(
+        engine.path, database.address, progress=lambda done, total: told.append((done, total))
+    )
+    assert told == sorted(told)
+    assert len(told) >= 4
+    assert told[-1] == (engine.stats().position,) * 2
+
+
 def test_a_committed_transaction_without_its_row_is_reported_as_gone(
     engine: fmq.Engine, database: Database
 ) -> None:
