@@ -41,21 +41,30 @@ def test_polls_that_wait_in_threads_go_on_after_a_resume(
             used.close()
 
 
-def test_polls_that_wait_on_a_loop_go_on_after_a_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", [None, "average"])
+@pytest.mark.parametrize("whom", ["group", "topic"])
+def test_polls_that_wait_on_a_loop_go_on_after_a_resume(
+    tmp_path: Path, whom: str, strategy: str | None
+) -> None:
     async def program() -> list[int]:
         async with fmq.aio.open(tmp_path / "shop") as engine:
-            await engine.send_many("t", [b"0", b"1", b"2"])
+            await engine.create_topic("t", queues=3)
             await engine.create_group("g", "t")
             group = await engine.group("g")
-            await group.pause(reason="wait")
-            consumers = [engine.consumer("t", group="g") for _ in range(3)]
+            paused = group if whom == "group" else await engine.topic("t")
+            consumers = [engine.consumer("t", group="g", strategy=strategy) for _ in range(3)]
+            for each in consumers:
+                assert await each.poll() == []
+            await paused.pause(reason="wait")
+            for queue in range(3):
+                await engine.send("t", b"%d" % queue, queue=queue)
             polls = [
                 asyncio.create_task(each.poll(limit=1, timeout=PATIENCE)) for each in consumers
             ]
-            while len(await group.members()) < 3:
+            for _ in range(9):  # they wait
                 await asyncio.sleep(0)
-            await group.resume()
-            found = [each.offset for poll in polls for each in await poll]
+            await paused.resume()
+            found = [each.queue for poll in polls for each in await poll]
             for each in consumers:
                 await each.close()
             return sorted(found)

@@ -45,7 +45,7 @@ class GroupHolds:
         self._former_until = 0.0
         # The time of the last record or attempt that the engine found.
         self._found_us = max(ledger.last_us, ledger.tried_us)
-        self.limits = GroupLimits(ledger, clock, self._found_us, self._all_of, self.rooms)
+        self.limits = GroupLimits(ledger, clock, self._found_us, self._all_of, self.wake)
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until the transaction is decided.
             for ack in entry.prepare.acks:
@@ -170,6 +170,15 @@ class GroupHolds:
                 idle = topic.queues[number].idle
                 if ready.add in idle:
                     idle.remove(ready.add)
+
+    def wake(self, group: str) -> None:
+        """Let the polls of `group` look again, whichever queues its members own."""
+        topics = {topic for of, topic in self.ledger.subscriptions if of == group}
+        self.ledger.arrived.update(topics)
+        room = self.rooms.get(group)
+        if room is not None and room.strategy is not None:
+            for member in room.members.values():
+                member.stir()
 
     # --- what a member has in hand --------------------------------------------------------------
 

@@ -6,12 +6,11 @@ A poll asks here only while some group has a limit. Guarded by the engine's lock
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from fmq.basics.clock import Clock
 from fmq.consume.claims.holds import QueueHolds
-from fmq.consume.claims.membership import GroupRoom
 from fmq.consume.limits.key_rooms import KeyRooms
 from fmq.consume.limits.limiter import GroupLimiter
 from fmq.errors import BadOption
@@ -35,17 +34,17 @@ class GroupLimits:
         clock: Clock,
         found_us: int,
         holds_of: Callable[[str], Iterable[QueueHolds]],
-        rooms: Mapping[str, GroupRoom],
+        wake: Callable[[str], None],
     ) -> None:
         """`found_us` is the time of the last record or attempt that the engine found when it was
-        opened. `holds_of` returns the holds of a group in all of its queues. `rooms` has the
-        members of each group.
+        opened. `holds_of` returns the holds of a group in all of its queues. `wake` lets the
+        polls of a group look again.
         """
         self._ledger = ledger
         self._clock = clock
         self._found_us = found_us
         self._holds_of = holds_of
-        self._rooms = rooms
+        self._wake_group = wake
         self._limiters: dict[str, GroupLimiter] = {}
 
     def left(self, group: str, wanted: int, now: float) -> int:
@@ -61,7 +60,7 @@ class GroupLimits:
         return limiter.left(wanted, now)
 
     def _make(self, group: str, found_at: float) -> GroupLimiter:
-        wake = partial(self._wake, group)
+        wake = partial(self._wake_group, group)
         limiter = GroupLimiter(self._ledger.limits[group], wake, found_at)
         # Where the group has not polled yet, holds are made now: clients of an earlier server may
         # have messages of any queue.
@@ -69,15 +68,6 @@ class GroupLimits:
             limiter.count(holds)
         self._limiters[group] = limiter
         return limiter
-
-    def _wake(self, group: str) -> None:
-        """Let the polls of `group` look again, those of a strategy, too."""
-        room = self._rooms.get(group)
-        if room is not None and room.strategy is not None:
-            for member in room.members.values():
-                member.stir()
-        subscriptions = self._ledger.subscriptions
-        self._ledger.arrived.update(topic for of, topic in subscriptions if of == group)
 
     def rooms(self, group: str, now: float) -> KeyRooms:
         """Return how many messages of each key `group`, which has a limit by key, may be handed
@@ -110,7 +100,7 @@ class GroupLimits:
             self._make(group, found_at=-math.inf)
         else:
             limiter.become(limit)
-        self._wake(group)
+        self._wake_group(group)
 
     def forget(self, group: str) -> None:
         """Forget the limit of `group`."""

@@ -77,9 +77,9 @@ class Groups:
                 ready.add_all(range(change.value))
 
     def _resume(self, change: Changed) -> None:
-        if change.group:
-            topics = {topic for group, topic in self._ledger.subscriptions if group == change.group}
-            self._ledger.arrived.update(topics)
+        whose = {group for group, topic in self._ledger.subscriptions if topic == change.topic}
+        for group in (change.group,) if change.group else whose:
+            self.holds.wake(group)
 
     def _delete_group(self, change: Changed) -> None:
         self.tallies.pop(change.group, None)
