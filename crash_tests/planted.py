@@ -181,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "a checkpoint and a STATE do not have the options",
-        '"options": dict(self.options),',
+        '"options": dict(ledger.options),',
         '"options": {},',
         "--workload options-outlive-their-segments",
     ),
@@ -402,9 +402,9 @@ MUTANTS = (
     ),
     Mutant(
         "a checkpoint forgets topics without messages",
-        "for topic in self.made_topics()\n            }",
-        "for topic in self.made_topics()\n"
-        "                if any(queue.next for queue in topic.queues)\n            }",
+        "for topic in ledger.made_topics()\n        }",
+        "for topic in ledger.made_topics()\n"
+        "            if any(queue.next for queue in topic.queues)\n        }",
         "--workload topics",
     ),
     Mutant(

@@ -43,7 +43,7 @@ MENDING = (
     ),
     Mutant(
         "a checkpoint forgets the marks",
-        "for name, (value, data) in self.marks.items()}",
+        "for name, (value, data) in ledger.marks.items()}",
         "for name, (value, data) in ()}",
         "--workload marks",
     ),

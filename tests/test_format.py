@@ -24,6 +24,7 @@ from fmq.store.bytes.kinds import AckRange, Kind, Prepare
 from fmq.store.index import catalog, index_blocks
 from fmq.store.journal import segment, spares
 from fmq.tx.ledger import seal
+from fmq.tx.ledger.carryover import carried_of
 from fmq.tx.ledger.ledger import Ledger
 from tests.store.samples import encoded, run_at, run_of
 
@@ -238,7 +239,7 @@ def test_the_bytes_of_a_seal_have_not_changed() -> None:
 
 def test_the_document_has_each_key_of_a_state() -> None:
     page = (Path(__file__).parent.parent / "docs/format.md").read_text()
-    assert [key for key in Ledger(0).carried() if f"| `{key}` |" not in page] == []
+    assert [key for key in carried_of(Ledger(0)) if f"| `{key}` |" not in page] == []
 
 
 def test_the_head_of_a_checkpoint_has_not_changed() -> None:

@@ -45,7 +45,7 @@ from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.inside import inside
 from fmq.testing.shadow import appends_in
 from fmq.tx.commands.due import timing_of
-from fmq.tx.ledger.carryover import to_json
+from fmq.tx.ledger.carryover import carried_of, to_json
 from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.remote.over_frames import OverFrames
@@ -311,7 +311,7 @@ class Plans:
         self.change(ChangeKind.DELETE_GROUP, f"gone {self.number}", "")
 
     def state(self) -> None:
-        self.raw(Carryover(to_json(self.parts.ledger.carried() | {"floor": 0}), 0))
+        self.raw(Carryover(to_json(carried_of(self.parts.ledger) | {"floor": 0}), 0))
 
     def ids(self) -> None:
         self.raw(IdsKept(table_of(0, []).encode(), 0))

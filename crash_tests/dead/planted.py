@@ -53,8 +53,8 @@ OF_DEAD_LETTERS = (
     ),
     Mutant(
         "a STATE forgets which dead letters there are",
-        '        if "dead" in state:',
-        '        if "dead" in state and not self.floor:',
+        '    if "dead" in state:',
+        '    if "dead" in state and not ledger.floor:',
         STORIES,
     ),
     Mutant(

@@ -46,8 +46,8 @@ OF_ERASING = (
     ),
     Mutant(
         "a checkpoint leaves out what was erased",
-        '        self.erasures.carry(state.get("erased", []))',
-        "        pass",
+        '    ledger.erasures.carry(state.get("erased", []))',
+        "    pass",
         tests="tests/test_erase.py -k no_group_gets",
     ),
     Mutant(

@@ -65,10 +65,10 @@ OF_GROUPS = (
     ),
     Mutant(
         "a checkpoint carries no priorities",
-        "            self.spans_of(topic.queues[number]).carry(spans)\n",
+        "        ledger.spans_of(topic.queues[number]).carry(spans)\n",
         "",
         STORIES,
-        (("            topic.has_priorities = topic.has_priorities or bool(spans[0])\n", ""),),
+        (("        topic.has_priorities = topic.has_priorities or bool(spans[0])\n", ""),),
     ),
     Mutant(
         "what a reference publishes has no priority",
@@ -108,7 +108,7 @@ OF_GROUPS = (
     ),
     Mutant(
         "a pause is not carried by a checkpoint",
-        "[[*key, *pause] for key, pause in sorted(self.pauses.items())]",
+        "[[*key, *pause] for key, pause in sorted(ledger.pauses.items())]",
         "[]",
         "--tier groups --rounds 60",
     ),
@@ -132,7 +132,7 @@ OF_GROUPS = (
     ),
     Mutant(
         "a limit is not carried by a checkpoint",
-        "[group, limit.text(), limit.time_us] for group, limit in sorted(self.limits.items())",
+        "[group, limit.text(), limit.time_us] for group, limit in sorted(ledger.limits.items())",
         "[group, limit.text(), limit.time_us] for group, limit in ()",
         "--tier groups --rounds 60",
     ),

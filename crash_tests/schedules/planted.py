@@ -28,7 +28,7 @@ OF_SCHEDULES = (
     ),
     Mutant(
         "a checkpoint carries no schedules",
-        "[each.carried() for _, each in sorted(self.schedules.items())]",
+        "[each.carried() for _, each in sorted(ledger.schedules.items())]",
         "[]",
         STORIES,
     ),

@@ -19,7 +19,7 @@ BETWEEN_PROCESSES = (
     ),
     Mutant(
         "a sequence is lost over a restart",
-        '        self.requests.carry(state.get("requests", []))\n',
+        '    ledger.requests.carry(state.get("requests", []))\n',
         "",
         tests="tests/remote/test_repeats.py -k if_the_engine_process_is_killed",
     ),

@@ -29,8 +29,8 @@ OF_TRIES = (
     ),
     Mutant(
         "a checkpoint forgets attempts",
-        '        for group, name, number, tries in state.get("tried", ()):\n',
-        "        for group, name, number, tries in ():\n",
+        '    for group, name, number, tries in state.get("tried", ()):\n',
+        "    for group, name, number, tries in ():\n",
         STORIES,
     ),
     Mutant(

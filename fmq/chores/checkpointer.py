@@ -27,6 +27,7 @@ from fmq.recovery.recover import Recovered
 from fmq.store.index.index_blocks import encode_unsaved
 from fmq.store.journal.segment import base_of, belongs, segment_name
 from fmq.tx.commands.writer import Writer
+from fmq.tx.ledger.carryover import carried_of
 
 
 class _Noted(NamedTuple):
@@ -127,7 +128,7 @@ class Checkpointer:
             self._chain_at(applied),
             part_at + len(part),
             segments,
-            ledger.carried(),
+            carried_of(ledger),
             clean,
             self._slots.generation + 1,
             ledger.timers.noted(self._store),

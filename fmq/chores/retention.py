@@ -32,7 +32,7 @@ from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
 from fmq.store.reading.key_marks import SUFFIX as KEYS_SUFFIX
 from fmq.tx.commands.writer import Writer
 from fmq.tx.ledger.acks import AckSet
-from fmq.tx.ledger.carryover import to_json
+from fmq.tx.ledger.carryover import carried_of, to_json
 from fmq.tx.ledger.ledger import Entry, Ledger
 
 logger = logging.getLogger("fmq.groups")
@@ -392,7 +392,7 @@ class Retention:
                     # again.
                     if not self._is_gone(key[0], segment):
                         firsts[key] = lane.next
-            carried = ledger.carried(firsts)
+            carried = carried_of(ledger, firsts)
             carried["floor"] = floor
             state.json = to_json(carried)
             lost.update(_lost(ledger, carried["groups"]))

@@ -36,7 +36,7 @@ from fmq.store.bytes.record import FIRST, LAST, BadRecord
 from fmq.store.journal.scan import Scan, end_of
 from fmq.store.journal.segment import HEADER_BYTES, Header, segment_name
 from fmq.tx.ledger.apply import apply
-from fmq.tx.ledger.carryover import to_json
+from fmq.tx.ledger.carryover import carried_of, to_json
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.state import IllegalStep
 from fmq.tx.ledger.timers import Timers
@@ -358,7 +358,7 @@ class _Salvage:
         """Write a segment that has one STATE: what is known at the end of all that is sound."""
         ledger = self._ledger
         ledger.floor = max(ledger.floor, self._skeleton.bones[0].base)
-        state = Carryover(to_json(ledger.carried()), 0)
+        state = Carryover(to_json(carried_of(ledger)), 0)
         state.flags = FIRST | LAST
         size = measured([state])
         capacity = max(STATE_CAPACITY_MIN, 1 << (2 * size + HEADER_BYTES).bit_length())

@@ -38,6 +38,7 @@ from fmq.store.index.index_blocks import BadIndex
 from fmq.store.index.index_file import index_in
 from fmq.store.journal.scan import Finding, Scan
 from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
+from fmq.tx.ledger.carryover import carried_of
 from fmq.tx.ledger.ledger import Ledger
 
 Progress = Callable[[int, int], object]
@@ -357,7 +358,7 @@ def _check_slots(directory: Directory, reading: Replay) -> Iterator[Problem]:
 
 def _state(ledger: Ledger) -> dict[str, Any]:
     undecided = sorted((tx, entry.prepare.position) for tx, entry in ledger.undecided.items())
-    carried = ledger.carried()
+    carried = carried_of(ledger)
     # An empty ack need not be in a checkpoint.
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
     timers = ledger.timers.state()

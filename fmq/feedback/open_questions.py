@@ -23,7 +23,8 @@ from fmq.feedback.waiters import Waiters
 from fmq.steps.call_steps import Arrival, Notify, Steps, Wakeup
 from fmq.steps.thread_driver import drive
 from fmq.tx.commands.decisions import Decisions
-from fmq.tx.ledger.ledger import Entry, seal_text
+from fmq.tx.ledger.ledger import Entry
+from fmq.tx.ledger.seal import seal_text
 from fmq.tx.ledger.state import State
 from fmq.tx.looks.messages import Messages
 from fmq.tx.looks.outcomes import undecided_view

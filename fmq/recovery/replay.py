@@ -35,7 +35,7 @@ from fmq.store.journal.scan import Finding, Scan, ScanEnd, durable_beyond, end_o
 from fmq.store.journal.segment import HEADER_BYTES, OTHER_RECORDS, Header, Segment, segment_name
 from fmq.tx.ledger.apply import apply
 from fmq.tx.ledger.apply_parts import apply_to_index, apply_to_timers, collect
-from fmq.tx.ledger.carryover import floor_of
+from fmq.tx.ledger.carryover import carry, floor_of
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.state import IllegalStep
 from fmq.tx.ledger.timers import Timers
@@ -103,7 +103,7 @@ class Replay:
         self.scan_from, self.applied_from = checkpoint.scan_from, checkpoint.applied_upto
         base = self._segment_at(self.applied_from).base
         self.ledger = Ledger(base)
-        self.ledger.carry(checkpoint.ledger)
+        carry(self.ledger, checkpoint.ledger)
         self.ledger.shown_to = self.ledger.end = self.applied_from
         self.durable_to = self._timers_from = self.applied_from
         if self._with_timers:

@@ -42,7 +42,7 @@ from fmq.store.bytes.timing import timing_in
 from fmq.store.index.id_table import BadIds, decode_ids
 from fmq.table.gather import ROWS
 from fmq.table.split import OpenSplit
-from fmq.tx.ledger.ledger import seal_text
+from fmq.tx.ledger.seal import seal_text
 
 NO_OFFSET_YET = frozenset((Kind.PRE_MESSAGE, Kind.TIMER))
 RecordRow = Mapping[str, Any]

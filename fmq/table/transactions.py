@@ -16,7 +16,7 @@ from fmq.store.bytes.timing import timing_in
 from fmq.table.records import NO_OFFSET_YET, RecordRow, in_batches
 from fmq.table.snapshot import Undecided
 from fmq.table.split import OpenSplit
-from fmq.tx.ledger.ledger import seal_text
+from fmq.tx.ledger.seal import seal_text
 
 STATES = {Kind.COMMIT: "committed", Kind.ROLLBACK: "rolled back"}
 

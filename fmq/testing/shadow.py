@@ -19,6 +19,7 @@ from fmq.store.journal.attempt_page import entries_of
 from fmq.store.journal.scan import end_of
 from fmq.testing.inside import inside
 from fmq.tx.ledger.apply import apply
+from fmq.tx.ledger.carryover import carried_of, carry
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.transitions import prepare_applied, show
 
@@ -127,7 +128,7 @@ def copy_of(ledger: Ledger) -> Ledger:
     copy = Ledger(ledger.index.base)
     copy.unsettled, copy.known_from = ledger.unsettled, ledger.known_from
     copy.damaged = ledger.damaged
-    copy.carry(ledger.carried())
+    carry(copy, carried_of(ledger))
     copy.timers = ledger.timers.copy()
     for entry in ledger.undecided.values():
         prepare_applied(copy, entry.prepare, entry.runs, entry.start)
@@ -143,7 +144,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
         key: [list(getattr(lane, name)) for name in ("starts", "counts", "records", "bodies")]
         for key, lane in index.lanes.items()
     }
-    carried = ledger.carried()
+    carried = carried_of(ledger)
     # An entry without acks says nothing, so it may be missing.
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
     return {

@@ -12,6 +12,7 @@ import fmq
 from fmq import Engine
 from fmq.errors import BadOption, LeaseLost
 from fmq.testing.inside import inside
+from fmq.tx.ledger.carryover import carried_of
 from tests.interrupts import in_thread
 from tests.small import CrashDisk, FakeClock, check, opened
 
@@ -151,7 +152,7 @@ def test_attempts_are_forgotten_with_the_message(disk: CrashDisk) -> None:
 
 
 def carried(engine: Engine) -> object:
-    return inside(engine).ledger.carried()["tried"]
+    return carried_of(inside(engine).ledger)["tried"]
 
 
 def test_attempts_outlive_the_segment_with_their_records(disk: CrashDisk) -> None:

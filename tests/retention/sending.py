@@ -6,6 +6,7 @@ from typing import Any
 
 from fmq import Engine
 from fmq.testing.inside import inside
+from fmq.tx.ledger.carryover import carried_of
 
 KEEP = 12288  # three segments
 
@@ -24,4 +25,4 @@ UNREAD_GOES: dict[str, Any] = {"retain_bytes": KEEP, "keep_unread": False}
 
 def acks(engine: Engine) -> Any:
     """Of all groups, as a checkpoint carries it."""
-    return inside(engine).ledger.carried()["acks"]
+    return carried_of(inside(engine).ledger)["acks"]

@@ -14,6 +14,7 @@ from fmq.recovery.checkpoint import decode, encode
 from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Carryover
 from fmq.testing.inside import inside
+from fmq.tx.ledger.carryover import carried_of
 from tests.retention.sending import KEEP, UNREAD_GOES, acks, first_of, send
 from tests.small import (
     CrashDisk,
@@ -206,7 +207,7 @@ def append_stale_state(engine: Engine) -> None:
     writer = inside(engine).writer
 
     def plan(state: Carryover) -> None:
-        carried = writer.ledger.carried()
+        carried = carried_of(writer.ledger)
         stale(carried)
         state.json = json.dumps(carried).encode()
         writer.send([state])

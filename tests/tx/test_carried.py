@@ -41,7 +41,7 @@ from fmq.store.bytes.kinds import (
 from fmq.store.bytes.timing import Timing, with_timing
 from fmq.store.index.id_table import table_of
 from fmq.tx.ledger.apply import apply
-from fmq.tx.ledger.carryover import check_carried, from_json, to_json
+from fmq.tx.ledger.carryover import carried_of, check_carried, from_json, to_json
 from fmq.tx.ledger.dead_letters import REPLAYED
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
@@ -127,7 +127,7 @@ GOOD: dict[Kind, Make] = {
     Kind.COMMIT: one_phase,
     Kind.ROLLBACK: partial(decision, kind=Kind.ROLLBACK),
     Kind.ACK: lambda _: [Acks([AckRange("g", "a", 0, 0, 1)], 0)],
-    Kind.STATE: lambda ledger: [Carryover(to_json(ledger.carried()), 0)],
+    Kind.STATE: lambda ledger: [Carryover(to_json(carried_of(ledger)), 0)],
     Kind.TOPIC: lambda _: [TopicMade("b", 1, 0)],
     Kind.MARK: lambda ledger: one_phase(ledger, Marks([MarkChange("m", 1, b"x")], 0)),
     Kind.TRIED: lambda _: [Tried([TriedRange("g", "a", 0, 0, 1, 1)])],
@@ -311,14 +311,14 @@ def test_every_record_that_apply_accepts_leads_to_a_valid_carryover(
 ) -> None:
     """Each field of each kind has values at its edges. Those that `apply` refuses do not count."""
     ledger = ledger_of()
-    state = to_json(ledger.carried())
+    state = to_json(carried_of(ledger))
     for how, make in changed_ones(ALL[name], ledger):
         is_taken = taken(ledger, make(ledger))
         if how == "as it is":
             assert is_taken or (name == "HOLE" and ledger.is_live)
         if is_taken and (not ledger.unsettled or taken(ledger, [Carryover(state, 0)])):
             try:
-                check_carried(from_json(to_json(ledger.carried())))
+                check_carried(from_json(to_json(carried_of(ledger))))
             except ValueError as error:
                 pytest.fail(f"apply takes what check_carried refuses: {error}, as {how}")
         if is_taken is not False:

@@ -27,7 +27,8 @@ from fmq.tx.commands.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
 from fmq.tx.commands.prepared_bytes import PreparedBytes
 from fmq.tx.commands.reserve import Reserve
 from fmq.tx.commands.writer import Writer
-from fmq.tx.ledger.ledger import Entry, seal_text
+from fmq.tx.ledger.ledger import Entry
+from fmq.tx.ledger.seal import seal_text
 from fmq.tx.looks.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.looks.receipts import RepeatOf, receipts_of, with_left_out
 

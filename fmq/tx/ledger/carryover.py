@@ -1,4 +1,8 @@
-"""The JSON that checkpoints and STATE records carry, and the checks of its shape.
+"""What a ledger carries over in checkpoints and STATE records: what a replay cannot find in the
+segments that are left, as JSON.
+
+`carried_of` writes it, `check_carried` checks its shape, and `carry` takes it over. A new key has a
+line in each of them, and one in docs/format.md.
 
 A checksum shows that the bytes are the bytes that were written, not that fmq wrote them. So each
 value is checked before a ledger takes it over. A wrong value raises ValueError.
@@ -10,13 +14,20 @@ that says it, and call `check_text` and `check_number` for that.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fmq.arguments.options import QUEUES_MAX
+from fmq.basics.message import Mark
 from fmq.store.bytes.kinds import Carryover
+from fmq.store.index.index import QueueKey
+from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.attempts import ATTEMPTS_MAX
+from fmq.tx.ledger.dead_letters import DeadLetterState
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
+from fmq.tx.ledger.ledger import Ledger, Subscription
 from fmq.tx.said.limit_met import limit_in
+from fmq.tx.said.pauses import PauseMet
 from fmq.tx.said.schedule_met import schedule_in
 
 NUMBER_MAX = 1 << 63  # offsets, positions and times are below it
@@ -70,8 +81,185 @@ def check_place(group: object, topic: object, number: object) -> None:
     check_queue(topic, number)
 
 
+def carried_of(ledger: Ledger, firsts: Mapping[QueueKey, int] | None = None) -> dict[str, Any]:
+    """Return for JSON what a replay cannot find in the remaining segments.
+
+    With `firsts`, return this as it will be once the queues begin at these offsets.
+    """
+    firsts = firsts or {}
+    return {
+        "floor": ledger.floor,
+        "last_us": ledger.last_us,
+        "topics": {
+            topic.name: [
+                [max(queue.first, firsts.get((topic.name, queue.number), 0)), queue.end]
+                for queue in topic.queues
+            ]
+            for topic in ledger.made_topics()
+        },
+        "spans": _carried_spans(ledger, firsts),
+        "retained": {
+            topic.name: topic.retain_ms for topic in ledger.made_topics() if topic.retain_ms
+        },
+        "deleted": {
+            name: position for name, position in ledger.deleted.items() if position >= ledger.floor
+        },
+        "acks": [
+            [*key, *acked.beyond(firsts.get(key[1:], 0))]
+            for key, acked in sorted(ledger.acked.items())
+            if not acked.is_empty  # leave out groups that have polled and not acked
+        ],
+        "tried": [
+            [*key, left]
+            for key, tried in sorted(ledger.tried.items())
+            if (left := tried.beyond(firsts.get(key[1:], 0)))
+        ],
+        "groups": [
+            [*key, each.filter, each.skipped, each.lost + _lost_below(ledger, each, firsts)]
+            for key, each in sorted(ledger.subscriptions.items())
+        ],
+        "dead": [
+            dead.carried(firsts.get((dead.topic, 0), 0)) for _, dead in sorted(ledger.dead.items())
+        ],
+        "expired": [
+            [*key, each.expired]
+            for key, each in sorted(ledger.subscriptions.items())
+            if each.expired
+        ],
+        "paused": [[*key, *pause] for key, pause in sorted(ledger.pauses.items())],
+        "limits": [
+            [group, limit.text(), limit.time_us] for group, limit in sorted(ledger.limits.items())
+        ],
+        "schedules": [each.carried() for _, each in sorted(ledger.schedules.items())],
+        "requests": ledger.requests.carried(),
+        "erased": ledger.erasures.carried(ledger.floor, _firsts(ledger, firsts)),
+        "options": dict(ledger.options),
+        "marks": {name: [value, data.hex()] for name, (value, data) in ledger.marks.items()},
+    }
+
+
+def _firsts(ledger: Ledger, firsts: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Return where each queue with erased messages begins, or will begin as `firsts` say."""
+    found = {}
+    for key in ledger.erasures.ranges:
+        queue = ledger.queue(*key)
+        found[key] = max(0 if queue is None else queue.first, firsts.get(key, 0))
+    return found
+
+
+def _carried_spans(ledger: Ledger, firsts: Mapping[QueueKey, int]) -> list[list[Any]]:
+    carried = []
+    for topic in ledger.made_topics():
+        for queue in topic.queues:
+            if queue.spans is not None:
+                first = max(queue.first, firsts.get((topic.name, queue.number), 0))
+                said = queue.spans.carried(first)
+                if any(said):
+                    carried.append([topic.name, queue.number, *said])
+    return sorted(carried)  # sorted, because a checkpoint changes the order of topics
+
+
+def carry(ledger: Ledger, state: dict[str, Any]) -> None:
+    """Take over what `carried_of` returned at an earlier time."""
+    ledger.last_us = max(ledger.last_us, state["last_us"])
+    ledger.floor = max(ledger.floor, state["floor"])
+    for name, ranges in state["topics"].items():
+        topic = ledger.topic(name, len(ranges))
+        ledger.grow(topic, len(ranges))
+        topic.has_record = True
+        for queue, (first, after) in zip(topic.queues, ranges, strict=True):
+            # The records that would tell where the queue begins may be missing.
+            queue.first = first if ledger.unsettled else max(queue.first, first)
+            # Only in a replay: a running engine knows all messages before `after`.
+            if queue.end < after:
+                queue.next = queue.end = after
+            queue.settled = True
+            if queue.spans is not None:
+                queue.spans.drop_below(queue.first)
+    for name, number, *spans in state.get("spans", ()):  # an older fmq wrote no "spans"
+        topic = ledger.topics[name]
+        ledger.spans_of(topic.queues[number]).carry(spans)
+        topic.has_priorities = topic.has_priorities or bool(spans[0])
+    ledger.deleted.update(state.get("deleted", {}))
+    for name, retain_ms in state.get("retained", {}).items():
+        ledger.topics[name].retain_ms = retain_ms
+    for group, name, number, floor, ranges in state["acks"]:
+        if not floor and not ranges and "groups" not in state:
+            continue  # an older fmq wrote this for a group that had polled and not acked
+        ledger.subscribe(group, name)  # an older fmq carried no "groups"
+        acked = ledger.acked_of(group, name, number)
+        # The group has this floor from its making or a seek, even if it has acked nothing.
+        acked.is_empty = False
+        acked.add(0, floor)
+        for first, end in ranges:
+            acked.add(first, end)
+    for group, name, wanted, skipped, lost in state.get("groups", ()):
+        subscription = ledger.subscribe(group, name)
+        # A replay that began after acks were dropped has counted too many lost messages. Set
+        # the right number.
+        subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
+    if "dead" in state:  # an older fmq had no dead letters
+        ledger.dead.clear()
+        ledger.again.clear()
+        for group, floor, ranges, moved, again in state["dead"]:
+            dead = ledger.dead[group] = DeadLetterState(group)
+            dead.carry(floor, ranges, moved)
+            for name in again:
+                ledger.note_replay(dead, name)
+    for group, name, number, tries in state.get("tried", ()):
+        tried = ledger.tried_of(group, name, number)
+        for first, end, count, due_us in tries:
+            # Attempts that the replay has found already are as new as `state`, or newer: keep
+            # them.
+            tried.fill(first, end, count, due_us)
+    for group, name, expired in state.get("expired", ()):  # an older fmq wrote no "expired"
+        ledger.subscribe(group, name).expired = expired
+    ledger.erasures.carry(state.get("erased", []))  # an older fmq wrote no "erased"
+    if "paused" in state:  # an older fmq paused nothing
+        ledger.pauses = {(group, name): PauseMet(*pause) for group, name, *pause in state["paused"]}
+    if "limits" in state:  # an older fmq limited nothing
+        ledger.limits = {group: limit_in(*limit) for group, *limit in state["limits"]}
+    if "schedules" in state:  # an older fmq had none
+        found = [schedule_in(*each) for each in state["schedules"]]
+        ledger.schedules = {each.name: each for each in found}
+        ledger.timers.sooner = True
+    ledger.requests.carry(state.get("requests", []))
+    if "options" in state:  # an older fmq wrote none
+        ledger.options.clear()
+        ledger.options.update(state["options"])
+    for name, (value, data) in state.get("marks", {}).items():
+        ledger.marks[name] = Mark(value, bytes.fromhex(data))
+    # Do it for all groups, not only those in `state`: an older fmq left ranges below the first
+    # message.
+    for (_, name, number), acked in ledger.acked.items():
+        if (known := ledger.queue(name, number)) is not None:
+            acked.drop_below(known.first)
+    for dead in ledger.dead.values():
+        if (known := ledger.queue(dead.topic, 0)) is not None:
+            dead.closed.drop_below(known.first)
+    for key, tried in ledger.tried.items():
+        acked = ledger.acked_of(*key)
+        for first, end, *_ in tried.all():
+            at = first
+            for low, high in acked.gaps(first, end):
+                tried.drop(at, low)
+                at = high
+            tried.drop(at, end)
+
+
+def _lost_below(ledger: Ledger, subscription: Subscription, firsts: Mapping[QueueKey, int]) -> int:
+    """Return how many messages the group loses if the queues begin at `firsts`."""
+    lost = 0
+    for (topic, number), first in firsts.items():
+        queue = ledger.queue(topic, number) if topic == subscription.topic else None
+        if queue is not None:
+            acked = ledger.acked.get((subscription.group, topic, number)) or AckSet(queue.first)
+            lost += acked.count_gaps(acked.floor, first)
+    return lost
+
+
 def check_carried(state: Any) -> dict[str, Any]:
-    """Return `state` if it has the shape that `Ledger.carried` makes."""
+    """Return `state` if it has the shape that `carried_of` makes."""
     if type(state) is not dict or type(state.get("topics")) is not dict:
         raise ValueError(f"no topics in {str(state)[:40]}")
     for name in ("floor", "last_us"):

@@ -20,7 +20,7 @@ from fmq.basics.message import Mark
 from fmq.basics.results import Limit, Pause
 from fmq.store.bytes.internal import is_internal, replay_topic
 from fmq.store.bytes.kinds import AckRange, Changed, Prepare, Run
-from fmq.store.index.index import QueueKey, SegmentIndex
+from fmq.store.index.index import SegmentIndex
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.attempts import AttemptMap
 from fmq.tx.ledger.dead_letters import DeadLetterState
@@ -31,9 +31,9 @@ from fmq.tx.ledger.queues import Queue, Topic
 from fmq.tx.ledger.spans import KnownPriorities, QueueSpans
 from fmq.tx.ledger.state import State
 from fmq.tx.ledger.timers import Timers
-from fmq.tx.said.limit_met import LimitMet, limit_in
+from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.pauses import PauseMet
-from fmq.tx.said.schedule_met import ScheduleMet, schedule_in
+from fmq.tx.said.schedule_met import ScheduleMet
 
 
 class Subscription:
@@ -133,7 +133,10 @@ class Ledger:
 
     def __init__(self, base: int) -> None:
         # What waits to be shown, in the order of the journal. Each entry has the position that
-        # `shown_to` has to exceed. Then come a queue and a run, or a function and its argument.
+        # `shown_to` has to exceed. Then come a queue and a run, or a function and its argument. A
+        # run has its own position. A function has `end`, which is where its append begins, as
+        # `end` moves on when all of the append is applied. An append becomes durable as a whole,
+        # so both are shown at one instant.
         self.shows: deque[tuple[int, Any, Any]] = deque()
         self.end = base  # the end of the last append applied
         # The position of the last change of marks, of decisions, of groups and topics, and of acks.
@@ -330,16 +333,6 @@ class Ledger:
         if queue.spans is not None:
             queue.spans.know(queue.first, offset, known)
 
-    def _lost_below(self, subscription: Subscription, firsts: Mapping[QueueKey, int]) -> int:
-        """Return how many messages the group loses if the queues begin at `firsts`."""
-        lost = 0
-        for (topic, number), first in firsts.items():
-            queue = self.queue(topic, number) if topic == subscription.topic else None
-            if queue is not None:
-                acked = self.acked.get((subscription.group, topic, number)) or AckSet(queue.first)
-                lost += acked.count_gaps(acked.floor, first)
-        return lost
-
     def oldest_undecided(self) -> int | None:
         """Return the position at which the append of the oldest undecided transaction begins; None
         if there is none.
@@ -420,175 +413,3 @@ class Ledger:
         """Return the topics that callers can see, which are those that are not internal."""
         topics = self.topics.values()
         return [topic for topic in topics if not is_internal(topic.name)]
-
-    # --- carried by checkpoints and STATE records -------------------------------------------
-
-    def carried(self, firsts: Mapping[QueueKey, int] | None = None) -> dict[str, Any]:
-        """Return for JSON what a replay cannot find in the remaining segments.
-
-        With `firsts`, return this as it will be once the queues begin at these offsets.
-        """
-        firsts = firsts or {}
-        return {
-            "floor": self.floor,
-            "last_us": self.last_us,
-            "topics": {
-                topic.name: [
-                    [max(queue.first, firsts.get((topic.name, queue.number), 0)), queue.end]
-                    for queue in topic.queues
-                ]
-                for topic in self.made_topics()
-            },
-            "spans": self._carried_spans(firsts),
-            "retained": {
-                topic.name: topic.retain_ms for topic in self.made_topics() if topic.retain_ms
-            },
-            "deleted": {
-                name: position for name, position in self.deleted.items() if position >= self.floor
-            },
-            "acks": [
-                [*key, *acked.beyond(firsts.get(key[1:], 0))]
-                for key, acked in sorted(self.acked.items())
-                if not acked.is_empty  # leave out groups that have polled and not acked
-            ],
-            "tried": [
-                [*key, left]
-                for key, tried in sorted(self.tried.items())
-                if (left := tried.beyond(firsts.get(key[1:], 0)))
-            ],
-            "groups": [
-                [*key, each.filter, each.skipped, each.lost + self._lost_below(each, firsts)]
-                for key, each in sorted(self.subscriptions.items())
-            ],
-            "dead": [
-                dead.carried(firsts.get((dead.topic, 0), 0))
-                for _, dead in sorted(self.dead.items())
-            ],
-            "expired": [
-                [*key, each.expired]
-                for key, each in sorted(self.subscriptions.items())
-                if each.expired
-            ],
-            "paused": [[*key, *pause] for key, pause in sorted(self.pauses.items())],
-            "limits": [
-                [group, limit.text(), limit.time_us] for group, limit in sorted(self.limits.items())
-            ],
-            "schedules": [each.carried() for _, each in sorted(self.schedules.items())],
-            "requests": self.requests.carried(),
-            "erased": self.erasures.carried(self.floor, self._firsts(firsts)),
-            "options": dict(self.options),
-            "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
-        }
-
-    def _firsts(self, firsts: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """Return where each queue with erased messages begins, or will begin as `firsts` say."""
-        found = {}
-        for key in self.erasures.ranges:
-            queue = self.queue(*key)
-            found[key] = max(0 if queue is None else queue.first, firsts.get(key, 0))
-        return found
-
-    def _carried_spans(self, firsts: Mapping[QueueKey, int]) -> list[list[Any]]:
-        carried = []
-        for topic in self.made_topics():
-            for queue in topic.queues:
-                if queue.spans is not None:
-                    first = max(queue.first, firsts.get((topic.name, queue.number), 0))
-                    said = queue.spans.carried(first)
-                    if any(said):
-                        carried.append([topic.name, queue.number, *said])
-        return sorted(carried)  # sorted, because a checkpoint changes the order of topics
-
-    def carry(self, state: dict[str, Any]) -> None:
-        """Take over what `carried` returned at an earlier time."""
-        self.last_us = max(self.last_us, state["last_us"])
-        self.floor = max(self.floor, state["floor"])
-        for name, ranges in state["topics"].items():
-            topic = self.topic(name, len(ranges))
-            self.grow(topic, len(ranges))
-            topic.has_record = True
-            for queue, (first, after) in zip(topic.queues, ranges, strict=True):
-                # The records that would tell where the queue begins may be missing.
-                queue.first = first if self.unsettled else max(queue.first, first)
-                # Only in a replay: a running engine knows all messages before `after`.
-                if queue.end < after:
-                    queue.next = queue.end = after
-                queue.settled = True
-                if queue.spans is not None:
-                    queue.spans.drop_below(queue.first)
-        for name, number, *spans in state.get("spans", ()):  # an older fmq wrote no "spans"
-            topic = self.topics[name]
-            self.spans_of(topic.queues[number]).carry(spans)
-            topic.has_priorities = topic.has_priorities or bool(spans[0])
-        self.deleted.update(state.get("deleted", {}))
-        for name, retain_ms in state.get("retained", {}).items():
-            self.topics[name].retain_ms = retain_ms
-        for group, name, number, floor, ranges in state["acks"]:
-            if not floor and not ranges and "groups" not in state:
-                continue  # an older fmq wrote this for a group that had polled and not acked
-            self.subscribe(group, name)  # an older fmq carried no "groups"
-            acked = self.acked_of(group, name, number)
-            # The group has this floor from its making or a seek, even if it has acked nothing.
-            acked.is_empty = False
-            acked.add(0, floor)
-            for first, end in ranges:
-                acked.add(first, end)
-        for group, name, wanted, skipped, lost in state.get("groups", ()):
-            subscription = self.subscribe(group, name)
-            # A replay that began after acks were dropped has counted too many lost messages. Set
-            # the right number.
-            subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
-        if "dead" in state:  # an older fmq had no dead letters
-            self.dead.clear()
-            self.again.clear()
-            for group, floor, ranges, moved, again in state["dead"]:
-                dead = self.dead[group] = DeadLetterState(group)
-                dead.carry(floor, ranges, moved)
-                for name in again:
-                    self.note_replay(dead, name)
-        for group, name, number, tries in state.get("tried", ()):
-            tried = self.tried_of(group, name, number)
-            for first, end, count, due_us in tries:
-                # Attempts that the replay has found already are as new as `state`, or newer: keep
-                # them.
-                tried.fill(first, end, count, due_us)
-        for group, name, expired in state.get("expired", ()):  # an older fmq wrote no "expired"
-            self.subscribe(group, name).expired = expired
-        self.erasures.carry(state.get("erased", []))  # an older fmq wrote no "erased"
-        if "paused" in state:  # an older fmq paused nothing
-            self.pauses = {
-                (group, name): PauseMet(*pause) for group, name, *pause in state["paused"]
-            }
-        if "limits" in state:  # an older fmq limited nothing
-            self.limits = {group: limit_in(*limit) for group, *limit in state["limits"]}
-        if "schedules" in state:  # an older fmq had none
-            found = [schedule_in(*each) for each in state["schedules"]]
-            self.schedules = {each.name: each for each in found}
-            self.timers.sooner = True
-        self.requests.carry(state.get("requests", []))
-        if "options" in state:  # an older fmq wrote none
-            self.options.clear()
-            self.options.update(state["options"])
-        for name, (value, data) in state.get("marks", {}).items():
-            self.marks[name] = Mark(value, bytes.fromhex(data))
-        # Do it for all groups, not only those in `state`: an older fmq left ranges below the first
-        # message.
-        for (_, name, number), acked in self.acked.items():
-            if (known := self.queue(name, number)) is not None:
-                acked.drop_below(known.first)
-        for dead in self.dead.values():
-            if (known := self.queue(dead.topic, 0)) is not None:
-                dead.closed.drop_below(known.first)
-        for key, tried in self.tried.items():
-            acked = self.acked_of(*key)
-            for first, end, *_ in tried.all():
-                at = first
-                for low, high in acked.gaps(first, end):
-                    tried.drop(at, low)
-                    at = high
-                tried.drop(at, end)
-
-
-def seal_text(seal: bytes) -> str:
-    """Return a seal as text, in hex."""
-    return seal.hex()

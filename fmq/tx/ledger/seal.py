@@ -23,3 +23,8 @@ def seal_of(runs: Iterable[Run]) -> bytes:
     for run in runs:
         sealed += pack(run.queue, run.count, run.bodies_crc, run.columns_crc) + utf8(run.topic)
     return blake2b(sealed, digest_size=SEAL_BYTES).digest()
+
+
+def seal_text(seal: bytes) -> str:
+    """Return a seal as text, in hex."""
+    return seal.hex()

@@ -34,6 +34,7 @@ from fmq.store.reading.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.ledger.carryover import (
     NUMBER_MAX,
     carried_by,
+    carry,
     check_number,
     check_place,
     check_queue,
@@ -85,10 +86,11 @@ def show(ledger: Ledger, upto: int) -> None:
     """Show what was applied below `upto`, which is durable now: tell readers and listeners."""
     shows = ledger.shows
     while shows and shows[0][0] < upto:
-        _, queue, what = shows.popleft()
-        if type(queue) is not Queue:
-            queue(what)
+        _, shown, what = shows.popleft()
+        if type(shown) is not Queue:  # a function: one of the listener, or of an entry
+            shown(what)
             continue
+        queue: Queue = shown
         queue.next = what.offset + what.count
         if queue.idle:
             queue.end_idle()
@@ -280,7 +282,7 @@ def _state(ledger: Ledger, state: Carryover) -> None:
                 )
     if ledger.unsettled:
         _forget_others(ledger, carried)
-    ledger.carry(carried)
+    carry(ledger, carried)
     ledger.unsettled = False
 
 

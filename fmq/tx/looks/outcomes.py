@@ -23,7 +23,8 @@ from fmq.store.index.catalog import Catalog
 from fmq.store.journal.segment import Segment, segment_name
 from fmq.store.reading.batch import messages_of
 from fmq.store.reading.reader import Reader
-from fmq.tx.ledger.ledger import Entry, Ledger, seal_text
+from fmq.tx.ledger.ledger import Entry, Ledger
+from fmq.tx.ledger.seal import seal_text
 from fmq.tx.looks.receipts import receipt_of
 
 
