@@ -12,7 +12,7 @@ from fmq.arguments.options import Options
 from fmq.engines.engine import Engine
 from fmq.engines.thread_door import ThreadDoor
 from fmq.machine.disk import Directory, Disk
-from fmq.recovery.recover import Claimed, claim
+from fmq.recovery.recover import LockedDirectory, lock_and_recover
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
 from fmq.testing.inside import end_as_killed
@@ -49,20 +49,20 @@ class Start(NamedTuple):
 
     disk: Disk
     directory: Directory
-    claim: Claimed
+    locked: LockedDirectory
 
 
 def recover_on(disk: Disk, options: Options) -> Start:
     """Do the first half of an opening: find out what is there, and mend it."""
     directory = disk.directory(PATH, make=True)
-    claimed = claim(directory, disk, options.capacity)
-    return Start(disk, directory, claimed)
+    locked = lock_and_recover(directory, disk, options.capacity)
+    return Start(disk, directory, locked)
 
 
 def engine_on(start: Start, options: Options) -> Engine:
     """Do the second half of an opening: make an engine of what recovery found."""
-    disk, directory, claimed = start
-    what = PATH, directory, claimed, disk, options, FakeClock()
+    disk, directory, locked = start
+    what = PATH, directory, locked, disk, options, FakeClock()
     return Engine(ThreadDoor(*what, background=False))
 
 

@@ -67,7 +67,7 @@ class Opening:
         """Return what is shown. Start no engine if one has started from exactly this state
         before.
         """
-        outcome = Outcome(disk, start.claim.found)
+        outcome = Outcome(disk, start.locked.found)
         seen = self._memory.shown(outcome, before)
         if seen is None:
             operations = disk.operations

@@ -121,7 +121,7 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a replay takes a queue for one that is new",
-        "            queue.settled = not self.unsettled\n",
+        "            queue.is_placed = not self.unsettled\n",
         "",
         tests="tests/test_administering.py -k added",
     ),

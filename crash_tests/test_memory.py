@@ -52,7 +52,7 @@ def test_recoveries_with_equal_outcomes_show_equal_messages() -> None:
     for _, moment in islice(Explorer(workload).moments(), 5, None, 6):
         for disk in moment.disk.states():
             start = recover_on(disk, options)
-            outcome, operations = Outcome(disk, start.claim.found), disk.operations
+            outcome, operations = Outcome(disk, start.locked.found), disk.operations
             disk.opened.clear()
             engine = engine_on(start, options)
             oracle = moment.oracle

@@ -412,12 +412,6 @@ def test_no_two_classes_have_one_name() -> None:
     )
 
 
-# A type alias that has the name of a class or of another alias, all the same.
-NAMED_TWICE = {
-    "Requests": "of one append in ledger/apply.py; of all clients in ledger/done_requests.py",
-}
-
-
 def names_of_types(module: str) -> Iterator[tuple[str, str]]:
     """Yield the classes of a module and its type aliases, each with what it stands for."""
     for node in TREES[module].body:
@@ -440,7 +434,7 @@ def test_no_two_types_of_the_core_have_one_name() -> None:
     for module in filter(is_core, SOURCES):
         for name, what in names_of_types(module):
             meant.setdefault(name, set()).add(what)
-    assert {name for name, whats in meant.items() if len(whats) > 1} == set(NAMED_TWICE)
+    assert {name for name, whats in meant.items() if len(whats) > 1} == set()
 
 
 def test_no_two_modules_of_the_core_have_one_name() -> None:

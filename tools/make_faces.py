@@ -23,7 +23,7 @@ MADE = {
     "door": "fmq.faces.blocking.door",
     "engine_face": "fmq.faces.blocking.engine_face",
     "handles": "fmq.faces.blocking.handles",
-    "loops": "fmq.consume.calls.loops",
+    "iteration": "fmq.consume.calls.iteration",
     "member_door": "fmq.consume.calls.member_door",
     "transaction": "fmq.tx.commands.transaction",
 }

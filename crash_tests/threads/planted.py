@@ -40,8 +40,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "published in another order than the journal's",
-        "        _, queue, what = shows.popleft()\n",
-        "        _, queue, what = shows.pop()\n",
+        "        _, shown, what = shows.popleft()\n",
+        "        _, shown, what = shows.pop()\n",
         "--workload one-order --rounds 40",
     ),
     Mutant(

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any
 
 from fmq.aio.face.delivery import AsyncDelivery, give_up
-from fmq.aio.face.loops import has_ended, next_deliveries
+from fmq.aio.face.iteration import has_ended, next_deliveries
 from fmq.consume.calls.workers import EXTENSIONS
 from fmq.errors import LeaseLost
 

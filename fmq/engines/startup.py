@@ -18,7 +18,7 @@ from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import StorageFull, Unreadable
 from fmq.machine.disk import Directory, Disk, is_full
 from fmq.posix import RealDisk
-from fmq.recovery.recover import claim
+from fmq.recovery.recover import lock_and_recover
 from fmq.remote.handover import when_let_go
 
 
@@ -173,10 +173,10 @@ def _open(
     *,
     background: bool,
 ) -> Engine:
-    claimed = claim(directory, disk, options.capacity)
+    locked = lock_and_recover(directory, disk, options.capacity)
     try:
-        what = path, directory, claimed, disk, options, clock
+        what = path, directory, locked, disk, options, clock
         return Engine(ThreadDoor(*what, background=background))
     except BaseException:
-        claimed.unlock()
+        locked.unlock()
         raise

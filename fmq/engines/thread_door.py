@@ -39,7 +39,7 @@ from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
 from fmq.machine.disk import Directory, Disk, free_of
-from fmq.recovery.recover import Claimed
+from fmq.recovery.recover import LockedDirectory
 from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.server_handle import Serving, after_fork
@@ -62,14 +62,14 @@ class ThreadDoor(ProducingDoor):
         self,
         path: str,
         directory: Directory,
-        claim: Claimed,
+        locked: LockedDirectory,
         disk: Disk,
         options: Options,
         clock: Clock,
         *,
         background: bool,
     ) -> None:
-        """`claim` is what recovery found in `directory`, which lies on `disk`."""
+        """`locked` is what recovery found in `directory`, which lies on `disk`."""
         drawn = disk.random(DRAWN_BYTES)
         self.path = path
         self.background = background
@@ -79,12 +79,12 @@ class ThreadDoor(ProducingDoor):
         self._disk = disk
         self._drawn = drawn
         self._directory = directory
-        self._unlock = claim.unlock
-        self._report = claim.found.report
+        self._unlock = locked.unlock
+        self._report = locked.found.report
         self._closing = Closing()
         self._threads: Background | None = None
         calls = self.check, self.check_readable, self.after
-        self.parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
+        self.parts = parts = Parts(directory, locked.found, options, clock, drawn, *calls)
         self._lock, self._queue = parts.lock, parts.commit_queue
         self.options = options = parts.options
         self._plan_of = parts.manager.message_ids.planner

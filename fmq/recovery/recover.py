@@ -86,14 +86,14 @@ class Recovered(NamedTuple):
     """The attempts that only the page ATTEMPTS had."""
 
 
-class Claimed(NamedTuple):
+class LockedDirectory(NamedTuple):
     """A directory that is locked by this engine until `unlock` is called."""
 
     found: Recovered
     unlock: Callable[[], None]
 
 
-def claim(directory: Directory, disk: Disk, capacity: int) -> Claimed:
+def lock_and_recover(directory: Directory, disk: Disk, capacity: int) -> LockedDirectory:
     """Lock `directory`, and recover its journal, or begin a new one, whose first segment holds
     `capacity` bytes.
 
@@ -105,12 +105,12 @@ def claim(directory: Directory, disk: Disk, capacity: int) -> Claimed:
     try:
         layout = look(directory)
         if layout.fresh:
-            return Claimed(
+            return LockedDirectory(
                 begin_new(directory, disk.random(STORE_BYTES), capacity),
                 unlock,
             )
         erasure_file.carry_on(directory)
-        return Claimed(recover(directory, layout), unlock)
+        return LockedDirectory(recover(directory, layout), unlock)
     except BaseException:
         unlock()
         raise

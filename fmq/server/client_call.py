@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from fmq.errors import FmqError, OutcomeUnknown
 from fmq.loops.watch import LoopWatch
 from fmq.server.host import Host
-from fmq.server.load import Load, check_held
+from fmq.server.load import Load, check_room_for
 from fmq.steps.call_steps import Apart, Arrival, Durable, Steps
 from fmq.wire.frames import Frame, Op
 
@@ -154,7 +154,7 @@ class ClientCall:
     # --- waiting --------------------------------------------------------------------------------
 
     def _begin_watch(self) -> LoopWatch:
-        check_held("requests of one client that wait", self._caller.waiting)
+        check_room_for("requests of one client that wait", self._caller.waiting)
         self._watch = LoopWatch(self._caller.host.waits, self._again)
         return self._watch
 

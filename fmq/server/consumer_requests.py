@@ -14,7 +14,7 @@ from fmq.consume.groups.sieve import filter_of
 from fmq.errors import LeaseLost
 from fmq.server.advance_requests import serve_advance
 from fmq.server.host import Host
-from fmq.server.load import Load, check_held
+from fmq.server.load import Load, check_room_for
 from fmq.server.members import ServedMember
 from fmq.server.take_requests import Taking
 from fmq.steps.call_steps import Durable, Steps
@@ -91,7 +91,7 @@ class Consuming:
             filter_of(wanted)
         shares = None if strategy is None else strategy_said(strategy)
         if asked.handle not in self._members:
-            check_held("consumers of one client", self._members)
+            check_room_for("consumers of one client", self._members)
         self._host.commit_own(self._client)
         old = self._members.pop(asked.handle, None)
         if old is not None:

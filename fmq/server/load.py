@@ -60,7 +60,7 @@ class Load:
         )
 
 
-def check_held(what: str, held: Sized) -> None:
+def check_room_for(what: str, held: Sized) -> None:
     """Raise TooMany if a client holds as many of `what` as it may."""
     if len(held) >= HELD_MAX:
         raise TooMany(what, len(held) + 1, HELD_MAX, "fixed by the protocol", "close some first")

@@ -28,7 +28,7 @@ class ClaimedPart(DeliveredRange):
     __slots__ = ("_first_and_end", "_holder")
 
     def __init__(self, member: ThreadMember, claim: Claim, first: int, end: int) -> None:
-        self._consumer = member
+        self._member = member
         self._claim = claim
         self._first_and_end = first, end
         # Stands for the client's transaction that holds the part, if there is one.

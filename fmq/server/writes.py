@@ -11,7 +11,7 @@ from fmq.faces.table import GROUP_CHANGES
 from fmq.server.client_transaction import append_of, begin
 from fmq.server.consumer_requests import Consuming
 from fmq.server.host import Host
-from fmq.server.load import check_held
+from fmq.server.load import check_room_for
 from fmq.steps.call_steps import Durable, Steps
 from fmq.store.bytes.extension import Request, extension_of
 from fmq.store.bytes.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Append, Kind, Run
@@ -184,7 +184,7 @@ class Writes:
 
     def _on_take_id(self, asked: Frame, said: list[str]) -> bytes:
         (tx_id,) = said
-        check_held("open transactions of one client", self._open)
+        check_room_for("open transactions of one client", self._open)
         self._host.commit_own(self._client)
         self._open[tx_id] = self._parts.manager.buffer_for(tx_id, None, None)
         return b""

@@ -291,7 +291,7 @@ def unsettled() -> Ledger:
     ledger.known_from = ledger.timers.known_from = 1 << 62
     for topic in ledger.topics.values():
         for queue in topic.queues:
-            queue.settled = False
+            queue.is_placed = False
     return ledger
 
 

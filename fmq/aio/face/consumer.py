@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from fmq.aio.face.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
-from fmq.aio.face.loops import in_batches, one_by_one
+from fmq.aio.face.iteration import in_batches, one_by_one
 from fmq.aio.face.member_door import AsyncMemberDoor
 from fmq.aio.loop_workers import AsyncHandler, run
 from fmq.arguments.names import check_count, check_poll, check_seconds, check_sync

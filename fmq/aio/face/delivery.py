@@ -35,7 +35,7 @@ class AsyncRange(HandedRange):
         if sync is not None:
             check_sync(sync)
         try:
-            await self._consumer.ack(self._claim, *self._offsets(), sync)
+            await self._member.ack(self._claim, *self._offsets(), sync)
         except BaseException as error:
             if is_carried_out(error):
                 self._settled = True
@@ -50,7 +50,7 @@ class AsyncRange(HandedRange):
                 f"seconds={seconds:g}: must be more than 0, and at most a hundred years. Nothing "
                 "was changed."
             )
-        await self._consumer.extend(self._claim, *self._offsets(), seconds)
+        await self._member.extend(self._claim, *self._offsets(), seconds)
 
     async def release(self, *, delay: float | None = None, count: bool = True) -> None:
         """Give the messages back: any consumer of the group gets them again after `delay` seconds,
@@ -64,9 +64,9 @@ class AsyncRange(HandedRange):
         if delay is not None:
             wait = check_delay(delay)
         else:
-            wait = self._consumer.retry.delay(self.attempt) if count else 0.0
+            wait = self._member.retry.delay(self.attempt) if count else 0.0
         try:
-            await self._consumer.give_back(self._claim, *self._offsets(), wait, count=count)
+            await self._member.give_back(self._claim, *self._offsets(), wait, count=count)
         except BaseException as error:
             if is_carried_out(error):
                 self._settled = True
@@ -82,7 +82,7 @@ class AsyncRange(HandedRange):
         """
         check_text("reason", reason)
         try:
-            await self._consumer.reject(self._claim, *self._offsets(), reason)
+            await self._member.reject(self._claim, *self._offsets(), reason)
         except BaseException as error:
             if is_carried_out(error):
                 self._settled = True
@@ -127,7 +127,7 @@ class AsyncDeliveries(list[AsyncDelivery]):
 
     def __init__(self, consumer: Any, deliveries: Iterable[AsyncDelivery]) -> None:
         super().__init__(deliveries)
-        self._consumer = consumer
+        self._member = consumer
 
     async def ack(self, *, sync: bool | None = None) -> None:
         """Ack all deliveries that are not settled yet, in one append. Raises LeaseLost, and acks
@@ -139,7 +139,7 @@ class AsyncDeliveries(list[AsyncDelivery]):
         if not left:
             return
         try:
-            await self._consumer.ack_all([range_of(each) for each in left], sync)
+            await self._member.ack_all([range_of(each) for each in left], sync)
         except BaseException as error:
             if is_carried_out(error):
                 settle(left)
@@ -177,7 +177,7 @@ async def give_up(delivery: AsyncRange, error: BaseException) -> None:
     """
     if delivery.is_settled:
         return
-    retry: Retry = delivery._consumer.retry
+    retry: Retry = delivery._member.retry
     try:
         if not isinstance(error, Exception):
             # The handler has not failed: an exit, an interrupt or a cancellation ended it.

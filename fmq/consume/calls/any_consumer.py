@@ -15,7 +15,7 @@ from typing import Self
 
 from fmq.arguments.names import check_count, check_poll, check_seconds, check_sync
 from fmq.basics.message import Message
-from fmq.consume.calls.loops import in_batches, one_by_one
+from fmq.consume.calls.iteration import in_batches, one_by_one
 from fmq.consume.calls.member_door import MemberDoor
 from fmq.consume.calls.workers import Handler, run
 from fmq.consume.claims.delivery import Deliveries, Delivery, DeliveryBatch

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock, Thread, current_thread, get_ident, main_thread
 from typing import Any
 
-from fmq.consume.calls.loops import has_ended, next_deliveries
+from fmq.consume.calls.iteration import has_ended, next_deliveries
 from fmq.consume.claims.delivery import Delivery, give_up
 from fmq.errors import FmqError
 

@@ -36,7 +36,7 @@ class DeliveredRange(HandedRange):
         if sync is not None:
             check_sync(sync)
         try:
-            self._consumer.ack(self._claim, *self._offsets(), sync)
+            self._member.ack(self._claim, *self._offsets(), sync)
         except BaseException as error:
             if is_carried_out(error):
                 self._settled = True
@@ -51,7 +51,7 @@ class DeliveredRange(HandedRange):
                 f"seconds={seconds:g}: must be more than 0, and at most a hundred years. Nothing "
                 "was changed."
             )
-        self._consumer.extend(self._claim, *self._offsets(), seconds)
+        self._member.extend(self._claim, *self._offsets(), seconds)
 
     def release(self, *, delay: float | None = None, count: bool = True) -> None:
         """Give the messages back: any consumer of the group gets them again after `delay` seconds,
@@ -65,9 +65,9 @@ class DeliveredRange(HandedRange):
         if delay is not None:
             wait = check_delay(delay)
         else:
-            wait = self._consumer.retry.delay(self.attempt) if count else 0.0
+            wait = self._member.retry.delay(self.attempt) if count else 0.0
         try:
-            self._consumer.give_back(self._claim, *self._offsets(), wait, count=count)
+            self._member.give_back(self._claim, *self._offsets(), wait, count=count)
         except BaseException as error:
             if is_carried_out(error):
                 self._settled = True
@@ -83,7 +83,7 @@ class DeliveredRange(HandedRange):
         """
         check_text("reason", reason)
         try:
-            self._consumer.reject(self._claim, *self._offsets(), reason)
+            self._member.reject(self._claim, *self._offsets(), reason)
         except BaseException as error:
             if is_carried_out(error):
                 self._settled = True
@@ -128,7 +128,7 @@ class Deliveries(list[Delivery]):
 
     def __init__(self, consumer: Any, deliveries: Iterable[Delivery]) -> None:
         super().__init__(deliveries)
-        self._consumer = consumer
+        self._member = consumer
 
     def ack(self, *, sync: bool | None = None) -> None:
         """Ack all deliveries that are not settled yet, in one append. Raises LeaseLost, and acks
@@ -140,7 +140,7 @@ class Deliveries(list[Delivery]):
         if not left:
             return
         try:
-            self._consumer.ack_all([range_of(each) for each in left], sync)
+            self._member.ack_all([range_of(each) for each in left], sync)
         except BaseException as error:
             if is_carried_out(error):
                 settle(left)
@@ -178,7 +178,7 @@ def give_up(delivery: DeliveredRange, error: BaseException) -> None:
     """
     if delivery.is_settled:
         return
-    retry: Retry = delivery._consumer.retry
+    retry: Retry = delivery._member.retry
     try:
         if not isinstance(error, Exception):
             # The handler has not failed: an exit, an interrupt or a cancellation ended it.

@@ -23,11 +23,11 @@ OwnedRange = tuple[C, int, int]
 class HandedRange:
     """Consecutive messages of one queue that are acked or given back together."""
 
-    __slots__ = ("_attempt", "_claim", "_consumer", "_settled")
+    __slots__ = ("_attempt", "_claim", "_member", "_settled")
 
     _attempt: int
     _claim: Any  # a Claim of this engine, or one of another process
-    _consumer: Any  # the member with these messages: a blocking one, or that of a loop
+    _member: Any  # the member with these messages: a blocking one, or that of a loop
 
     def _offsets(self) -> tuple[int, int]:
         """Return the offset of the first message, and the offset after the last one."""
@@ -48,7 +48,7 @@ class HandedRange:
         write.
         """
         what = self._claim, *self._offsets()
-        ack: AckRange = self._consumer.blocking.hold_for_transaction(*what, keeper, holder)
+        ack: AckRange = self._member.blocking.hold_for_transaction(*what, keeper, holder)
         self._settled = True
         return ack
 
@@ -56,13 +56,13 @@ class HandedRange:
         """Raise LeaseLost if `holder` does not hold the messages any more. The caller holds the
         engine's lock.
         """
-        self._consumer.blocking.check_held(self._claim, *self._offsets(), holder)
+        self._member.blocking.check_held(self._claim, *self._offsets(), holder)
 
     def _end_hold_for_transaction(self, holder: object) -> None:
         """Pass the hold back from `holder`, which does not ack. The caller holds the
         engine's lock.
         """
-        self._consumer.blocking.take_back(self._claim, *self._offsets(), holder)
+        self._member.blocking.take_back(self._claim, *self._offsets(), holder)
         self._settled = False
 
 
@@ -84,7 +84,7 @@ class HandedMessage(HandedRange):
         """
         if claim is None or message is None or first is None:
             raise TypeError("a Delivery is what consumer.poll gives, and cannot be made")
-        self._consumer = consumer
+        self._member = consumer
         self._claim = claim
         self._message = message
         self._attempt = attempt
@@ -168,7 +168,7 @@ class HandedBatch(HandedRange):
         """
         if claim is None or batch is None:
             raise TypeError("a DeliveryBatch is what consumer.poll_batch gives, and cannot be made")
-        self._consumer = consumer
+        self._member = consumer
         self._claim = claim
         self._batch = batch
         self._attempt = attempt
@@ -209,7 +209,7 @@ def held_by(handed: HandedRange) -> tuple[Any, Any, int, int]:
     """Return the member and the claim of a delivery, its first offset and the one after its last.
     The member is a blocking one.
     """
-    return handed._consumer.blocking, handed._claim, *handed._offsets()
+    return handed._member.blocking, handed._claim, *handed._offsets()
 
 
 def range_of(handed: HandedRange) -> OwnedRange[Any]:

@@ -50,7 +50,7 @@ from fmq.tx.ledger.transitions import (
     timer_waits,
 )
 
-Requests = list[tuple[Request, Any]]
+CarriedOut = list[tuple[Request, Any]]
 """The requests of clients that an append carries out, each with its record."""
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
@@ -62,7 +62,7 @@ def apply(ledger: Ledger, append: Sequence[Any], end: int, step: Step | None = N
     `step` is the Step of its transaction, if it was made before. Raises IllegalStep if the append
     must not follow those before it.
     """
-    requests: Requests = []
+    requests: CarriedOut = []
     changed = False  # True once a record has changed the ledger
     try:
         if step is None or type(append[0]) is TopicMade:
@@ -96,7 +96,7 @@ def apply(ledger: Ledger, append: Sequence[Any], end: int, step: Step | None = N
     ledger.end = ledger.index.end = end
 
 
-def _note_request(record: Any, requests: Requests) -> None:
+def _note_request(record: Any, requests: CarriedOut) -> None:
     """Add the client's request that `record` carries out to `requests`, if there is one."""
     request = request_in(record.extension)
     if request is not None:
@@ -118,7 +118,7 @@ class Step:
 
     def __init__(self, ledger: Ledger, records: Sequence[Any]) -> None:
         tx = records[0].tx
-        self.requests: Requests = []
+        self.requests: CarriedOut = []
         self.entry = entry = ledger.undecided.get(tx)
         self.prepare: Prepare | None = None
         runs: list[Run] = []
@@ -192,10 +192,10 @@ class Step:
             raise IllegalStep(
                 f"{self.messages} messages prepared where {prepare.messages} were stated"
             )
-        if not self._is_seal_of(prepare):
+        if not self._seal_or_check(prepare):
             raise IllegalStep("the seal does not match what was prepared")
 
-    def _is_seal_of(self, stated: Prepare | Decided) -> bool:
+    def _seal_or_check(self, stated: Prepare | Decided) -> bool:
         """Return whether `stated` has the seal over the runs. Give it this seal if it has none."""
         seal = seal_of(self.runs)
         if not stated.seal:
@@ -224,7 +224,7 @@ class Step:
             # A transaction of one phase has no PREPARE: its COMMIT states and seals its runs.
             if decided.tx_id in ledger.by_tx_id:
                 raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
-            if not self._is_seal_of(decided):
+            if not self._seal_or_check(decided):
                 raise IllegalStep("the seal does not match what is committed")
 
     def change(self, ledger: Ledger, start: int) -> None:

@@ -173,7 +173,7 @@ def carry(ledger: Ledger, state: dict[str, Any]) -> None:
             # Only in a replay: a running engine knows all messages before `after`.
             if queue.end < after:
                 queue.next = queue.end = after
-            queue.settled = True
+            queue.is_placed = True
             if queue.spans is not None:
                 queue.spans.drop_below(queue.first)
     for name, number, *spans in state.get("spans", ()):  # an older fmq wrote no "spans"

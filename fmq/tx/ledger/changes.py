@@ -235,7 +235,7 @@ def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> lis
         if queue is None:
             raise IllegalStep(f"{what} {change.topic}/{number}, which was never made")
         check_number("an offset", offset + count)
-        if offset + count > queue.end and queue.settled:
+        if offset + count > queue.end and queue.is_placed:
             raise IllegalStep(
                 f"{what} {change.topic}/{number} up to {offset + count}, beyond its end"
             )

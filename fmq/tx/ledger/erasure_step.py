@@ -18,7 +18,7 @@ def erased(ledger: Ledger, record: Erasure) -> None:
     """Apply an ERASE."""
     for each in record.ranges:
         queue = ledger.queue_met(each.topic, each.queue)
-        beyond = queue is not None and queue.settled and each.end > queue.end
+        beyond = queue is not None and queue.is_placed and each.end > queue.end
         if queue is None or beyond or not each.first < each.end < NUMBER_MAX:
             where = f"{each.topic}/{each.queue} from {each.first} to {each.end}"
             raise IllegalStep(f"messages that do not exist are erased: {where}")

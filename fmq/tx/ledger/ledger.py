@@ -220,7 +220,7 @@ class Ledger:
             topic.waiting = self.awaited.pop(name, [])
             if self.unsettled:
                 for queue in topic.queues:
-                    queue.settled = False
+                    queue.is_placed = False
         return topic
 
     def is_deleted(self, topic: str, position: int) -> bool:
@@ -254,7 +254,7 @@ class Ledger:
             topic.queues.append(queue := Queue(topic, number))
             # In a replay the queue may be old: its first messages were in segments that were
             # dropped.
-            queue.settled = not self.unsettled
+            queue.is_placed = not self.unsettled
 
     def acked_of(self, group: str, topic: str, queue: int) -> AckSet:
         """Return the acks of `group` in the queue; an empty set for an unknown group."""

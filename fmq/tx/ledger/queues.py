@@ -15,8 +15,8 @@ class Queue:
     """
 
     __slots__ = (
-        *("end", "first", "idle", "lane", "latest", "next", "number", "owner", "settled", "spans"),
-        "topic",
+        *("end", "first", "idle", "is_placed", "lane", "latest", "next", "number", "owner"),
+        *("spans", "topic"),
     )
 
     def __init__(self, owner: Topic, number: int) -> None:
@@ -28,7 +28,7 @@ class Queue:
         self.end = 0
         # False in a replay until the first record of the queue is met, which tells where the queue
         # begins.
-        self.settled = True
+        self.is_placed = True
         self.spans: QueueSpans | None = None  # None while no message has a priority or expires
         self.latest: LatestRun | None = None  # the last run that woke a consumer
         # The queue's part of the index, in the newest segment that has messages of the queue.

@@ -55,7 +55,7 @@ def publish_run(ledger: Ledger, run: Run, prepared: bytes = b"") -> None:
     said = prepared or run.extension
     extras = _extras_of(run, said) if said else NO_EXTRAS
     offset = run.offset
-    if offset != queue.end or not queue.settled:
+    if offset != queue.end or not queue.is_placed:
         queue_begins(queue, offset)
     queue.lane = ledger.index.add(run, queue.lane)
     queue.end = offset + run.count
@@ -126,14 +126,14 @@ def queue_begins(queue: Queue, offset: int) -> None:
     """
     if offset != queue.end:
         check_number("an offset", offset, 0, NUMBER_MAX - COUNT_MAX)
-        if queue.settled or offset < queue.end:
+        if queue.is_placed or offset < queue.end:
             raise IllegalStep(
                 f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.end}"
             )
         # After a HOLE the offsets between are lost, and the index says so when they are read.
         if not queue.end:
             queue.first = offset
-    queue.settled = True
+    queue.is_placed = True
 
 
 def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
@@ -276,7 +276,7 @@ def _state(ledger: Ledger, state: Carryover) -> None:
             raise IllegalStep(f"STATE says that {name} has {len(ranges)} queues, not more")
         for number, (_, after_last) in enumerate(ranges):
             queue = ledger.queue(name, number)
-            if queue is not None and queue.settled and queue.end != after_last:
+            if queue is not None and queue.is_placed and queue.end != after_last:
                 raise IllegalStep(
                     f"STATE says that {name}/{number} ends at {after_last}, not {queue.end}"
                 )
@@ -321,7 +321,7 @@ def _hole(ledger: Ledger, hole: Hole) -> None:
     ledger.timers.known_from = max(ledger.timers.known_from, end)
     for topic in ledger.topics.values():
         for queue in topic.queues:
-            queue.settled = False
+            queue.is_placed = False
 
 
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:
@@ -335,7 +335,7 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     topic.has_record = True
     ledger.changed_at = ledger.end
     for queue in topic.queues:
-        queue.settled = True
+        queue.is_placed = True
 
 
 # Kinds that belong to no transaction, each with its transition.

@@ -1,4 +1,4 @@
-# Made of fmq/aio/face/loops.py by tools/make_faces.py: change that file, and run it.
+# Made of fmq/aio/face/iteration.py by tools/make_faces.py: change that file, and run it.
 """The loops over a consumer: deliveries one by one, some of them polled ahead, or in batches."""
 
 from __future__ import annotations
