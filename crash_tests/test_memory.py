@@ -75,7 +75,7 @@ def test_outcomes_of_a_recovery_differ_if_any_of_its_results_differs() -> None:
     """Change one thing at a time: a time, a checksum, or a byte of a file that is opened."""
     (_, moment), *_ = Explorer(WORKLOADS["ack"]).moments()
     disk = moment.disk.after_kill()
-    found = recover_on(disk, options_of(WORKLOADS["ack"])).claim.found
+    found = recover_on(disk, options_of(WORKLOADS["ack"])).locked.found
     name = found.segments[-1].name
 
     def key(files: tuple[str, ...] = (name,)) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import fmq
 from fmq.engines.read_only_door import ReadOnlyDoor
+from fmq.faces.blocking import handles as blocking_handles
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.server import named_calls as served
 from fmq.testing import CrashDisk, FakeClock
@@ -18,7 +20,8 @@ from tests.faces.differences import CANNOT_RUN, MEANT
 from tests.small import opened
 from tools.make_faces import AWAITED, MADE, blocking, target
 
-FACES = Path(__file__).parent / "faces"
+ROOT = Path(__file__).parent.parent
+FACES = ROOT / "tests/faces"
 
 
 @pytest.mark.parametrize("difference", [*MEANT, *CANNOT_RUN], ids=lambda each: each.reason[:40])
@@ -33,6 +36,43 @@ def test_each_test_file_on_all_faces_also_runs_on_an_engine() -> None:
     """The modules there only import the tests of another file."""
     for file in FACES.glob("test_*.py"):
         assert "import *" in file.read_text(), file
+
+
+# Public calls that no test of that folder makes, each with a file that makes it on clients.
+ELSEWHERE = {
+    "backup": "copies/test_engine_backups.py",  # writes beside the disk in memory
+    "configure": "test_stored_options.py",
+    "erase": "test_erase.py",
+    "offset_at": "test_looks.py",
+    "serve": "remote/test_processes.py",
+    "settings": "test_stored_options.py",
+    "is_settled": "aio/test_handling.py",
+    "path": "remote/test_network.py",
+}
+
+
+def public_calls() -> set[str]:
+    """The names of the public calls and properties of engines, and of what they give."""
+    kinds = (fmq.Engine, fmq.Consumer, fmq.Delivery, fmq.DeliveryBatch, fmq.Transaction)
+    handles = [
+        each
+        for each in vars(blocking_handles).values()
+        if isinstance(each, type) and each.__module__ == blocking_handles.__name__
+    ]
+    return {name for kind in (*kinds, *handles) for name in dir(kind) if not name.startswith("_")}
+
+
+def test_each_public_call_is_made_on_each_face() -> None:
+    """A new call has a file there, which imports its tests; or it is in ELSEWHERE."""
+    made = {
+        module.replace(".", "/") + ".py"
+        for file in FACES.glob("test_*.py")
+        for module in re.findall(r"^from (tests\..+) import \*", file.read_text(), re.MULTILINE)
+    }
+    used = set(re.findall(r"\.(\w+)", "".join((ROOT / file).read_text() for file in made)))
+    assert public_calls() - used == set(ELSEWHERE)
+    for name, file in ELSEWHERE.items():
+        assert f".{name}" in (ROOT / "tests" / file).read_text(), (name, file)
 
 
 @pytest.mark.parametrize("name", sorted({each.stem for each in AWAITED.glob("[!_]*.py")} | {*MADE}))

@@ -48,7 +48,7 @@ class Blows:
         """Return a text for the result of a recovery. It is equal for disks with equal results."""
         key = f"{disk.loss is None} {disk.fingerprint()}"
         if key not in self._found:
-            found = recover_on(disk, OPTIONS).claim.found
+            found = recover_on(disk, OPTIONS).locked.found
             # Leave out the report, the last part, which only says how the rest was found.
             known = blake2b(pickle.dumps(found[:-1], -1), digest_size=16).hexdigest()
             self._found[key] = f"{known} {disk.fingerprint(but=QUARANTINE)}"
