@@ -120,6 +120,8 @@ class GroupMember(Settler):
                 else:
                     yield partial(self.reader.read_wanted, found)
         except GeneratorExit:
+            # A generator that its driver closes may yield no step more. So the thread that closes
+            # it does this at once.
             self.drop(poll)
             raise
         except BaseException:
