@@ -18,6 +18,7 @@ from fmq.store.bytes.kinds import (
     Record,
     Run,
 )
+from fmq.store.bytes.record import aligned
 from fmq.store.index.index import SegmentIndex
 from fmq.tx.ledger.changes import CHANGES
 from fmq.tx.ledger.ledger import Ledger
@@ -85,4 +86,4 @@ def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
                         index.add(run)
             index.add_outcome(record)
     last = append[-1]
-    index.end = last.position + (last.size + 7 & ~7)
+    index.end = last.position + aligned(last.size)
