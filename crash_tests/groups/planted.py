@@ -23,7 +23,7 @@ OF_GROUPS = (
         "what is in hand counts after a seek",
         "            holds.end_all()\n",
         "            pass\n",
-        STORIES,
+        "--tier groups --rounds 150",
         (("        holds = self.by_queue.pop(key, None)\n", "        holds = None\n"),),
     ),
     Mutant(
