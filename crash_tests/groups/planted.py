@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from crash_tests.mutant import Mutant
 
-STORIES = "--tier groups --rounds 40"
+STORIES = "--tier groups --rounds 150"
 
 OF_GROUPS = (
     Mutant(
         "a seek leaves the acks above it",
         "        self.is_empty = False\n        self._ranges.clear()\n",
         "        self.is_empty = False\n",
-        "--tier groups --rounds 150",
+        STORIES,
     ),
     Mutant(
         "an ack of all below an offset leaves out the last one",
@@ -23,7 +23,7 @@ OF_GROUPS = (
         "what is in hand counts after a seek",
         "            holds.end_all()\n",
         "            pass\n",
-        "--tier groups --rounds 150",
+        STORIES,
         (("        holds = self.by_queue.pop(key, None)\n", "        holds = None\n"),),
     ),
     Mutant(
@@ -110,13 +110,13 @@ OF_GROUPS = (
         "a pause is not carried by a checkpoint",
         "[[*key, *pause] for key, pause in sorted(ledger.pauses.items())]",
         "[]",
-        "--tier groups --rounds 60",
+        STORIES,
     ),
     Mutant(
         "a paused group is handed messages",
         '        if (group, "") in pauses:\n            return ()\n',
         "",
-        "--tier groups --rounds 60",
+        STORIES,
     ),
     Mutant(
         "a topic that is made again is still paused",
@@ -134,7 +134,7 @@ OF_GROUPS = (
         "a limit is not carried by a checkpoint",
         "[group, limit.text(), limit.time_us] for group, limit in sorted(ledger.limits.items())",
         "[group, limit.text(), limit.time_us] for group, limit in ()",
-        "--tier groups --rounds 60",
+        STORIES,
     ),
     Mutant(
         "a group is handed more at once than its limit",
