@@ -206,6 +206,6 @@ OF_GROUPS = (
         "a member that is put out comes back with its next poll",
         "                member.refusal = MemberPutOut(group, name, by, reason)\n",
         "",
-        tests="tests/consume/test_evictions.py -k told",
+        tests="tests/consume/test_evictions.py -k who_and_why",
     ),
 )
