@@ -48,7 +48,7 @@ OF_ERASING = (
         "a checkpoint leaves out what was erased",
         '    ledger.erasures.carry(state.get("erased", []))',
         "    pass",
-        tests="tests/test_erase.py -k no_group_gets",
+        tests="tests/test_erase.py -k reach_no_group",
     ),
     Mutant(
         "an erased message is delivered",
