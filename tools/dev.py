@@ -136,8 +136,20 @@ def demo(*arguments: str) -> int:
 
 def run(*arguments: str) -> int:
     """Run the environment's Python; it is told to end when this process is."""
+    child: subprocess.Popen[bytes] | None = None
+    is_told = False
+
+    def end(*_: object) -> None:
+        nonlocal is_told
+        is_told = True
+        if child is not None:
+            child.terminate()
+
+    # Before there is a child: a signal that comes meanwhile ends it right after.
+    signal.signal(signal.SIGTERM, end)
     child = subprocess.Popen([VENV_PYTHON, *arguments], env=keeping_bytecode())
-    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    if is_told:
+        child.terminate()
     code = child.wait()
     # As a shell says it: a negative number would become another one.
     return code if code >= 0 else 128 - code

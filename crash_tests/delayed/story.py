@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from random import Random
 from typing import NamedTuple
 
@@ -87,7 +88,10 @@ class Story:
 
     def _look_at_the_clock(self) -> None:
         now = self.clock.time_us()
-        self.ever_due |= {each.body for each in self.sent.values() if each.due_us <= now}
+        # What is undecided is published with its decision, even if the clock was set back since.
+        undecided = chain.from_iterable(self.undecided.values())
+        known = chain(self.sent.values(), undecided)
+        self.ever_due |= {each.body for each in known if each.due_us <= now}
 
     def _message(self, group: int, delay: int | None = None) -> Sent:
         if delay is None:
