@@ -134,10 +134,12 @@ class GroupLimiter:
         rooms = KeyRooms(self._limit.concurrency_by_key, self._rates, now, noted)
         for holds in self._holds:
             for hold in holds.held():
+                untold = _is_untold(hold)
                 for offset in range(hold.first, hold.end):
                     key = holds.key_of(offset)
                     rooms.in_hand[key] += 1
-                    rooms.untold[key] += _is_untold(hold)
+                    if untold:
+                        rooms.untold[key] += 1
         return rooms
 
     def until(self, now: float) -> float:
