@@ -7,6 +7,7 @@ own; it needs Java 17 and no rights.
 from __future__ import annotations
 
 import base64
+import fcntl
 import shutil
 import signal
 import socket
@@ -31,12 +32,17 @@ ASK = bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"ready"
 
 def fetch() -> str:
     """Bring the jars, if they are not there. Return why there is none; empty if they are there."""
-    if (FOLDER / "fetched").exists():
-        return ""
     for tool in ("mvn", "java"):
         if shutil.which(tool) is None:
             return f"no {tool} on this machine, so no Kafka"
     FOLDER.mkdir(parents=True, exist_ok=True)
+    # Two processes that run tests fetch them once: the second one waits.
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return "" if (FOLDER / "fetched").exists() else _fetch()
+
+
+def _fetch() -> str:
     (FOLDER / "pom.xml").write_text(POM)
     copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={FOLDER}"]
     line = ["mvn", "-q", "-B", "-f", str(FOLDER / "pom.xml"), *copy]
