@@ -256,14 +256,17 @@ class Parts:
             sent,
             *(ledger.commits, ledger.rollbacks, questions.asked, questions.answered),
             Times(tuple(self.commit_queue.written)),
-            {group: self._counted_of(group) for group in ledger.groups()},
+            {
+                group: self._counted_of(group, acked)
+                for group, acked in sorted(ledger.acked_by().items())
+            },
         )
 
-    def _counted_of(self, group: str) -> GroupCounts:
+    def _counted_of(self, group: str, acked: dict[str, int]) -> GroupCounts:
         tally = self.groups.tallies.get(group) or GroupTally()
         return GroupCounts(
             *(tally.attempts, tally.retries, tally.failures),
-            self.ledger.acked_by(group),
+            acked,
             self.ledger.rejected_by(group),
             Times(tuple(tally.handed_over)),
             Times(tuple(tally.handled)),

@@ -365,19 +365,16 @@ class Ledger:
         dead = self.dead.get(group)
         return 0 if dead is None else dead.count(self.queue(dead.topic, 0))
 
-    def groups(self) -> list[str]:
-        """Return the names of all groups."""
-        return sorted({group for group, _ in self.subscriptions})
-
-    def acked_by(self, group: str) -> dict[str, int]:
-        """Return how many messages of each topic a group has acked since the engine was opened.
-        Replayed dead letters belong to the topic that they came from.
+    def acked_by(self) -> dict[str, dict[str, int]]:
+        """Return for each group how many messages of each topic it has acked since the engine was
+        opened. Replayed dead letters belong to the topic that they came from.
         """
-        found: dict[str, int] = {}
-        for (name, topic), subscription in self.subscriptions.items():
-            if name == group and not is_internal(topic):
+        found: dict[str, dict[str, int]] = {}
+        for (group, topic), subscription in self.subscriptions.items():
+            of_group = found.setdefault(group, {})
+            if not is_internal(topic):
                 again = self.subscriptions.get((group, self.again.get((group, topic), "")))
-                found[topic] = subscription.acked + (0 if again is None else again.acked)
+                of_group[topic] = subscription.acked + (0 if again is None else again.acked)
         return found
 
     def rejected_by(self, group: str) -> int:
