@@ -42,8 +42,7 @@ IN_DRIVERS = (
     ),
     Mutant(
         "a request that is woken twice goes on twice",
-        "            self._is_woken = True  # its look shares a write; it looks once more\n"
-        "            return\n",
+        "            self._is_woken = True\n            return\n",
         "            pass\n",
         tests=f"{SYNCS} -k twice",
     ),

@@ -277,8 +277,8 @@ def test_a_file_in_the_place_of_another_is_refused_or_harmless(store: Store) -> 
     examine_all(store, exchanges(store, other.files), 80)
 
 
-def test_undamaged_files_are_harmless_and_show_everything(store: Store) -> None:
-    """Test the examination itself."""
+def test_examine_finds_nothing_in_undamaged_files(store: Store) -> None:
+    """A control: without damage, `examine` says harmless, and all messages are seen."""
     assert examine(store, store.files, "none") == "harmless"
     assert seen(disk_of(store.files)).keys() == store.truths[-1].keys()
 

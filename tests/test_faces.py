@@ -88,7 +88,7 @@ def test_a_server_answers_each_call_of_the_table() -> None:
     assert not LOOKS.keys() & (IN_STEPS.keys() | GROUP_CHANGES.keys() | {RECALL})
 
 
-def test_a_reader_knows_each_look_of_the_table() -> None:
+def test_a_read_only_door_knows_every_name_in_looks() -> None:
     disk = CrashDisk()
     opened(disk).close()
     where = "data", disk.directory("data", make=False), disk

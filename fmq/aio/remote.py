@@ -49,7 +49,7 @@ GIVE_BACK_SECONDS = 1.0
 
 
 class RemoteSide:
-    """The calls of an engine of another process that a loop makes without a thread."""
+    """Calls an engine in another process from an asyncio loop, without a thread for each call."""
 
     def __init__(self, door: LinkDoor, loop: AbstractEventLoop, threads: Threads) -> None:
         self.door = door

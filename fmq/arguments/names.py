@@ -188,7 +188,7 @@ def check_erased(
 
 
 def no_queue(topic: str, queue: int, count: int) -> BadName:
-    """Return the error for a queue `number` of a topic that has only `count` queues."""
+    """Return the error for `queue`, a number that `topic` does not have: it has `count` queues."""
     return BadName(
         f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}. Nothing was changed."
     )

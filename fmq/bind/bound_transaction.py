@@ -153,8 +153,8 @@ class BoundTransaction(Transaction):
     # --- the steps, which an outbox calls from the events of its session -------------------------
 
     def warn_of_loss(self, loss: str) -> None:
-        """Warn that the database may lose commits, or raise, as the options say. `loss` says why;
-        "" means it will not.
+        """Warn that the database may lose commits; raise NotDurable instead if the binding is
+        strict. `loss` is the reason. Do nothing if it is empty.
         """
         if loss and self._strict:
             raise NotDurable(loss)

@@ -97,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except OSError as error:
         return _not_shown(error)
-    except KeyboardInterrupt:  # before or after the verb itself
+    # Ctrl-C before the verb began or after it ended; the verb handles its own.
+    except KeyboardInterrupt:
         return INTERRUPTED
     return _flush() or code
 

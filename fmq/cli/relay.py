@@ -56,7 +56,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir):  # a client would make the directory of a mistyped name
+    # Raise now if there is no such directory: `connect` would make one, even for a mistyped name.
+    with visit(args.dir):
         pass
     topics = args.topics.split(",")
     with fmq.connect(args.dir) as engine, stopped_by_signals() as stop:

@@ -103,7 +103,9 @@ class _Limit:
 
 
 def _limit(path: str, held: Contents, to: int | datetime | None) -> _Limit:
-    """Return up to where to restore, as the argument `to` says. Raises BadOption."""
+    """Return the limit that the argument `to` names: a position, a time, or the end of the backup
+    if it is None. Raises BadOption if the backup does not hold that position.
+    """
     if to is None:
         return _Limit(held.position, None)
     if isinstance(to, datetime):

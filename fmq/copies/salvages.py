@@ -174,7 +174,10 @@ class _Salvage:
     # --- reading ----------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Apply all that is sound, in its order. Raises _Again if a record was refused halfway."""
+        """Read all segments, and apply what is sound in the order of the journal. Raises _Again if
+        an append was refused after a part of it was applied, or is damaged: the ledger must then be
+        built anew without it.
+        """
         first = self._skeleton.bones[0].base
         self._ledger = ledger = Ledger(first)
         ledger.shown_to = ledger.end = first + HEADER_BYTES

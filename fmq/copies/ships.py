@@ -331,7 +331,9 @@ class Shipping:
         pieces[:] = [whole]
 
     def _clean_up(self, floor: int) -> None:
-        """Remove from the place what is not needed any more."""
+        """Remove files that are not needed from the folder that is shipped to: pieces of segments
+        below `floor`, pieces that are not part of the run, and files of earlier generations.
+        """
         while len(self._run) > 1 and self._run[1][0].base <= floor:
             self._stray += [piece.name for piece in self._run.pop(0)]
         kept = {piece.name for pieces in self._run for piece in pieces}

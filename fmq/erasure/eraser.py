@@ -163,8 +163,8 @@ class Eraser:
                     for i, each in enumerate(failures)
                     if (each.origin.topic, each.origin.queue, each.offset) == (topic, queue, offset)
                 }
-            # Pre-messages and timers are not visible themselves. Those of the same transaction or
-            # timer that equal the message are its copies.
+            # A pre-message or a timer of the same transaction or timer is a copy of the message if
+            # its content is equal. No reader sees these copies, but they must be erased too.
             if run.kind not in NOT_SHOWN or (run.topic, run.queue) != (topic, queue):
                 return set()
             if run.position in self._referred or not (run.tx in txs or _is_of(run, timer)):

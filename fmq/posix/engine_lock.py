@@ -39,9 +39,9 @@ class EngineLock:
                 raise self._locked()
             kept.append(self._open())
             if is_local and has_locks(kept[0]) and is_only_shared(kept[1]):
-                # `fmq.check` shares the lock of this file while it reads. A new file lets the
-                # engine open at once, and shows the check that an engine was here
-                # (recovery/lock_check.py).
+                # `fmq.check` has a shared lock on this file while it reads. Replace the file, so
+                # that the engine need not wait for the check. The check notices the new file, and
+                # knows that an engine has opened (recovery/lock_check.py).
                 close(kept.pop())
                 os.unlink(self._name, dir_fd=self._directory)
                 kept.append(self._open())

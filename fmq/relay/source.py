@@ -11,7 +11,7 @@ from fmq.errors import BadName, OffsetBeyond, OffsetGone, PositionGone, UnknownG
 from fmq.relay.relay_errors import StoreDiffers
 from fmq.relay.target import RelayBatch, RelayPlace
 
-WAIT_SECONDS = 1.0  # so soon a relay that waits for messages sees that it is to end
+WAIT_SECONDS = 1.0  # a relay that waits for messages checks this often whether it should stop
 
 
 class MessageAt(NamedTuple):
@@ -136,7 +136,8 @@ class RelaySource:
                 "target has: this directory is an older copy, to which something was written. "
                 "Nothing was changed."
             )
-        # All messages are younger than the place: the topic was deleted, and made again.
+        # Otherwise the first message is behind the target's position, so the topic was deleted and
+        # made again. That is no error.
 
     def _check_gaps(self, messages: list[Message]) -> None:
         """Raise StoreDiffers if messages are missing before these, as a topic's own retention waits

@@ -38,7 +38,7 @@ class RemoteClaim:
         self.spent: set[int] = set()
         # First and end -> the object that holds the range for a transaction.
         self.held: dict[tuple[int, int], object] = {}
-        # Spent offsets that the engine process has confirmed.
+        # Offsets of `spent` whose ack or return the engine process has confirmed.
         self.done: set[int] = set()
 
 

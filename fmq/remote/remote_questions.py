@@ -44,8 +44,8 @@ class RemoteQuestions:
         return [replace(each, _read=self.messages_of) for each in found]
 
     def take_one(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction, even if it is leased. Return an empty list if
-        the transaction is decided.
+        """Return a list with the question about one transaction, even if another caller has a lease
+        on it. The list is empty if the transaction is decided.
         """
         found: list[Question] = self._link.call("take_one", tx_id)
         return [replace(each, _read=self.messages_of) for each in found]

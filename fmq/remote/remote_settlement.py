@@ -89,7 +89,10 @@ class RemoteSettler(InHand):
         self.ask(Op.REJECT, said, claim, first, end)
 
     def ask(self, op: Op, payload: bytes, claim: RemoteClaim, first: int, end: int) -> bytes:
-        """Let the engine process ack the range or give it back, once. Return the answer."""
+        """Send `op`, which acks, rejects or gives back the range, to the engine process. Return its
+        answer. The range is spent meanwhile. After an error the caller may try it again, unless the
+        lease is lost.
+        """
         self.spend(claim, first, end)
         try:
             answer = self.link.ask(op, payload, handle=self.handle)

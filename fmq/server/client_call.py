@@ -171,7 +171,9 @@ class ClientCall:
     def _again(self) -> None:
         watch = self._watch
         if watch is None or self not in self._caller.waiting:
-            self._is_woken = True  # its look shares a write; it looks once more
+            # The call does not wait yet: its look is still being carried out, together with a
+            # write. Remember the wakeup, so that the call looks again before it waits.
+            self._is_woken = True
             return
         watch.stop()
         host = self._caller.host

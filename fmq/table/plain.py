@@ -62,7 +62,10 @@ class PlainRecords:
         bodies: bool,
         extras: bool,
     ) -> None:
-        """With `extras`, a record is not plain if its extension says something about messages."""
+        """`bodies` and `extras` say what the reader wants. With `bodies`, a plain record lies in
+        `piece` with all its bodies; otherwise its head is enough. With `extras`, its extension says
+        nothing about messages.
+        """
         self._data = piece.data
         self._low = low
         self._bodies = bodies

@@ -66,7 +66,9 @@ class Lives:
         return recorder.points
 
     def try_all(self, points: list[Point], count: int, seed: int) -> None:
-        """Try every state of every point, and those of the recovery from each."""
+        """Crash at every point, in up to `count` states each, and once more at every point of the
+        recovery from each crash. `seed` chooses the states.
+        """
         for state in self._crashes(points, count, seed):
             for again in self._try(state)[1:]:  # the first state is `state` itself
                 self._points += 1

@@ -49,7 +49,8 @@ class Inode:
         self.page: bytearray | None = None  # the memory of a page, which has no other bytes
         self.spoiled = False  # True once nothing becomes durable any more
         self.shared = False
-        self._left: Inode | None = None  # the result of `after`, if it is the same for each loss
+        # What `after` returned, kept if it does not depend on which changes are lost.
+        self._left: Inode | None = None
 
     def change(self, change: FileChange) -> None:
         """Make `change` visible, and durable or pending as it says."""

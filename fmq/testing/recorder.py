@@ -109,7 +109,8 @@ class Recorder:
             return  # files of other threads may be half written
         disk = self._look()
         if disk is not None:
-            interrupted = operation.endswith(" sync")  # the operation is a write and its sync
+            # Only an operation that writes and syncs can be interrupted between the two.
+            interrupted = operation.endswith(" sync")
             unwritten = self._disk.after_kill(written=False) if interrupted else None
             self._add(operation, sys._getframe(), disk, unwritten)
 

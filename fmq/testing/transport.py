@@ -34,7 +34,7 @@ class FakeTimer:
 
 
 class FakeLoop:
-    """The Loop of a server, by a clock that a test moves."""
+    """A Loop for a server under test. Its time is that of a FakeClock, which the test moves."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock

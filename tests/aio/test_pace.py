@@ -22,7 +22,10 @@ def test_a_slow_write_between_quick_ones_changes_nothing() -> None:
         pace.note(took)
 
 
-def test_after_two_slow_writes_the_loop_tries_again_once_in_a_while() -> None:
+def test_after_two_slow_writes_most_writes_leave_the_loop() -> None:
+    """The committer writes LOOKS_AGAIN turns. Then the loop writes one itself, to see whether the
+    disk is quick again.
+    """
     pace = Pace()
     pace.note(SLOW)
     for _ in range(3):

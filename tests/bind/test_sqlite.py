@@ -260,7 +260,7 @@ def test_a_connection_made_with_autocommit_is_refused(engine: fmq.Engine, tmp_pa
     assert rows(tmp_path) == messages(engine) == []
 
 
-def test_the_program_must_not_call_the_steps(
+def test_prepare_commit_and_rollback_are_refused_inside_a_bound_block(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     with engine.transaction(bind=connection) as tx:

@@ -99,8 +99,8 @@ def test_unread_counts_messages_that_the_filter_has_not_seen_yet(disk: CrashDisk
         assert "its filter" not in engine.group("g").explain()
 
 
-def test_explain_counts_the_passing_messages_of_a_long_backlog_in_part(engine: Engine) -> None:
-    """It looks at the oldest 4,096 of the topic, one queue after the other."""
+def test_explain_applies_the_filter_to_the_oldest_4096_messages_only(engine: Engine) -> None:
+    """It takes the queues of the topic one after the other, until it has looked at so many."""
     engine.create_topic("t", queues=3)
     for queue in range(3):
         for _ in range(10):

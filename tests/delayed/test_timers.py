@@ -177,7 +177,7 @@ def test_the_end_of_a_timer_from_a_dropped_segment_is_ignored() -> None:
         ("counts", [0, 0, 0, -1]),
     ],
 )
-def test_a_checkpoint_of_another_shape_is_not_believed(name: str, value: object) -> None:
+def test_timers_of_a_checkpoint_with_a_wrong_field_are_refused(name: str, value: object) -> None:
     timers = Timers()
     timers.add(timer(64, 10))
     noted = timers.noted(STORE)

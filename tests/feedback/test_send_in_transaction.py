@@ -167,8 +167,8 @@ def test_a_transaction_without_messages_is_prepared_and_decided(engine: Engine) 
 # --- decided meanwhile ----------------------------------------------------------------------------
 
 
-def test_the_callback_local_may_commit_by_itself(engine: Engine) -> None:
-    """What it returns then is "commit" as well, or "unknown"."""
+def test_the_callback_local_may_call_commit(engine: Engine) -> None:
+    """After that, it may return "commit" or "unknown"."""
     for number, answer in enumerate(("commit", "unknown")):
 
         def local(tx: Transaction, answer: str = answer) -> str:

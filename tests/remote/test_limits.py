@@ -71,7 +71,7 @@ def test_each_frame_has_its_own_thirty_seconds() -> None:
         assert len(busy.answers) == 1 + 6
 
 
-def test_a_client_that_the_server_does_not_read_is_not_late() -> None:
+def test_the_time_limit_of_a_frame_stops_while_the_server_does_not_read() -> None:
     with served() as server:
         slow = Hostile(server)
         slow.hello()

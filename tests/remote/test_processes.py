@@ -146,8 +146,8 @@ def test_a_server_on_demand_gives_way_to_an_opener_that_waits(path: Path) -> Non
         assert [each.body for each in engine.read("t")] == [b"0", b"1", b"2"]
 
 
-def test_an_opener_that_waits_gets_locked_at_the_end(tmp_path: Path) -> None:
-    """An engine that no client has started does not give way."""
+def test_open_raises_locked_after_its_timeout_beside_a_serving_engine(tmp_path: Path) -> None:
+    """Only a server that a client has started closes for another opener."""
     with fmq.open(tmp_path) as engine, engine.serve():
         with pytest.raises(Locked):
             fmq.open(tmp_path, timeout=0.1)

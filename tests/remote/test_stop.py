@@ -112,7 +112,7 @@ def test_a_server_on_demand_can_be_stopped_also_by_a_client(tmp_path: Path) -> N
         assert [each.body for each in engine.read("t")] == [b"0", b"1"]
 
 
-def test_a_program_that_ends_by_its_own_means_is_named(tmp_path: Path) -> None:
+def test_stop_names_the_process_of_a_program_that_it_cannot_end(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with fmq.open(path) as engine:
         for _ in range(2):

@@ -374,8 +374,9 @@ def test_a_batch_that_begins_in_a_damaged_run_raises_damaged() -> None:
         assert caught.value.position == bad.position
 
 
-def test_sound_returns_the_part_of_a_batch_before_damage() -> None:
-    """A batch cuts bodies at once and messages on demand, so damage of a head may be met late.
+def test_batch_sound_returns_the_messages_before_the_damage() -> None:
+    """A batch decodes its heads only when its messages are asked for, so it may find damage after
+    the poll.
 
     Method: change the head in the window that the batch was cut from.
     """

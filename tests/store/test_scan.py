@@ -413,8 +413,10 @@ def test_bytes_that_only_look_like_a_record_prove_nothing_durable() -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_many_claimed_heads_are_not_hashed_to_their_claimed_ends(in_place: bool) -> None:
-    """Bodies may hold anything, even heads at their own places that claim all that follows."""
+def test_a_scan_of_many_false_heads_is_fast(in_place: bool) -> None:
+    """A body may hold bytes that look like heads, each of a record up to the end of the segment.
+    To hash each to its end would take quadratic time.
+    """
     data = Bytes(capacity=16 << 20)
     damaged = data.position
     data.data += b"garbage!"

@@ -306,8 +306,7 @@ def test_acks_and_attempts_are_those_of_the_engine(carried: bool) -> None:
         assert {row["tx_id"] for row in rows(disk, "acks")} == {None, "one"}
 
 
-def test_the_rows_of_a_published_or_recalled_timer_name_it() -> None:
-    """And what was recalled, too."""
+def test_rows_name_the_timer_that_they_publish_or_recall() -> None:
     found = rows(story(CrashDisk(), carried=False), "records")
     timers = [row for row in found if row["kind"] == "TIMER"]
     [published] = [row for row in found if row["kind"] == "MESSAGE" and row["timer"] is not None]

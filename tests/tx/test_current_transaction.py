@@ -30,7 +30,9 @@ def engine(disk: CrashDisk) -> Iterator[Engine]:
 
 
 def test_only_the_running_block_is_found(engine: Engine) -> None:
-    """Neither before it, nor after it, however it ends, nor one that is no block."""
+    """No transaction is found before the block or after it, even if it was rolled back. One that is
+    open without a block is never found.
+    """
     open_one = engine.transaction()
     assert current_transaction() is None
     with engine.transaction() as tx:

@@ -99,7 +99,7 @@ def test_a_search_reads_only_marks_and_found_records_of_full_segments() -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "other", "gone"])
-def test_marks_that_are_not_sound_are_made_again(damage: str) -> None:
+def test_damaged_or_missing_key_mark_files_are_written_again(damage: str) -> None:
     disk = CrashDisk()
     with filled(disk) as engine:
         assert found(engine, "a") == EXPECTED

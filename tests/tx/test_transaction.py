@@ -234,7 +234,7 @@ def test_a_block_refused_by_the_opposite_decision_has_no_note(engine: Engine) ->
 
 
 @pytest.mark.parametrize("phases", [1, 2])
-def test_a_disk_error_at_the_end_of_a_block_says_where_to_ask(
+def test_a_disk_error_at_the_end_of_a_block_names_the_call_that_tells_the_outcome(
     phases: int,
 ) -> None:
     disk = FaultDisk(CrashDisk())

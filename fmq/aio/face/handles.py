@@ -109,12 +109,12 @@ class AsyncGroup:
         await self._door.change("purge", self._name, topic, queue, at, caller(by), reason)
 
     async def ack_below(self, topic: str, queue: int, offset: int) -> None:
-        """Ack all messages of `queue` below `offset`, without taking them from the group.
+        """Ack all messages of `queue` below `offset`. The caller need not have polled them.
 
-        A program that reads a topic and copies it elsewhere says so how far it is. The group holds
-        what it has not copied, and `infos()` shows how far behind it is. It never takes back an
-        ack: with a lower offset than before, nothing is changed. Raises StillUndecided while an
-        undecided transaction acks messages there.
+        A program that reads a topic and copies it elsewhere says with this how far it is. The group
+        holds what it has not copied, and `infos()` shows how far behind it is. The call never takes
+        back an ack: with a lower offset than before, nothing is changed. Raises StillUndecided
+        while an undecided transaction acks messages there.
         """
         topic = check_text("topic", topic)
         await self._door.change("ack_below", self._name, topic, queue, offset)

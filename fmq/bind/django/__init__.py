@@ -1,4 +1,4 @@
-"""Messages that are visible if, and only if, a block of Django's committed.
+"""Messages that become visible if, and only if, an `atomic` block of Django commits.
 
 `atomic` is a block like Django's. `attach` makes an outbox, whose messages commit with blocks that
 are Django's own. With "fmq.bind.django" in INSTALLED_APPS, `migrate` makes the marker table.

@@ -119,7 +119,9 @@ class QueueHolds:
         return None if found is None else found[:2]
 
     def by_priority(self, queue: Queue, now: float) -> PriorityOrder:
-        """Return the order by priorities. It takes over all that was given back."""
+        """Return the PriorityOrder of this queue; make it if there is none. Move to it the messages
+        that were given back, and those that are due for redelivery.
+        """
         if self.order is not None:
             self.end_order()
         order = self._by_priority

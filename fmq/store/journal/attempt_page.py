@@ -94,7 +94,7 @@ def entries_of(words: memoryview, seed: int) -> list[Noted]:
     for crc, body in ENTRY.iter_unpack(bytes(words)):
         if crc32(body, seed) == crc:
             found.append(Noted(*BODY.unpack(body)))
-    # Those of one position are in the order of the page already, which sorting keeps.
+    # The sort is stable: entries with the same position keep their order in the page.
     found.sort(key=lambda each: each.position)
     return found
 

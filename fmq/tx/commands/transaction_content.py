@@ -31,7 +31,7 @@ class TransactionContent:
     """
 
     def __init__(self, manager: Any, buffer: TransactionBuffer) -> None:
-        """`manager` is an Owner that also carries out the steps."""
+        """`manager` is an Owner that also carries out prepare, commit and rollback."""
         self._manager = manager
         self._buffer = buffer
         # The `sync=` that the caller gave to the commit.

@@ -43,7 +43,7 @@ from fmq.tx.ledger.transitions import tries_applied
 T = TypeVar("T")
 A = TypeVar("A")
 NOTHING = AttemptMap()
-# The errors that applying a record raises if an opening would refuse the record.
+# What applying a record may raise. Recovery would also refuse a record that raises one of these.
 DEFECTS = IllegalStep, StructError, ArithmeticError, ValueError
 PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
 

@@ -226,8 +226,8 @@ def _check_group(ledger: Ledger, change: Changed) -> None:
 
 
 def _queues_up_to(ledger: Ledger, change: Changed, count: int, what: str) -> list[Queue]:
-    """Return the queue of each place of `change`. Raises IllegalStep, which says `what`, if a queue
-    does not exist, or ends before the offset of its place and `count` more.
+    """Return the queue of each (queue, offset) in `change.places`. Raises IllegalStep, whose text
+    begins with `what`, if a queue does not exist or ends before offset + count.
     """
     found = []
     for number, offset in change.places:

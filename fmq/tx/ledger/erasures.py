@@ -15,9 +15,8 @@ class Erasures:
 
     def __init__(self) -> None:
         self.number = 0  # the number of the newest ERASE
-        self.ranges: dict[
-            QueueKey, list[Range]
-        ] = {}  # of each queue: sorted, and with gaps between them
+        # The erased ranges of each queue, sorted. No two of them touch.
+        self.ranges: dict[QueueKey, list[Range]] = {}
         # The base of each segment that was written to -> the position of the newest ERASE about it.
         self.segments: dict[int, int] = {}
 

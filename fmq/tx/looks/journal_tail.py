@@ -122,8 +122,8 @@ class JournalTail:
 
 
 def _places(lane: Lane) -> array[int]:
-    """Return the places of the records of `lane`. Where they are missing, those before are
-    repeated.
+    """Return the place of each record of `lane`. An entry without a place gets that of the entry
+    before it, so that the result is sorted.
     """
     records = lane.records
     # An entry for missing messages has made a second column, see `Lane.part_bodies`.
