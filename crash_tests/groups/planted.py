@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crash_tests.mutant import Mutant
 
-STORIES = "--tier groups --rounds 150"
+STORIES = "--tier groups --rounds 40"
 
 OF_GROUPS = (
     Mutant(

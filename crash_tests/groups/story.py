@@ -33,11 +33,12 @@ FILTERS = ("", "tags:paid", "tags:open || paid", "tags:void")
 KINDS = (
     *("send", "send", "send", "ack", "ack", "ack", "ack in tx", "take", "release"),
     *("take", "seek", "seek", "seek", "drop", "drop"),
-    *("make", "skip", "ack below", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
+    *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen", "wait"),
 )
 WITH_RETENTION = (*KINDS, *("retain", "retain", "wait", "wait", "wait", "send", "send"))
 PAUSES = ("pause", "pause", "resume", "resume", "resume", "take", "take")
 LIMITS = ("limit", "limit", "limit", "no limit", "take", "take", "take", "take", "ack")
+ACKS_BELOW = ("ack below", "ack below", "ack below", "take")
 STEPS = 24
 
 
@@ -67,6 +68,8 @@ class Story:
             self.kinds = (*self.kinds, *PAUSES)
         if seed % 5 == 3:
             self.kinds = (*self.kinds, *LIMITS)
+        if seed % 5 == 1:
+            self.kinds = (*self.kinds, *ACKS_BELOW)
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
 
     def _opened(self, disk: CrashDisk) -> fmq.Engine:
