@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from fmq.basics.message import Message
@@ -31,11 +32,14 @@ Skip = Callable[[str, str, int, int, int], object]
 
 
 class ClaimReader:
-    """Reads for one member of a group, and gives back what it claimed and cannot read."""
+    """Reads for one member of a group, and gives back what it claimed and cannot read.
+
+    It does not keep the member, which each call names: a member that its program has dropped must
+    be gone at once, so that others get what it holds.
+    """
 
     def __init__(self, member: Settler, messages: Messages, skip: Skip | None) -> None:
         """`skip` passes over damaged messages for the group; without it, they raise Damaged."""
-        self._member = member
         self._messages = messages
         self._skip = skip
         self.ahead = ReadAhead(messages, member.check_engine)
@@ -43,18 +47,24 @@ class ClaimReader:
         self._sieve = Sieve(messages, member.writer, member.group, buries)
         self.know_order = self._sieve.know_order
 
-    def read(self, claim: Claim, poll: Poll) -> list[Any]:
+    def read(self, member: Settler, claim: Claim, poll: Poll) -> list[Any]:
         """Return the messages of `claim` that the group wants, as `poll` asks; an empty list if
         they are gone.
         """
         take = self.ahead.take_batch if poll.as_batch else self.ahead.take_messages
         most = poll.most or poll.limit
-        pieces: list[Any] = self._pieces(claim, most, take, in_one_piece=poll.in_one_piece)
+        pieces: list[Any] = self._pieces(member, claim, most, take, in_one_piece=poll.in_one_piece)
         poll.ranges = [offsets_of(piece) for piece in pieces]
         return pieces
 
     def _pieces(
-        self, claim: Claim, limit: int, take: Callable[[Queue, int, int], C], *, in_one_piece: bool
+        self,
+        member: Settler,
+        claim: Claim,
+        limit: int,
+        take: Callable[[Queue, int, int], C],
+        *,
+        in_one_piece: bool,
     ) -> list[C]:
         """Return them, read by `take`.
 
@@ -63,7 +73,7 @@ class ClaimReader:
         a message that cannot be read. The poll gives back what it claimed then.
         """
         try:
-            ranges = self.sifted(claim, limit, in_one_piece=in_one_piece)
+            ranges = self.sifted(member, claim, limit, in_one_piece=in_one_piece)
         except OffsetGone:
             return []
         pieces: list[C] = []
@@ -84,21 +94,21 @@ class ClaimReader:
                     damage = error
             if at < end:
                 for each in [(at, end), *later]:
-                    self._member.try_give_back(claim, *each)
+                    member.try_give_back(claim, *each)
                 if damage is not None:
-                    self._pass_over(damage, claim.queue, first)
+                    self._pass_over(member, damage, claim.queue, first)
                 break
         return pieces
 
-    def sifted(self, claim: Claim, limit: int, *, in_one_piece: bool) -> Ranges:
+    def sifted(self, member: Settler, claim: Claim, limit: int, *, in_one_piece: bool) -> Ranges:
         """Return the ranges of `claim` that the group wants now."""
         if claim.filter or claim.now_us:
-            return self._sieve.sift(claim, limit, self._pass_over, in_one_piece=in_one_piece)
+            pass_over = partial(self._pass_over, member)
+            return self._sieve.sift(claim, limit, pass_over, in_one_piece=in_one_piece)
         return claim.ranges
 
-    def read_wanted(self, wanted: SpanWanted | LookWanted) -> None:
+    def read_wanted(self, member: Settler, wanted: SpanWanted | LookWanted) -> None:
         """Read the keys or priorities that a look needs before it can claim."""
-        member = self._member
         if isinstance(wanted, SpanWanted):
             read_priorities(self._messages, member.writer, wanted)
             return
@@ -107,18 +117,18 @@ class ClaimReader:
         try:
             self._sieve.look(wanted, Claim(member.entry, queue, holds, first, end), deadline)
         except Damaged as error:
-            self._pass_over(error, queue, first)
+            self._pass_over(member, error, queue, first)
 
-    def _pass_over(self, error: Damaged, queue: Queue, first: int) -> None:
+    def _pass_over(self, member: Settler, error: Damaged, queue: Queue, first: int) -> None:
         """Pass over the record with the message `first`: its messages are lost together. Without
         `skip`, raise `error`, with a note that names the call that passes over it. This member
         holds none of them any more.
         """
-        end, group = first + 1, self._member.named
+        end, group = first + 1, member.named
         with suppress(OffsetGone, StorageError):
             _, end = self._messages.record_at(queue.topic, queue.number, first)
         if self._skip is not None and error.of_record and not is_internal(queue.topic):
-            self._skip(self._member.group, queue.topic, queue.number, first, end - first)
+            self._skip(member.group, queue.topic, queue.number, first, end - first)
             logger.warning(
                 "the group %r has skipped %s damaged messages, %s/%s from offset %s on: %s",
                 *(group, end - first, queue.topic, queue.number, first, error),

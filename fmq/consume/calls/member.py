@@ -118,7 +118,7 @@ class GroupMember(Settler):
                 elif isinstance(found, News):
                     self._tell(*found)
                 else:
-                    yield partial(self.reader.read_wanted, found)
+                    yield partial(self.reader.read_wanted, self, found)
         except GeneratorExit:
             # A generator that its driver closes may yield no step more. So the thread that closes
             # it does this at once.
@@ -189,7 +189,7 @@ class GroupMember(Settler):
         """Read the messages of `claim` that are not in memory, and count their attempts if `poll`
         does. Return an empty list if they are gone.
         """
-        pieces = poll.pieces or (yield partial(self.reader.read, claim, poll))
+        pieces = poll.pieces or (yield partial(self.reader.read, self, claim, poll))
         if poll.fit is not None:
             pieces = poll.fit(claim, pieces)
             poll.ranges = [offsets_of(piece) for piece in pieces]
@@ -314,7 +314,8 @@ class GroupMember(Settler):
         Messages that the group does not want are passed over, and messages that are not due wait,
         as at any attempt.
         """
-        sifted = partial(self.reader.sifted, claim, claim.end - claim.first, in_one_piece=False)
+        many = claim.end - claim.first
+        sifted = partial(self.reader.sifted, self, claim, many, in_one_piece=False)
         try:
             ranges = yield sifted
         except OffsetGone:
