@@ -11,7 +11,7 @@ OF_GROUPS = (
         "a seek leaves the acks above it",
         "        self.is_empty = False\n        self._ranges.clear()\n",
         "        self.is_empty = False\n",
-        STORIES,
+        "--tier groups --rounds 150",
     ),
     Mutant(
         "an ack of all below an offset leaves out the last one",
