@@ -355,6 +355,12 @@ class GroupRoom:
         """
         return any(len(owners) != self._queues_of(topic) for topic, owners in self.owners.items())
 
+    def forget(self, topic: str) -> None:
+        """Take the queues of a topic from their owners, because it was deleted."""
+        for number, owner in enumerate(self.owners.pop(topic)):
+            if owner is not None:
+                owner.note(OwnedQueue(topic, number), gained=False)
+
     def share_out(self) -> list[tuple[OwnedQueue, Member | None, Member | None]]:
         """Share the queues of each topic among the members that read it, by the strategy.
 

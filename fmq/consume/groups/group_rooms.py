@@ -118,6 +118,15 @@ class GroupRooms:
         self._has_changed(room)
         return room if room.members else None
 
+    def forget_topic(self, topic: str) -> None:
+        """Let the queues of a topic that was deleted belong to nobody. If it is made again, maybe
+        with fewer queues, they are shared out anew.
+        """
+        for room in self._by_group.values():
+            if topic in room.owners:
+                room.forget(topic)
+                self._unshared.add(room)
+
     def delete(self, group: str) -> None:
         """End the room of a group that was deleted. Later calls of its members are refused."""
         room = self._by_group.pop(group, None)

@@ -70,6 +70,7 @@ class Groups:
 
     def _delete_topic(self, change: Changed) -> None:
         self.holds.forget(lambda group, topic: topic == change.topic)
+        self.rooms.forget_topic(change.topic)
 
     def _add_queues(self, change: Changed) -> None:
         for (_, topic, owner), ready in self.holds.ready.items():
