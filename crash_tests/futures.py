@@ -33,7 +33,8 @@ def check_futures(start: Callable[[], Run]) -> None:
     *sealed, _ = sorted(filter(is_segment, files))
     for name in sealed:
         if name in others and others[name].digest() != files[name].digest():
-            _check_refused(ours, name, others[name].content(), options)
+            what = "I20", f"{name} of another future was taken for ours"
+            check_refused(ours, name, others[name].content(), options, what)
 
 
 def _end(run: Run, first_step: int) -> CrashDisk:
@@ -43,11 +44,15 @@ def _end(run: Run, first_step: int) -> CrashDisk:
     return run.disk
 
 
-def _check_refused(ours: CrashDisk, name: str, content: bytes, options: Options) -> None:
-    disk = without_derived(ours)  # a checkpoint would spare recovery the look at it
+def check_refused(
+    ours: CrashDisk, name: str, content: bytes, options: Options, what: tuple[str, str]
+) -> None:
+    """Raise the Violation `what` if recovery takes the segment `name` with another `content`."""
+    # A checkpoint would spare recovery the look at it, or say how long the journal was.
+    disk = without_derived(ours)
     file = disk.directory(PATH, make=False).open(name, write=True)
     file.write(0, (content,), sync=True)
     file.close()
     with suppress(Damaged):
         abandon(open_engine(disk, options))
-        raise Violation("I20", f"{name} of another future was taken for ours")
+        raise Violation(*what)

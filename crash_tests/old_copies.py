@@ -7,15 +7,11 @@ Nothing in it tells that there was more. The page of the killed engine does, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
-from crash_tests.directories import without_derived
-from crash_tests.engines import PATH, abandon, open_engine
-from crash_tests.oracle import Violation
+from crash_tests.engines import PATH, abandon
+from crash_tests.futures import check_refused
 from crash_tests.run import Run
-from fmq.errors import Damaged
 from fmq.store.journal.segment import base_of, is_segment
-from fmq.testing import CrashDisk
 from fmq.testing.inside import inside
 
 
@@ -43,14 +39,5 @@ def check_old_copies(start: Callable[[], Run]) -> None:
     abandon(run.engine)
     for old in copies.get(name, ()):
         if old[:told] != whole[:told]:
-            _check_refused(killed, name, old, run)
-
-
-def _check_refused(killed: CrashDisk, name: str, old: bytes, run: Run) -> None:
-    disk = without_derived(killed)  # a checkpoint would say how long the journal was
-    file = disk.directory(PATH, make=False).open(name, write=True)
-    file.write(0, (old,), sync=True)
-    file.close()
-    with suppress(Damaged):
-        abandon(open_engine(disk, run.options))
-        raise Violation("I23", f"{name} as it was before was taken for all that there was")
+            what = "I23", f"{name} as it was before was taken for all that there was"
+            check_refused(killed, name, old, run.options, what)

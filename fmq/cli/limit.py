@@ -9,10 +9,9 @@ import fmq
 from fmq.cli.arguments import count, rate, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
-from fmq.cli.pause import add_why
+from fmq.cli.pause import add_why, since
 from fmq.cli.person import person
 from fmq.cli.place import writing
-from fmq.cli.text import moment, plain
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -55,9 +54,7 @@ LIMITS = ("concurrency", "rate", "concurrency_by_key", "rate_by_key")
 
 def limit_said(limit: dict[str, Any]) -> str:
     """Return what a group may be handed at most, who says so, since when and why."""
-    why = f": {plain(limit['reason'])}" if limit["reason"] else ""
-    since = f"since {moment(limit['since'])} by {plain(limit['by'])}{why}"
-    return f"{fmq.Limit(**limit).in_words()}, {since}"
+    return f"{fmq.Limit(**limit).in_words()}, {since(limit)}"
 
 
 LIMIT = Column("limit", "limit", optional=True, folds=True, show=limit_said)

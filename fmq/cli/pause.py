@@ -46,8 +46,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def paused_since(pause: dict[str, Any]) -> str:
     """Return who has paused something, since when and why."""
     of = "the topic, " if pause["of"] == "topic" else ""
-    why = f": {plain(pause['reason'])}" if pause["reason"] else ""
-    return f"{of}since {moment(pause['since'])} by {plain(pause['by'])}{why}"
+    return f"{of}{since(pause)}"
+
+
+def since(change: dict[str, Any]) -> str:
+    """Return since when a change holds, by whom and why."""
+    why = f": {plain(change['reason'])}" if change["reason"] else ""
+    return f"since {moment(change['since'])} by {plain(change['by'])}{why}"
 
 
 PAUSED = Column("paused", "paused", optional=True, folds=True, show=paused_since)

@@ -22,12 +22,16 @@ from confluent_kafka.cimpl import NewTopic
 
 from fmq.basics.message import Message
 from fmq.relay.relay_errors import MessageRefused, RelayError, TakenOver, Unsure
-from fmq.relay.target import RelayBatch, RelayPlace
+from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
 T = TypeVar("T")
 SECONDS = 30  # how long a call of the broker may take until the relay is in doubt
 PLACE_KEY = b"place"
-SHUT_OUT = (*(KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),)
+SHUT_OUT = KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED
+MISSING = (
+    *(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC),
+    KafkaError._UNKNOWN_PARTITION,
+)
 REFUSALS = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD
 # Of a topic that was made just now, or whose broker was started again.
 PASSING = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
@@ -128,15 +132,13 @@ class KafkaTarget:
     def _produce(self, producer: Producer, message: Message, store: str) -> None:
         origin = message.origin
         assert origin is not None, "it was read"
-        where = f"{store}/{origin.topic}/{origin.queue}/{message.offset}"
-        headers: list[tuple[str, str | bytes | None]] = [("fmq-id", where.encode())]
-        for name, value in (
-            *(("fmq-tx", origin.tx_id), ("fmq-tag", message.tag)),
-            ("fmq-message-id", message.message_id),
+        said = (
+            *(("fmq-id", fmq_id(message, store)), ("fmq-tx", origin.tx_id)),
+            *(("fmq-tag", message.tag), ("fmq-message-id", message.message_id)),
             *(message.headers or {}).items(),
-        ):
-            if value is not None:
-                headers.append((name, value.encode()))
+        )
+        headers: list[tuple[str, str | bytes | None]]
+        headers = [(name, value.encode()) for name, value in said if value is not None]
         topic, time_ms = self._prefix + origin.topic, origin.time_us // 1000
         while True:
             try:
@@ -244,9 +246,7 @@ def _explained() -> Iterator[None]:
                 f"another relay of this name has claimed Kafka: {what.str()}. Nothing of the last "
                 "batch of this one is there."
             ) from error
-        if what.code() == KafkaError.UNKNOWN_TOPIC_OR_PART or (
-            what.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
-        ):
+        if what.code() in MISSING:
             raise RelayError(
                 f"a topic or partition is missing in Kafka: {what.str()}. Nothing was copied. "
                 "`fmq relay --create` or create_topics makes them."

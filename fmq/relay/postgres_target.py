@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 
 from fmq.basics.message import Message
 from fmq.relay.relay_errors import MessageRefused, RelayError, TakenOver, Unsure
-from fmq.relay.target import RelayBatch, RelayPlace
+from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS fmq_relay (
@@ -165,7 +165,7 @@ def _row_of(message: Message, store: str) -> tuple[object, ...]:
     time: datetime = origin.time
     headers = Jsonb(message.headers) if message.headers else None
     return (
-        f"{store}/{origin.topic}/{origin.queue}/{message.offset}",
+        fmq_id(message, store),
         *(origin.topic, origin.queue, message.offset, time, origin.tx_id),
         *(message.key, message.tag, headers, message.message_id, message.body),
     )

@@ -38,6 +38,11 @@ class RelayBatch(NamedTuple):
     """How far the target is once it has them."""
 
 
+def fmq_id(message: Message, store: str) -> str:
+    """Return the id of a message, by which a reader can drop what it has seen."""
+    return f"{store}/{message.topic}/{message.queue}/{message.offset}"
+
+
 class RelayTarget(Protocol):
     """A system that messages are copied into. Only one relay of a name may write to it."""
 

@@ -64,6 +64,16 @@ class Hooked:
         self._target.close()
 
 
+class Catcher(Hooked):
+    """A target that keeps what it is given, instead of storing it, and lets the relay die."""
+
+    caught: RelayBatch
+
+    def deliver(self, batch: RelayBatch) -> None:
+        self.caught = batch
+        raise Crash
+
+
 class RelayWorld:
     """An engine with transactions over two topics, and a new system."""
 
@@ -71,12 +81,13 @@ class RelayWorld:
         self.engine = fmq.open("data", disk=CrashDisk())
         self.system = system()
         self.targets: list[RelayTarget] = []
-        self.sent: list[MessageShown] = []
         for _ in range(TRANSACTIONS):
             with self.engine.transaction() as tx:
                 for number in range(MESSAGES):
                     tx.send(TOPICS[number % 2], b"%d" % number)
-        self.sent = [(each.topic or "", each.queue or 0, each.offset or 0) for each in self.all()]
+        self.sent: list[MessageShown] = [
+            (each.topic or "", each.queue or 0, each.offset or 0) for each in self.all()
+        ]
 
     def target(self) -> RelayTarget:
         """Return a new target of the system. All are closed at the end."""
@@ -106,17 +117,10 @@ class RelayWorld:
 
     def batch(self, target: RelayTarget) -> RelayBatch:
         """Return the batch that a relay with this target would deliver next."""
-        taken: list[RelayBatch] = []
-
-        def take(batch: RelayBatch) -> None:
-            taken.append(batch)
-            raise Crash
-
-        hooked = Hooked(target, lambda _: None)
-        hooked.deliver = take  # type: ignore[method-assign]
+        catcher = Catcher(target, lambda _: None)
         with suppress(Crash):
-            Relay(self.engine, hooked, topics=TOPICS, name="n", batch=BATCH).run(once=True)
-        return taken[0]
+            Relay(self.engine, catcher, topics=TOPICS, name="n", batch=BATCH).run(once=True)
+        return catcher.caught
 
 
 def crash_at(point: str, times: int = 1) -> Callable[[RelayWorld], None]:

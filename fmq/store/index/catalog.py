@@ -34,7 +34,7 @@ from fmq.store.index.index_blocks import (
 from fmq.store.index.index_check import check_beside
 from fmq.store.index.index_file import index_in, read_block, read_front
 from fmq.store.journal.section import OwnedLock
-from fmq.store.journal.segment import segment_name
+from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 
 SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
@@ -117,6 +117,13 @@ class Catalog:
         with self.lock:
             return list(self._bases)
 
+    def check_dropped(self, base: int) -> None:
+        """Raise Damaged if a file of the segment at `base` is missing and retention has not dropped
+        the segment.
+        """
+        if base in self.bases():
+            raise Damaged(segment_name(base), base, SEGMENT_MISSING) from None
+
     def find(self, key: QueueKey, offset: int, since: int = 0) -> SegmentIndex | None:
         """Return the index of the sealed segment that holds `offset` of the queue. Skip segments
         that end at or before `since`, where the topic was deleted.
@@ -192,9 +199,8 @@ class Catalog:
         try:
             keys, places = self._outcomes(base)
         except FileNotFoundError:
-            if base in self.bases():
-                raise Damaged(segment_name(base), base, "the segment is missing") from None
-            return []  # retention has dropped the segment
+            self.check_dropped(base)
+            return []
         self._keep_keys(base, keys)
         return [places[i] for i in reversed(_all_of(key, keys))]
 

@@ -11,11 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from fmq.arguments.names import check_count, check_text
-from fmq.errors import Damaged, OffsetGone
+from fmq.errors import OffsetGone
 from fmq.store.bytes.content import text_bytes
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import Lane, QueueKey, SegmentIndex
-from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 from fmq.store.reading.key_marks import KeyMarks, hash_of
 from fmq.store.reading.reader import Entries, Reader, entries_of
 from fmq.tx.looks.messages import Messages
@@ -61,7 +60,7 @@ class Finder:
                 except OffsetGone:
                     return found[:limit]  # retention has dropped this segment and the older ones
                 except FileNotFoundError:
-                    self._check_dropped(run.base)
+                    self._catalog.check_dropped(run.base)
                     return found[:limit]
                 if len(found) >= limit:
                     return found[:limit]
@@ -100,13 +99,8 @@ class Finder:
                 keys = [key for key in self._catalog.summary(base) if key[0] == topic]
                 yield [*self._sealed(base, keys, hash)]
             except FileNotFoundError:
-                self._check_dropped(base)
+                self._catalog.check_dropped(base)
                 return
-
-    def _check_dropped(self, base: int) -> None:
-        """Raise Damaged if the file of a segment is missing and retention has not dropped it."""
-        if base in self._catalog.bases():
-            raise Damaged(segment_name(base), base, SEGMENT_MISSING) from None
 
     def _in_memory(
         self, index: SegmentIndex, topic: str, hash: int

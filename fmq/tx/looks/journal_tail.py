@@ -13,11 +13,10 @@ from collections.abc import Collection
 from heapq import merge
 from itertools import accumulate
 
-from fmq.errors import Damaged, PositionGone
+from fmq.errors import PositionGone
 from fmq.store.bytes.internal import is_internal
 from fmq.store.index.catalog import Catalog
 from fmq.store.index.index import NOWHERE, Lane, QueueKey, SegmentIndex
-from fmq.store.journal.segment import SEGMENT_MISSING, segment_name
 from fmq.store.reading.reader import Reader
 from fmq.tx.looks.messages import Messages
 
@@ -68,8 +67,7 @@ class JournalTail:
                     return base + cut, found
                 limit -= sum(end - first for _, _, first, end in part)
         except FileNotFoundError:
-            if base in self._catalog.bases():
-                raise Damaged(segment_name(base), base, SEGMENT_MISSING) from None
+            self._catalog.check_dropped(base)
             return self.look(position, topics, limit)  # retention has dropped the segment meanwhile
         return max(position, visible), found
 
