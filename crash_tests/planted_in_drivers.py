@@ -10,8 +10,8 @@ SYNCS = "tests/remote/test_slow_syncs.py"
 IN_DRIVERS = (
     Mutant(
         "each join shares the queues out",
-        "            self._unshared.add(room)\n",
-        "            self._share_out(room)\n",
+        "        elif room.strategy is not None:\n            self._unshared.add(room)\n",
+        "        elif room.strategy is not None:\n            self._share_out(room)\n",
         tests="tests/remote/test_herd.py -k thousand",
     ),
     Mutant(
