@@ -8,7 +8,7 @@ import fmq
 from crash_tests.engines import PATH
 from crash_tests.look import read_growing_lanes
 from crash_tests.oracle import Lane, Oracle, Violation
-from crash_tests.resources import Door, check_files
+from crash_tests.resources import Door, check_files, deleted_files
 from fmq.arguments.options import Options
 from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.errors import CheckpointLost, FmqError, NotAStore
@@ -53,6 +53,8 @@ class Follower:
 
     def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:
         """Return everything that it shows; nothing before there is a journal."""
+        # The writer may delete a file at any time. The reader closes it when it looks again.
+        deleted_before = deleted_files(self._door)
         try:
             if self._engine is None:
                 # A crash inside of a checkpoint may leave none: the next opening mends that.
@@ -65,7 +67,7 @@ class Follower:
             raise Violation("I19", f"a follower finds {type(error).__name__}: {error}") from error
         if self._engine.damage is not None:
             raise Violation("I19", f"a follower finds {self._engine.damage}")
-        check_files(self._door)
+        check_files(self._door, among=deleted_before)
         return lanes
 
     def close(self) -> None:

@@ -44,9 +44,16 @@ def check_reserved(engine: Engine) -> None:
         )
 
 
-def check_files(door: Disk) -> None:
-    """Raise Violation if a deleted file is open, or any file of an engine that is closed."""
-    if isinstance(door, Door):
-        left = [path for directory in door.directories for path in directory.deleted()]
-        if left:
-            raise Violation("I17", f"deleted and still open, or not closed: {left}")
+def deleted_files(door: Disk) -> list[str]:
+    """Return the files that are deleted and still open, and those of an engine that is closed."""
+    directories = door.directories if isinstance(door, Door) else []
+    return [path for directory in directories for path in directory.deleted()]
+
+
+def check_files(door: Disk, *, among: list[str] | None = None) -> None:
+    """Raise Violation if a deleted file is open, or any file of an engine that is closed. With
+    `among`, only those files are looked for.
+    """
+    left = [path for path in deleted_files(door) if among is None or path in among]
+    if left:
+        raise Violation("I17", f"deleted and still open, or not closed: {left}")
