@@ -74,7 +74,7 @@ class Terminal:
 
 
 def pattern(lines: str) -> re.Pattern[str]:
-    """Return what matches `lines` in this order; `...` stands for any text, and a space for some."""
+    """Return what matches `lines` in this order; `...` stands for any text, a space for spaces."""
     wanted = []
     for line in lines.splitlines():
         words = " +".join(map(re.escape, line.split()))
