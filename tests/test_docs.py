@@ -220,6 +220,17 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
     assert {"met", "missed"} == {goal.split()[-1] for *_, goal in shown}
 
 
+def test_the_figures_of_a_comparison_are_those_of_the_benchmarks() -> None:
+    """docs/coming_from.md has no figure that docs/benchmarks.md lacks, and a command beside each."""
+    measured = (DOCS / "benchmarks.md").read_text()
+    table = rows(section("coming_from.md", "What to use instead"))
+    assert len(table) > 10
+    for _, _, reason in table:
+        figures = re.findall(r"\d+\.\d+", reason)
+        assert [figure for figure in figures if figure not in measured] == []
+        assert not figures or "`python -m benchmarks" in reason
+
+
 WORDS = """
     engine journal segment record kind position offset topic queue pre-message reference tx_id
     undecided decision outcome seal group delivery ack visible durable_to checkpoint replay recovery
