@@ -221,7 +221,7 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
 
 
 def test_the_figures_of_a_comparison_are_those_of_the_benchmarks() -> None:
-    """docs/coming_from.md has no figure that docs/benchmarks.md lacks, and a command beside each."""
+    """docs/coming_from.md has no figure that docs/benchmarks.md lacks, and each has a command."""
     measured = (DOCS / "benchmarks.md").read_text()
     table = rows(section("coming_from.md", "What to use instead"))
     assert len(table) > 10

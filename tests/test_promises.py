@@ -1,7 +1,7 @@
-"""The promises of the README, one test each, under their numbers.
+"""The promises of docs/promises.md, one test each, under their numbers.
 
 Each is the short form of what other tests go into; together they are what a reader may run to
-see that the README does not say more than holds.
+see that the page does not say more than holds.
 """
 
 import ast

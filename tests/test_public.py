@@ -403,13 +403,31 @@ def test_the_readme_has_a_snippet_that_runs() -> None:
     assert any(name.startswith("README.md") for name, _ in SNIPPETS)
 
 
-def test_the_files_of_the_readme_tour_exist_and_have_a_docstring() -> None:
+def test_the_files_of_the_tour_exist_and_have_a_docstring() -> None:
     """There are six of them, in order."""
-    text = (ROOT / "README.md").read_text()
-    tour = text[text.index("## Reading the source") : text.index("## Limits")]
+    tour = (ROOT / "docs" / "reading.md").read_text()
     files = re.findall(r"^\d+\. \[(fmq/\S+\.py)\]", tour, re.MULTILINE)
     assert len(files) == 6
     assert [name for name in files if not (ROOT / name).read_text().startswith('"""')] == []
+
+
+def test_each_page_is_two_clicks_from_the_index() -> None:
+    """A page that no page leads to is not found. A link to a folder leads to its pages."""
+    docs = ROOT / "docs"
+    reached = {docs / "README.md"}
+    for _ in range(2):
+        reached |= {target for page in reached for target in linked_pages(page)}
+    pages = {ROOT / "README.md", *docs.rglob("*.md")}
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - reached) == ["README.md"]
+    assert docs / "README.md" in linked_pages(ROOT / "README.md")
+
+
+def linked_pages(page: Path) -> set[Path]:
+    prose = dev.INLINE_CODE.sub("", dev.FENCED.sub("", page.read_text()))
+    links = [(first or second).partition("#")[0] for first, second in dev.LINK.findall(prose)]
+    places = {(page.parent / link).resolve() for link in links if link and ":" not in link}
+    inside = {each for place in places if place.is_dir() for each in place.glob("*.md")}
+    return {place for place in places if place.suffix == ".md"} | inside
 
 
 def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:

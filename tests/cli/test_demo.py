@@ -1,7 +1,9 @@
 """`fmq demo`: what it tells is true of the directory that it leaves."""
 
+import html
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 
 import fmq
 from tests.cli.command import COMMAND, ENVIRONMENT, contents, fmq_json, fmq_process
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_demo_leaves_the_directory_that_it_describes(tmp_path: Path) -> None:
@@ -58,6 +62,10 @@ def test_the_demo_tells_a_story_in_a_pipe_too(tmp_path: Path) -> None:
     said = fmq_process("demo", cwd=tmp_path).stdout
     assert said.lstrip().startswith("1  A transaction over three topics")
     assert "5  order-2 is settled" in said and '{"what"' not in said and "\x1b" not in said
+    shown = html.unescape((ROOT / "docs" / "demo.svg").read_text()).replace("\xa0", " ")
+    headings = re.findall(r"^[2-6]  .*\S", said, re.MULTILINE)
+    missing = [heading for heading in headings if heading not in shown]
+    assert (len(headings), missing) == (5, []), "run python3 tools/make_demo_picture.py"
 
 
 def test_each_command_that_the_demo_suggests_is_on_one_line(tmp_path: Path) -> None:
