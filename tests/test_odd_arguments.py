@@ -208,6 +208,7 @@ NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
     ("group", "put_out"): lambda w: {"member": w.member(), "reason": "hangs"},
     ("group", "release"): lambda w: {"member": w.member(), "reason": "hangs"},
     ("group", "ack_below"): lambda w: {"topic": "t"},
+    ("group", "reject"): lambda w: {"topic": "t"},
     ("group", "purge"): lambda w: {"topic": "t", "reason": "old", "to": "latest"},
     ("feedback", "answer"): lambda w: {
         "question": w.served.feedback.ask_about("T")[0],

@@ -20,6 +20,18 @@ OF_DEAD_LETTERS = (
         STORIES,
     ),
     Mutant(
+        "a reject by place acks without a dead letter",
+        "[ack, *letter]",
+        "[ack]",
+        "--tier dead --rounds 1 --seed 2",
+    ),
+    Mutant(
+        "a reject by place takes what is acked",
+        "            return None\n        changes.check_decided(group, topic, number, offset, offset + 1)\n",
+        "            pass\n        changes.check_decided(group, topic, number, offset, offset + 1)\n",
+        "--tier dead --rounds 1 --seed 2",
+    ),
+    Mutant(
         "a dead letter is replayed twice",
         "        dead.closed.add(first, stop)\n        dead.moved.take(first, stop)\n",
         "        if change.value != REPLAYED:\n"

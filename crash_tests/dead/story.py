@@ -33,6 +33,7 @@ KINDS = (
     *("fill", "fill", "fill", "fill", "checkpoint", "reopen", "delete group", "delete topic"),
     *("expire", "expire"),
 )
+BY_PLACE = ("reject by place",) * 6
 STEPS = 24
 TRIED_SECONDS_MAX = 700.0  # longer than the longest delay of a message that was tried often
 
@@ -86,6 +87,7 @@ class Story:
         self.running: list[State] = [self.done]
         self.hand: list[Hand] = []
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
+        self.kinds = (*KINDS, *BY_PLACE) if seed % 4 == 2 else KINDS
         self.sent = 0
         # Dead letters of the model -> their numbers in the engine.
         self.numbers: dict[int, int] = {}
@@ -95,7 +97,7 @@ class Story:
 
     def tell(self) -> None:
         """Make all steps. A refused one changes nothing."""
-        for kind in ["send", "send", "reject", *self.random.choices(KINDS, k=STEPS)]:
+        for kind in ["send", "send", "reject", *self.random.choices(self.kinds, k=STEPS)]:
             self.clock.advance(1)
             getattr(self, f"_{kind.replace(' ', '_')}")()
         self.engine.close()
@@ -242,6 +244,30 @@ class Story:
             self._call(lambda: each.reject(reason), effect)
         self.running = [self.done]
         self._learn(hand.group)
+
+    def _reject_by_place(self) -> None:
+        """Reject a message that the group need not have polled. If it has acked it, nothing
+        changes.
+        """
+        group, topic = self._usual(GROUPS), self._usual(TOPICS)
+        sent = self.done.messages.get(topic)
+        if not sent or topic not in self.done.groups.get(group, ()):
+            return
+        left = [n for n in range(len(sent)) if n not in self.done.acked[group, topic]]
+        offset = self.random.choice(
+            left if left and self.random.random() < 0.8 else range(len(sent))
+        )
+        reason = f"r{self.random.randrange(99)}"
+        dead = Dead(topic, offset, sent[offset], reason, self.clock.time_us())
+
+        def effect(state: State) -> None:
+            if offset not in state.acked[group, topic]:
+                state.acked[group, topic].add(offset)
+                state.bury(group, dead)
+
+        found = self.engine.group(group)
+        self._call(lambda: found.reject(topic, 0, offset, reason=reason), effect)
+        self._learn(group)
 
     def _reject_many(self) -> None:
         group, topic = self._usual(GROUPS), self._usual(TOPICS)

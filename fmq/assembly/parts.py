@@ -172,7 +172,9 @@ class Parts:
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.schedules = Schedules(writer, router)
-        self.changes = changes = Changes(writer, self.messages, self.schedules, groups.rooms)
+        self.changes = changes = Changes(
+            writer, self.messages, self.schedules, groups, self.burying
+        )
         self.group_looks = GroupLooks(changes, groups)
         self.evictions = Evictions(writer, groups, self.messages)
         self.broadcasts = broadcasts = Broadcasts(changes, groups.holds, options.reclaim_seconds)

@@ -63,6 +63,7 @@ GROUP_CHANGES: dict[str, Callable[..., Plan]] = {
     "pause": group_changes.pause,
     "pause_schedule": partial(change_schedule, Schedules.pausing),
     "purge": group_changes.purge,
+    "reject": group_changes.reject,
     "remove_schedule": partial(change_schedule, Schedules.removing),
     "resume": group_changes.resume,
     "resume_schedule": partial(change_schedule, Schedules.resuming),

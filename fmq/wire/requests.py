@@ -185,6 +185,7 @@ CHANGES: dict[str, Row] = {
     "pause": Row(group=text, topic=text, by=written, reason=written),
     "pause_schedule": Row(name=text, by=written, reason=written),
     "purge": Row(group=text, topic=text, queue=scalar, at=scalar, by=written, reason=written),
+    "reject": Row(group=text, topic=text, queue=scalar, offset=scalar, reason=text),
     "remove_schedule": Row(name=text, by=written, reason=written),
     "resume": Row(group=text, topic=text, by=written, reason=written),
     "resume_schedule": Row(name=text, by=written, reason=written),

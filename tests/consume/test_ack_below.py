@@ -60,6 +60,14 @@ def test_messages_that_were_acked_one_by_one_count_once(engine: Engine, group: A
             first.ack()
 
 
+def test_gaps_between_acks_are_acked_together(engine: Engine, group: Any) -> None:
+    with engine.consumer(group="g", topics="t") as consumer:
+        for each in consumer.poll(limit=6)[1::2]:
+            each.ack()
+        group.ack_below("t", 0, 6)
+    assert [each.offset for each in engine.unread("g", "t")] == [6, 7, 8, 9]
+
+
 def test_ack_below_survives_the_process(disk: CrashDisk, clock: FakeClock) -> None:
     with fmq.open(PATH, disk=disk, clock=clock) as engine:
         engine.send_many("t", [b"x"] * 10)

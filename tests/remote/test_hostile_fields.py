@@ -122,6 +122,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
 
 CHANGES: dict[str, list[Any]] = {
     "ack_below": ["g", "t", 0, 2],
+    "reject": ["g", "t", 0, 0, "no"],
     "add_queues": ["t", 1],
     "configure": [{"queues": 2}, [], False],
     "delete_group": ["g"],

@@ -114,6 +114,7 @@ def change(client: RemoteEngine) -> Any:
     client.group("g").seek("x", queue=1, offset=0)
     client.group("g").skip("x", 1, 1)
     client.group("g").ack_below("x", 1, 1)
+    client.group("g").reject("x", 1, 2, reason="no")
     client.create_group("old", "x")
     client.group("old").delete()
     client.create_topic("y")

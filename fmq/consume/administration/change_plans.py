@@ -14,7 +14,8 @@ from typing import Any
 
 from fmq.arguments.names import check_count, no_queue
 from fmq.basics.clock import as_us
-from fmq.consume.groups.group_rooms import GroupRooms
+from fmq.consume.groups.burial import Burying
+from fmq.consume.groups.groups import Groups
 from fmq.errors import BadOption, OffsetBeyond, StillUndecided, UnknownGroup, UnknownTopic
 from fmq.steps.call_steps import Durable, Steps, all_shown
 from fmq.store.bytes.extension import Request, extension_of
@@ -35,10 +36,16 @@ class Changes:
     """Writes changes, and has what their plans look at."""
 
     def __init__(
-        self, writer: Writer, messages: Messages, schedules: Schedules, rooms: GroupRooms
+        self,
+        writer: Writer,
+        messages: Messages,
+        schedules: Schedules,
+        groups: Groups,
+        burying: Burying,
     ) -> None:
         self.writer = writer
-        self.rooms = rooms
+        self.rooms, self.holds = groups.rooms, groups.holds
+        self.burying = burying
         self.ledger = writer.ledger
         self.messages = messages
         self.schedules = schedules

@@ -8,11 +8,12 @@ from typing import Any
 from fmq.arguments.names import check_count, check_name
 from fmq.consume.administration.change_plans import At, Changes, Plan, check_end
 from fmq.consume.groups.sieve import check_filter
-from fmq.errors import GroupExists
+from fmq.errors import GroupExists, OffsetBeyond, OffsetGone
 from fmq.store.bytes.content import text_bytes
 from fmq.store.bytes.kinds import AckRange, Acks, Changed, ChangeKind, QueuePlace
 from fmq.tx.commands.limits import REASON_BYTES_MAX
 from fmq.tx.ledger.dead_changes import topics_of
+from fmq.tx.ledger.queues import Queue
 
 
 def make(changes: Changes, group: str, topic: str, at: At, exist_ok: bool, wanted: str) -> Plan:
@@ -128,7 +129,48 @@ def ack_below(changes: Changes, group: str, topic: str, number: int, offset: int
         ranges = [AckRange(group, topic, number, *gap) for gap in gaps]
         if ranges:
             changes.check_decided(group, topic, number, ranges[0].first, offset)
-        return [Acks(ranges, 0)] if ranges else []
+        # The first record may get the request of a client, and has one range then.
+        return [Acks(part, 0) for part in (ranges[:1], ranges[1:]) if part]
+
+    return plan
+
+
+def reject(changes: Changes, group: str, topic: str, number: int, offset: int, reason: str) -> Plan:
+    """Make a dead letter of one message of a queue for `group`, and ack it. If the group has acked
+    it already, change nothing.
+
+    Raises OffsetBeyond, OffsetGone or TooLarge, or the errors of reading.
+    """
+    number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
+
+    def wanted() -> Queue | None:
+        changes.check_group(group, topic)
+        (queue,) = changes.queues(topic, number)
+        if offset >= queue.next:
+            raise OffsetBeyond(topic, number, offset, queue.next)
+        if offset < queue.first:
+            raise OffsetGone(topic, number, offset, queue.first)
+        if offset in changes.ledger.acked_of(group, topic, number):
+            return None
+        changes.check_decided(group, topic, number, offset, offset + 1)
+        return queue
+
+    with changes.writer.commit_queue.lock:
+        queue = wanted()
+        tries = changes.holds.of(group, topic, number).tries_of(offset)
+    if queue is None:
+        return list
+    # The message is read here: a plan, which is called under the lock, must not wait for the disk.
+    what = group, queue, offset, offset + 1, reason, lambda _: tries
+    ((_, _, (_, *letter)),) = changes.burying.appends_of(*what)
+
+    def plan() -> list[Any]:
+        found = wanted()
+        if found not in (None, queue):  # the topic was deleted and made again meanwhile
+            raise OffsetGone(topic, number, offset, queue.end)
+        # Its ACK is a new one each time, as it gets the request of a client.
+        ack = Acks([AckRange(group, topic, number, offset, offset + 1)], 0)
+        return [] if found is None else [ack, *letter]
 
     return plan
 

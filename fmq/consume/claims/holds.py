@@ -215,6 +215,11 @@ class QueueHolds:
         hold = self._holds.find(offset)
         return 0 if hold is None else hold.count
 
+    def tries_of(self, offset: int) -> int:
+        """Return how often a message was tried that is held or was given back; 0 for others."""
+        found = (each.count for each in self.all_from(0) if each.first <= offset < each.end)
+        return next(found, 0)
+
     def tried_before(self, first: int, end: int, count: int, due: float) -> None:
         """Let a range be handed out from the time `due` on. It was tried before the engine was
         opened.

@@ -126,6 +126,17 @@ class Group:
         topic = check_text("topic", topic)
         self._door.change("skip", self._name, topic, queue, offset, count)
 
+    def reject(self, topic: str, queue: int, offset: int, *, reason: str = "") -> None:
+        """Move one message to the dead letters of the group and ack it, in one append. The caller
+        need not have polled it.
+
+        A message that the group has acked stays as it is, so the call may be repeated. If a member
+        has the message in hand, its ack raises LeaseLost. Raises OffsetBeyond or OffsetGone if
+        there is no such message, and StillUndecided while an undecided transaction acks it.
+        """
+        topic, reason = check_text("topic", topic), check_text("reason", reason)
+        self._door.change("reject", self._name, topic, queue, offset, reason)
+
     def set_filter(self, topic: str, wanted: Filter | None) -> None:
         """Let all members want other messages of `topic` from now on; None: all messages.
 
