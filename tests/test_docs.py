@@ -231,6 +231,25 @@ def test_the_figures_of_a_comparison_are_those_of_the_benchmarks() -> None:
         assert not figures or "`python -m benchmarks" in reason
 
 
+def test_the_page_of_compatibility_has_each_format_with_its_golden_directories() -> None:
+    """A new format needs a row there, and a directory in tests/data."""
+    table = rows(section("compatibility.md", "The files"))
+    kept = {place.name.partition("-")[0] for place in (ROOT / "tests" / "data").glob("v*")}
+    assert {f"v{row[0]}" for row in table} == kept
+    assert [f"v{row[0]}" in row[3] for row in table] == [True] * len(kept)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/compatibility.md"])
+def test_each_test_that_a_page_names_is_there(page: str) -> None:
+    """A claim is worth nothing if its command runs no test."""
+    text = (ROOT / page).read_text()
+    commands = re.findall(r"tools/dev\.py test ([^\n`#]*)", text)
+    places = [word for command in commands for word in command.split() if "/" in word]
+    places += re.findall(r"`((?:tests|tools|crash_tests)/[\w/.]+)`", text)
+    assert places
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
 WORDS = """
     engine journal segment record kind position offset topic queue pre-message reference tx_id
     undecided decision outcome seal group delivery ack visible durable_to checkpoint replay recovery
