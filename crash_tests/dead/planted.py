@@ -27,8 +27,8 @@ OF_DEAD_LETTERS = (
     ),
     Mutant(
         "a reject by place takes what is acked",
-        "            return None\n        changes.check_decided(group, topic, number, offset, offset + 1)\n",
-        "            pass\n        changes.check_decided(group, topic, number, offset, offset + 1)\n",
+        "            return None\n        changes.check_decided(group, topic, number, offset, ",
+        "            pass\n        changes.check_decided(group, topic, number, offset, ",
         "--tier dead --rounds 1 --seed 2",
     ),
     Mutant(

@@ -52,6 +52,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix", default="", metavar="TEXT", help="before the names of Kafka's topics"
     )
+    parser.add_argument(
+        "--on-refused",
+        choices=("stop", "park"),
+        default="stop",
+        help="what to do about a message that the target never takes: end, by default, or make it "
+        "a dead letter of relay-NAME and go on",
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,7 +71,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         queues = {topic: len(engine.queues(topic)) or 1 for topic in topics}
         how = {"create": args.create, "prefix": args.prefix}
         target = target_at(args.to, args.name, queues, **how)
-        relay = Relay(engine, target, topics=topics, name=args.name, batch=args.batch)
+        kind = {"batch": args.batch, "on_refused": args.on_refused}
+        relay = Relay(engine, target, topics=topics, name=args.name, **kind)
 
         def stop_by_signal() -> None:
             stop.wait()
@@ -81,5 +89,6 @@ RELAY = (
     Column("messages", "messages copied", show=exact),
     Column("batches", "in batches", show=exact),
     Column("doubts", "times in doubt", show=exact),
+    Column("parked", "refused, dead letters now", show=exact),
     Column("lag", "not copied yet", show=exact),
 )

@@ -32,6 +32,11 @@ def target_at(
             from fmq.relay import postgres_target
         except ImportError as error:
             raise ExtraMissing("a relay into PostgreSQL", "psycopg", "postgres") from error
+        if prefix:
+            raise BadOption(
+                f"prefix={prefix!r}: only topics of Kafka get a prefix; fmq_relayed has a column "
+                "for the topic. Nothing was changed."
+            )
         if create:
             postgres_target.create_tables(address)
         return postgres_target.PostgresTarget(address, name)

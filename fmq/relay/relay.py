@@ -14,14 +14,16 @@ from threading import Event
 from time import monotonic
 from typing import Any, NamedTuple
 
-from fmq.relay.relay_errors import Unsure
-from fmq.relay.source import RelaySource
+from fmq.errors import BadOption
+from fmq.relay.relay_errors import MessageRefused, Unsure
+from fmq.relay.source import RelaySource, place_of
 from fmq.relay.target import RelayBatch, RelayTarget
 
 logger = logging.getLogger("fmq.relay")
 ACK_SECONDS = 0.2  # an ack of each queue is a sync: not after each batch
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 5.0
 """How long a relay in doubt waits before it claims the target again: doubled each time."""
+STOP, PARK = "stop", "park"
 
 
 class RelayStats(NamedTuple):
@@ -32,6 +34,8 @@ class RelayStats(NamedTuple):
     claims: int
     doubts: int
     """How often it was not known whether a batch was stored."""
+    parked: int
+    """How many messages the target refused, which are dead letters of the relay's group now."""
     lag: int
     """How many messages the group of the relay has not acked."""
 
@@ -47,28 +51,40 @@ class Relay:
         topics: str | Iterable[str],
         name: str = "relay",
         batch: int = 1000,
+        on_refused: str = STOP,
     ) -> None:
         """`engine` is that of `fmq.open` or `fmq.connect`. The group `relay-NAME` holds what is not
         copied. `batch` is how many messages are stored at once; an append is never cut.
+
+        What the target will never take ends the relay. With on_refused="park" it becomes a dead
+        letter of the group, and the relay goes on without it.
         """
+        if on_refused not in (STOP, PARK):
+            raise BadOption(f"on_refused={on_refused!r:.80}: is {STOP!r} or {PARK!r}.")
+        self._parks = on_refused == PARK
         named = [topics] if isinstance(topics, str) else [*topics]
         self._source = RelaySource(engine, named, f"relay-{name}")
         self._target = target
         self._batch = batch
         self._ends = Event()
         self._pause = PAUSE_SECONDS
-        self._messages = self._batches = self._claims = self._doubts = 0
+        self._messages = self._batches = self._claims = self._doubts = self._parked = 0
+        # The messages that were parked and that the next batch has.
+        self._left_out: set[tuple[str, int, int]] = set()
 
     def run(self, *, once: bool = False) -> None:
         """Copy until `stop` is called; with `once` until all is there that the topics have.
 
         Raises TakenOver if another relay of the name claims the target, StoreDiffers if the target
-        has a copy of another directory, and MessageRefused for a message that it will never take.
+        has a copy of another directory, and MessageRefused for a message that it will never take,
+        unless such messages are parked.
         """
         while not self._ends.is_set():
             try:
                 self._copy(once=once)
                 return
+            except MessageRefused as refusal:
+                self._park(refusal)
             except Unsure as error:
                 logger.warning("the relay will claim its target again: %s", error)
                 self._doubts += 1
@@ -93,11 +109,28 @@ class Relay:
         self._source.ack()
 
     def _hand_over(self, batch: RelayBatch) -> None:
-        self._target.deliver(batch)
+        taken = [each for each in batch.messages if place_of(each) not in self._left_out]
+        self._target.deliver(batch._replace(messages=taken))
+        self._left_out.clear()
         self._source.copied(batch)
         self._pause = PAUSE_SECONDS
-        self._messages += len(batch.messages)
+        self._messages += len(taken)
         self._batches += 1
+
+    def _park(self, refusal: MessageRefused) -> None:
+        """Make a dead letter of the refused message, and leave it out of the next batch. The target
+        is claimed and asked again before that: nothing is known of it after a refusal.
+
+        The dead letter is there first. If the relay dies before the batch is stored, the message is
+        refused once more, and the group has acked it already.
+        """
+        place = place_of(refusal.message)
+        if not self._parks or place in self._left_out:
+            raise refusal
+        self._source.park(*place, refusal.reason)
+        self._left_out.add(place)
+        self._parked += 1
+        logger.warning("%s/%s offset %s is parked: %s", *place, refusal.reason)
 
     def stop(self) -> None:
         """Let `run` return after the present batch. Any thread may call it."""
@@ -105,7 +138,7 @@ class Relay:
 
     def stats(self) -> RelayStats:
         """Return what the relay has done, and how far it is behind."""
-        counts = self._messages, self._batches, self._claims, self._doubts
+        counts = self._messages, self._batches, self._claims, self._doubts, self._parked
         return RelayStats(*counts, self._source.lag())
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ class MessageRefused(RelayError):
     def __init__(self, message: Message, reason: str) -> None:
         super().__init__(
             f"{message.topic}/{message.queue} offset {message.offset} is refused by the target: "
-            f"{reason}. Nothing of its batch is there. Pass over the message with "
-            "group.skip(...), or let the target take it."
+            f"{reason}. Nothing of its batch is there. Let the target take it, or let the relay go "
+            'on without it: on_refused="park", on the command line --on-refused park.'
         )
         self.message = message
         self.reason = reason

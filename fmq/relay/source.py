@@ -84,6 +84,10 @@ class RelaySource:
                 self._group.ack_below(topic, queue, offset)
         self._untold.clear()
 
+    def park(self, topic: str, queue: int, offset: int, reason: str) -> None:
+        """Make a dead letter of a message that the target refuses."""
+        self._group.reject(topic, queue, offset, reason=f"refused by the target: {reason}")
+
     def wait(self) -> None:
         """Wait a moment for messages that were not copied yet."""
         for topic in self.topics:
@@ -100,8 +104,12 @@ class RelaySource:
     # --- is it the same directory? ---------------------------------------------------------------
 
     def _check_new(self) -> None:
-        """Raise StoreDiffers if the group has acked something and the target knows nothing."""
-        if any(each.acked_below for each in self._group.infos()):
+        """Raise StoreDiffers if the group has acked something and the target knows nothing. The
+        first messages of all may have been parked before anything was copied.
+        """
+        infos = self._group.infos()
+        parked = max((each.dead_letters for each in infos), default=0)
+        if sum(each.acked_below for each in infos) > parked:
             raise StoreDiffers(
                 f"the group {self._group.name!r} has acked messages, and the target does not know "
                 "how far it is: its place was lost, or it is another target. Nothing was changed. "
@@ -176,6 +184,12 @@ class RelaySource:
         except OffsetGone:
             return None
         return None if batch is None else next(_placed(batch.messages))
+
+
+def place_of(message: Message) -> tuple[str, int, int]:
+    """Return topic, queue and offset of a message that was read."""
+    assert message.origin is not None and message.offset is not None, "it was read"
+    return message.origin.topic, message.origin.queue, message.offset
 
 
 def _placed(messages: list[Message]) -> Iterator[MessageAt]:

@@ -76,6 +76,10 @@ def copied(database: str) -> list[bytes]:
 def test_an_unknown_target_and_a_mistyped_name_make_nothing(shop: Path, tmp_path: Path) -> None:
     done = fmq_process("relay", shop, "--to", "redis://here", "--topics", "orders")
     assert (done.returncode, "kafka://HOST:PORT" in done.stderr) == (3, True)
+    done = fmq_process(
+        *("relay", shop, "--to", "postgresql://here/x", "--topics", "orders", "--prefix", "p-")
+    )
+    assert (done.returncode, "only topics of Kafka" in done.stderr) == (3, True)
     wrong = tmp_path / "shpo"
     done = fmq_process("relay", wrong, "--to", "postgresql://here/x", "--topics", "orders")
     assert (done.returncode, wrong.exists()) == (3, False)

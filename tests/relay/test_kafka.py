@@ -105,8 +105,8 @@ def test_it_keeps_what_a_relay_counts_on(system: Callable[[], Any], case: str) -
     check_target(system, only=case)
 
 
-def relayed(engine: Engine, target: KafkaTarget) -> Relay:
-    relay = Relay(engine, target, topics="t", name="n")
+def relayed(engine: Engine, target: KafkaTarget, **more: Any) -> Relay:
+    relay = Relay(engine, target, topics="t", name="n", **more)
     with closing(relay):
         relay.run(once=True)
     return relay
@@ -133,7 +133,9 @@ def test_a_record_has_all_that_a_message_has(system: Callable[[], Any], engine: 
 
 
 @pytest.mark.parametrize("size", [1_100_000, 990_000])
-def test_a_message_that_is_too_large_is_named(system: Callable[[], Any], size: int) -> None:
+def test_a_message_that_is_too_large_is_named_or_parked(
+    system: Callable[[], Any], size: int
+) -> None:
     """The client refuses the first one, and the broker the other one, with its neighbours."""
     made = system(**{"max.message.bytes": "900000"})
     with fmq.open("data", disk=CrashDisk()) as engine:
@@ -141,7 +143,11 @@ def test_a_message_that_is_too_large_is_named(system: Callable[[], Any], size: i
             engine.send("t", body)
         with pytest.raises(MessageRefused, match="t/0 offset 1 is refused by the target"):
             relayed(engine, made.target())
-    assert made.messages("t") == []
+        assert made.messages("t") == []
+        relay = relayed(engine, made.target(), on_refused="park")
+        assert [record.value() for record in made.messages("t")] == [b"before", b"after"]
+        (letter,) = engine.dead_letters("relay-n").list()
+        assert (letter.offset, len(letter.body), relay.stats().lag) == (1, size, 0)
 
 
 def test_missing_topics_are_named(broker: Any, engine: Engine) -> None:

@@ -46,8 +46,8 @@ def test_the_postgres_target_keeps_the_rules_of_a_target(
     check_target(system, only=case)
 
 
-def relayed(engine: Engine, target: PostgresTarget) -> Relay:
-    relay = Relay(engine, target, topics="t", name="n")
+def relayed(engine: Engine, target: PostgresTarget, **more: Any) -> Relay:
+    relay = Relay(engine, target, topics="t", name="n", **more)
     with closing(relay):
         relay.run(once=True)
     return relay
@@ -79,6 +79,10 @@ def test_the_error_for_a_message_that_no_row_can_hold_names_it(
     with pytest.raises(MessageRefused, match="t/0 offset 1 is refused by the target"):
         relayed(engine, system().target())
     assert told(address, "SELECT * FROM fmq_relayed") == []
+    engine.send("t", b"fine, too")
+    relayed(engine, PostgresTarget(address, "n"), on_refused="park")
+    assert told(address, 'SELECT "offset" FROM fmq_relayed ORDER BY id') == [(0,), (2,)]
+    assert [each.offset for each in engine.dead_letters("relay-n").list()] == [1]
 
 
 def test_a_connection_that_ends_during_a_delivery_raises_unsure(

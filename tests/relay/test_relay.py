@@ -74,7 +74,7 @@ def test_copied_messages_are_acked_for_the_group_of_the_relay(engine: Engine) ->
     fill(engine)
     relay = relayed(engine, Table(), batch=4)
     assert [each.unread for each in engine.group("relay-n").infos()] == [0]
-    assert relay.stats()._replace(claims=1) == (10, 3, 1, 0, 0)
+    assert relay.stats()._replace(claims=1) == (10, 3, 1, 0, 0, 0)
 
 
 def test_a_relay_goes_on_where_the_last_one_was(engine: Engine) -> None:
@@ -188,6 +188,96 @@ def test_a_refused_message_ends_the_relay(engine: Engine) -> None:
     with pytest.raises(MessageRefused, match="t/0 offset 3 is refused by the target: too large"):
         Relay(engine, Refuses(table.kept), topics="t", name="n").run(once=True)
     assert offsets(table) == []
+
+
+class Picky(TableTarget):
+    """It refuses some offsets."""
+
+    refused: tuple[int, ...] = (3, 7)
+
+    def insert(self, batch: RelayBatch) -> None:
+        for each in batch.messages:
+            if each.offset in self.refused:
+                raise MessageRefused(each, "too large")
+        super().insert(batch)
+
+
+def parking(engine: Engine, target: Any, **more: Any) -> Relay:
+    relay = Relay(engine, target, topics="t", name="n", on_refused="park", **more)
+    relay.run(once=True)
+    return relay
+
+
+def letters(engine: Engine) -> list[tuple[int | None, str]]:
+    return [(each.offset, each.reason) for each in engine.dead_letters("relay-n").list()]
+
+
+@pytest.mark.parametrize("batch", [1, 4, 1000])
+def test_refused_messages_become_dead_letters(engine: Engine, batch: int) -> None:
+    fill(engine)
+    table = Table()
+    relay = parking(engine, Picky(table.kept), batch=batch)
+    assert offsets(table) == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert letters(engine) == [(n, "refused by the target: too large") for n in (3, 7)]
+    assert (relay.stats().messages, relay.stats().parked, relay.stats().lag) == (8, 2, 0)
+    fill(engine, 2)
+    parking(engine, Picky(table.kept))
+    assert offsets(table)[8:] == [10, 11]
+
+
+class Everything(Picky):
+    refused = tuple(range(10))
+
+
+def test_a_batch_of_refused_messages_alone_is_passed(engine: Engine) -> None:
+    fill(engine)
+    table = Table()
+    parking(engine, Everything(table.kept))
+    assert (offsets(table), len(letters(engine))) == ([], 10)
+    assert parking(engine, Everything(table.kept)).stats().parked == 0
+
+
+@pytest.mark.parametrize("refused", [0, 4])
+def test_a_crash_between_the_dead_letter_and_its_batch_leaves_one(
+    engine: Engine, refused: int
+) -> None:
+    """Also if nothing was copied before: the next relay must not take that for a lost place."""
+    fill(engine)
+    table = Table()
+
+    class Dies(Picky):
+        claims = 0
+
+        def claim(self) -> Any:
+            self.claims += 1
+            if self.claims == 2:
+                raise KeyboardInterrupt
+            return super().claim()
+
+    target, again = Dies(table.kept), Picky(table.kept)
+    target.refused = again.refused = (refused,)
+    with pytest.raises(KeyboardInterrupt):
+        parking(engine, target)
+    assert (len(letters(engine)), offsets(table)) == (1, [])
+    parking(engine, again)
+    assert (len(letters(engine)), offsets(table)) == (1, [n for n in range(10) if n != refused])
+
+
+def test_a_message_that_is_parked_and_refused_again_ends_the_relay(engine: Engine) -> None:
+    fill(engine)
+    wrong = engine.tail().messages[0]
+
+    class Wrong(TableTarget):
+        def insert(self, batch: RelayBatch) -> None:
+            raise MessageRefused(wrong, "always the same")
+
+    with pytest.raises(MessageRefused, match="offset 0 is refused by the target: always the same"):
+        parking(engine, Wrong(Table().kept))
+
+
+def test_another_word_for_what_to_do_about_refusals_is_an_error(engine: Engine) -> None:
+    with pytest.raises(fmq.BadOption, match="on_refused='pass'"):
+        Relay(engine, InMemory(), topics="t", on_refused="pass")
 
 
 class InMemory:
