@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import fmq
 from tests import pace
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +54,16 @@ def test_sigterm_ends_the_command_and_its_processes() -> None:
     finally:
         os.close(started)
         command.stdout.close()
+
+
+def test_a_release_has_one_version() -> None:
+    """pyproject.toml, `fmq.__version__` and the first entry of the changelog agree."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    changes = (ROOT / "docs" / "CHANGELOG.md").read_text()
+    entry = re.search(r"^## \[(.*?)\]", changes, re.MULTILINE)
+    assert entry is not None
+    assert fmq.__version__ == entry[1] == version
 
 
 def test_the_extra_for_postgresql_includes_libpq() -> None:

@@ -170,8 +170,8 @@ class Release:
         said = run(there, "-c", WHERE_IS_IT, cwd=beside).split()
         is_there = said[0] == version and Path(said[1]).is_relative_to(there.parent.parent)
         self.check(name, is_there, f"import fmq {said[0]}, from its environment")
-        packages = run(there, "-m", "pip", "list", "--format=freeze").split()
-        kept = [each for each in packages if not each.startswith(("pip=", "setuptools="))]
+        packages = run(there, "-m", "pip", "freeze").split()
+        kept = [each.partition(" @ ")[0] for each in packages]
         self.check(name, len(kept) < 9, f"installed {', '.join(kept)}")
         run(there, "-m", "fmq", "demo", self.work / f"demo {name}")
         report = run(there, "-m", "fmq", "verify", self.work / f"demo {name}")
@@ -211,7 +211,7 @@ def pythons() -> dict[str, str]:
             # The name alone proves nothing: version managers put stubs in the path.
             if (
                 path
-                and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0
+                and subprocess.call([path, "-c", "import venv"], stderr=subprocess.DEVNULL) == 0
             ):
                 found[f"3.{minor}"] = path
                 break
@@ -220,9 +220,7 @@ def pythons() -> dict[str, str]:
 
 def release_of(python: str) -> str:
     code = "import platform; print(platform.python_version())"
-    return subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
 def environment(place: Path, python: str) -> Path:
@@ -232,7 +230,7 @@ def environment(place: Path, python: str) -> Path:
 
 
 def pip(python: Path, *packages: str) -> None:
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    run(python, "-m", "pip", "install", "--quiet", *packages)
 
 
 def run(python: Path, *arguments: str | Path, cwd: Path | None = None, **names: str) -> str:
@@ -248,6 +246,7 @@ def python_of(
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python as a user has it, who knows nothing of this checkout."""
     clean = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    clean["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     return subprocess.run(
         [python, *arguments],
         cwd=cwd or python.parent,
