@@ -23,7 +23,7 @@ ROOMS = (
     *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading", "fmq.steps"),
     *("fmq.tx.said", "fmq.tx.ledger", "fmq.recovery", "fmq.copies", "fmq.tx.looks"),
     *("fmq.tx.commands", "fmq.tx.schedules"),
-    *("fmq.table", "fmq.spark", "fmq.export"),
+    *("fmq.table", "fmq.spark", "fmq.export", "fmq.lake"),
     *("fmq.feedback", "fmq.bind", "fmq.erasure"),
     *("fmq.consume.claims", "fmq.consume.limits", "fmq.consume.groups"),
     *("fmq.consume.administration", "fmq.consume.calls"),
@@ -38,6 +38,7 @@ KNOWS_ONLY = {
     "fmq.filters": {"fmq.errors"},
     "fmq.allocation": {"fmq.errors"},
     "fmq.spark": {"fmq.basics", "fmq.errors", "fmq.table"},
+    "fmq.lake": {"fmq.arguments", "fmq.errors", "fmq.table"},
     # They call an engine as any program does.
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
@@ -50,9 +51,10 @@ KNOWN_BY: dict[str, set[str]] = {
     # The engine knows only the interface of a disk, so that a test can hand in another one.
     "fmq.posix": {"copies", "bind", "assembly", "remote", "engines", "table", "aio", "cli"},
     # Tables and files are read without an engine, and an engine knows nothing of them.
-    "fmq.table": {"spark", "export"},
+    "fmq.table": {"spark", "export", "lake"},
     "fmq.spark": {"export"},
     "fmq.export": {"cli"},
+    "fmq.lake": {"cli"},
     # Who claims messages asks the state, not the directory.
     "fmq.recovery": {
         *(
@@ -86,6 +88,7 @@ DOOR_OF = {
 # For its own number.
 DOOR_OF["os"] += ("fmq.basics.own_process",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
+NEEDS_NO_DOOR |= {"fmq.lake"}
 
 # Modules that are too slow or too large for every program that imports fmq.
 NOT_LOADED_BY_FMQ = {

@@ -79,9 +79,9 @@ class Output(Protocol):
     def commands(self, what: str, rows: Iterable[Row]) -> None:
         """Print commands that the user can `run` next, and `why`."""
 
-    def progress(self) -> AbstractContextManager[Callable[[Row], None]]:
+    def progress(self, *, every_row: bool = False) -> AbstractContextManager[Callable[[Row], None]]:
         """Return a context that shows progress, from rows with `rows`, `bytes` and
-        `bytes_total`.
+        `bytes_total`. With `every_row`, each is also a line of the other form, at once.
         """
 
     def screen(self, *, stays: bool) -> AbstractContextManager[Callable[[Draw], None]]:
@@ -155,15 +155,19 @@ class JsonOutput:
             self._line(what, row)
 
     @contextmanager
-    def progress(self) -> Iterator[Callable[[Row], None]]:
-        """Return a context that prints progress, at most one line a second."""
+    def progress(self, *, every_row: bool = False) -> Iterator[Callable[[Row], None]]:
+        """Return a context that prints progress, at most one line a second unless every row is
+        wanted.
+        """
         began = shown = time.monotonic()
 
         def show(row: Row) -> None:
             nonlocal shown
-            if (now := time.monotonic()) - shown >= 1:
+            if (now := time.monotonic()) - shown >= 1 or every_row:
                 shown = now
                 self._line("progress", {**row, "seconds_left": _seconds_left(row, now - began)})
+                if every_row:
+                    sys.stdout.flush()
 
         yield show
 
@@ -292,7 +296,7 @@ class TableOutput:
             self._console.print(self._text(f"    {row['run']}", "green"), soft_wrap=True)
 
     @contextmanager
-    def progress(self) -> Iterator[Callable[[Row], None]]:
+    def progress(self, *, every_row: bool = False) -> Iterator[Callable[[Row], None]]:
         """Return a context that shows a progress bar, and removes it at the end."""
         from fmq.cli.bar import ProgressBar
 

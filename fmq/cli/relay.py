@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
-from threading import Thread
 from typing import Any
 
 import fmq
@@ -18,7 +17,7 @@ from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.place import visit
-from fmq.cli.signals import stopped_by_signals
+from fmq.cli.signals import call_when_set, stopped_by_signals
 from fmq.cli.text import exact
 from fmq.relay import Relay
 from fmq.relay.addresses import target_at
@@ -73,12 +72,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         target = target_at(args.to, args.name, queues, **how)
         kind = {"batch": args.batch, "on_refused": args.on_refused}
         relay = Relay(engine, target, topics=topics, name=args.name, **kind)
-
-        def stop_by_signal() -> None:
-            stop.wait()
-            relay.stop()
-
-        Thread(target=stop_by_signal, daemon=True).start()
+        call_when_set(stop, relay.stop)
         with closing(relay):
             relay.run(once=args.once)
         output.facts("relay", relay.stats()._asdict(), RELAY, title=f"copied to {args.to}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -20,3 +20,13 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def call_when_set(stop: threading.Event, call: Callable[[], None]) -> None:
+    """Let a thread of its own wait for `stop`, and then call `call`."""
+
+    def wait() -> None:
+        stop.wait()
+        call()
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -11,7 +11,7 @@ from fmq.basics.clock import as_us
 from fmq.errors import BadOption
 from fmq.table.extents import SPLIT_BYTES
 from fmq.table.schema import VIEWS, check_choice
-from fmq.table.selection import EVERYTHING, LAST, RowRange, Selection
+from fmq.table.selection import COMPARED, EVERYTHING, LAST, RowRange, Selection
 
 KNOWN = {
     "view": "messages, records, transactions, marks, acks, attempts, dead_letters or damage",
@@ -35,18 +35,6 @@ KNOWN = {
     "onGap": "streaming: fail or skip, when retention was faster",
 }
 MODES = ("strict", "permissive")
-COMPARED = {
-    "messages": ("topic", "topics", "queue", "offset", "position", "time"),
-    "records": ("topic", "topics", "queue", "position", "time"),
-    "transactions": ("position",),
-    "marks": ("position", "time"),
-    "acks": ("topic", "topics", "queue", "position", "time"),
-    "attempts": ("topic", "topics", "queue", "position", "time"),
-    "dead_letters": ("topic", "topics", "queue", "offset", "position", "time"),
-    "damage": (),
-}
-"""By view, what can be asked of each row. Not the offset of a record, which holds several messages,
-nor the position of damage, which may begin far before what it hides."""
 OF_A_TABLE = frozenset(
     [
         "owner",

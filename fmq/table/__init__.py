@@ -11,6 +11,17 @@ except ImportError as error:
 
 from fmq.table.pins import pinned
 from fmq.table.read import read
-from fmq.table.table_errors import OtherStore, Outrun, Overtaken
+from fmq.table.read_range import ReadRange
+from fmq.table.table_errors import OtherStore, Outrun, Overtaken, PositionBeyond
+from fmq.table.table_reader import TableReader
 
-__all__ = ["OtherStore", "Outrun", "Overtaken", "pinned", "read"]
+__all__ = [
+    "OtherStore",
+    "Outrun",
+    "Overtaken",
+    "PositionBeyond",
+    "ReadRange",
+    "TableReader",
+    "pinned",
+    "read",
+]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.errors import BadOption, Damaged, NewerFormat, Unreadable
 from fmq.machine.disk import Disk
 from fmq.table.exact import rows_wanted, with_compared
 from fmq.table.extents import LeftOut, left_out
@@ -16,12 +17,15 @@ from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
 from fmq.table.logs import LOGS, read_log
 from fmq.table.message_rows import read_messages
+from fmq.table.read_range import Positions, ReadRange, positions_of, range_of
 from fmq.table.records import RecordRow, batch_of, read_records
 from fmq.table.schema import FLEET, schema_of
-from fmq.table.selection import EVERYTHING, Selection
+from fmq.table.selection import COMPARED, EVERYTHING, Selection
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import OpenSplit, Split, opened
+from fmq.table.stream import BatchRoom
 from fmq.table.table_errors import located
+from fmq.table.table_reader import TableReader
 from fmq.table.transactions import read_transactions, undecided_rows
 from fmq.table.undecided import undecided_of
 
@@ -33,36 +37,100 @@ def read(
     paths: str | Sequence[str],
     view: str = "messages",
     *,
+    since: Positions | None = None,
+    until: Positions | None = None,
+    topic: str | Iterable[str] | None = None,
+    queue: int | Iterable[int] | None = None,
     columns: Sequence[str] | None = None,
+    limit_messages: int | None = None,
+    limit_bytes: int | None = None,
     permissive: bool = False,
     disk: Disk | None = None,
-) -> pa.RecordBatchReader:
+) -> TableReader:
     """Return the rows of one or more directories, one journal after another, as they are read.
 
-    Rows that a running engine appends after the call are not included. With `permissive`, what is
-    not sound is left out, and the view `damage` lists it. `disk` is the door to the machine, as for
-    `fmq.open`.
+    Rows that a running engine appends after the call are not included. `since` and `until` are
+    positions, for several directories by store: the rows from the one up to, not including, the
+    other, of whole appends, so that no transaction is cut. Transactions that are undecided have no
+    rows then. The limits end a read earlier: behind so many messages, or bytes of the journal, but
+    never before the first append has ended. `end` of the reader is `since` of the next read.
+
+    Raises PositionBeyond if a journal ends before `since`, and Outrun if retention has dropped it.
+    With `permissive`, what is not sound is left out, and the view `damage` lists it. `disk` is the
+    door to the machine, as for `fmq.open`.
     """
     several = [paths] if isinstance(paths, str) else list(paths)
     schema = schema_of(view, columns, fleet=is_fleet(several))
+    wanted = chosen_rows(view, topic, queue)
+    bounds = since, until, limit_messages, limit_bytes
+    everything = all(bound is None for bound in bounds)
+    if view == "damage" and not everything:
+        raise BadOption(
+            "the view 'damage' tells what reading a whole journal has to leave out, so it has no "
+            "part from a position on. Nothing was read."
+        )
     permissive = permissive or view == "damage"
-    undecided = view == "transactions"
-    journals = list(see_all(several, permissive=permissive, undecided=undecided, disk=disk))
+    undecided = view == "transactions" and everything
+    how: Any = {"permissive": permissive, "disk": disk}
+    journals = list(see_all(several, undecided=undecided, **how))
+    low = positions_of("since", since, journals)
+    high = positions_of("until", until, journals)
+    room = BatchRoom(_limit("messages", limit_messages), _limit("bytes", limit_bytes))
+    parts = []
+    for journal in journals:
+        store = journal.store.hex()
+        parts.append(range_of(journal, low.get(store), high.get(store), room, **how))
     batches = (
         batch
-        for journal in journals
-        for batch in _of_journal(journal, view, schema, permissive=permissive, disk=disk)
+        for journal, part in zip(journals, parts, strict=True)
+        for batch in rows_of(journal, part, view, schema, wanted, told=everything, **how)
     )
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return TableReader(schema, batches, parts)
 
 
-def _of_journal(
-    journal: Snapshot, view: str, schema: pa.Schema, *, permissive: bool, disk: Disk | None
+def rows_of(
+    journal: Snapshot,
+    part: ReadRange,
+    view: str,
+    schema: pa.Schema,
+    wanted: Selection = EVERYTHING,
+    *,
+    told: bool = False,
+    permissive: bool = False,
+    disk: Disk | None = None,
 ) -> Batches:
-    for split in journal.splits(EVERYTHING, lanes=view == "messages", disk=disk):
-        yield from read_split(split, view, schema, permissive=permissive, disk=disk)
-    if rows := told_rows(journal, view, permissive=permissive, disk=disk):
-        yield told_batch(journal.whole(), rows, schema)
+    """Yield the rows of a part of `journal`; if `told`, also those that no split holds."""
+    splits = journal.splits(
+        wanted, start=part.first, end=part.end, lanes=view == "messages", disk=disk
+    )
+    for split in splits:
+        yield from read_split(split, view, schema, wanted, permissive=permissive, disk=disk)
+    if told and (rows := told_rows(journal, view, permissive=permissive, disk=disk)):
+        yield told_batch(journal.whole(), rows, schema, wanted)
+
+
+def chosen_rows(
+    view: str, topic: str | Iterable[str] | None, queue: int | Iterable[int] | None
+) -> Selection:
+    """Return the Selection of the rows with one of these topics and queues. Raises BadOption if
+    the rows of `view` have none.
+    """
+    for name, given in (("topic", topic), ("queue", queue)):
+        if given is not None and name not in COMPARED[view]:
+            raise BadOption(
+                f"rows of the view {view!r} have no {name} to choose by. Nothing was read."
+            )
+    topics = [topic] if isinstance(topic, str) else topic
+    queues = [queue] if isinstance(queue, int) else queue
+    return Selection(
+        None if topics is None else frozenset(topics), None if queues is None else frozenset(queues)
+    )
+
+
+def _limit(what: str, given: int | None) -> int | None:
+    if given is not None and given < 1:
+        raise BadOption(f"limit_{what}={given}: must be at least 1. Nothing was read.")
+    return given
 
 
 def read_split(

@@ -12,6 +12,18 @@ from fmq.store.bytes.internal import is_internal
 from fmq.store.index.index import LaneSummary, QueueKey
 
 LAST = (1 << 63) - 1
+COMPARED = {
+    "messages": ("topic", "topics", "queue", "offset", "position", "time"),
+    "records": ("topic", "topics", "queue", "position", "time"),
+    "transactions": ("position",),
+    "marks": ("position", "time"),
+    "acks": ("topic", "topics", "queue", "position", "time"),
+    "attempts": ("topic", "topics", "queue", "position", "time"),
+    "dead_letters": ("topic", "topics", "queue", "offset", "position", "time"),
+    "damage": (),
+}
+"""By view, what can be asked of each row. Not the offset of a record, which holds several messages,
+nor the position of damage, which may begin far before what it hides."""
 
 
 @dataclass(frozen=True, slots=True)

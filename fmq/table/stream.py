@@ -6,6 +6,7 @@ yet read, the stream fails, or counts it if that is allowed. This module does no
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from fmq.table.boundaries import Boundaries
 from fmq.table.extents import Extent
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot
-from fmq.table.split import opened
+from fmq.table.split import OpenSplit, opened
 from fmq.table.table_errors import Outrun, located
 
 
@@ -72,6 +73,18 @@ def go_on(
     if lost and not skip:
         raise Outrun(journal.path, point.position, end)
     return ReadPoint(min(journal.first, stop), point.skipped_bytes + lost)
+
+
+def append_at(journal: Snapshot, position: int, disk: Disk | None = None) -> int:
+    """Return where the append begins in which `position` lies; `position` itself if an append
+    begins there, or none is there.
+    """
+    for seen in journal.segments:
+        begin = seen.segment.base + HEADER_BYTES
+        if begin < position < seen.end:
+            with located(seen.path), _opened_whole(journal, seen, begin, seen.end, disk) as source:
+                return Boundaries(source, seen.in_memory or source.index()).before(position)
+    return position
 
 
 def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:
@@ -131,8 +144,7 @@ def _end_in(
         if room.fits(messages, high - low):
             room.take(messages, high - low)
             return high
-    [split] = journal.splits(EVERYTHING, start=low, end=high, lanes=False, split_bytes=high)
-    with opened(split, disk) as source:
+    with _opened_whole(journal, seen, low, high, disk) as source:
         boundaries = Boundaries(source, seen.in_memory or source.index())
         end = high
         if room.messages is not None:
@@ -146,3 +158,11 @@ def _end_in(
         if end > low:
             room.take(boundaries.messages_before(end), end - low)
         return end
+
+
+def _opened_whole(
+    journal: Snapshot, seen: Extent, low: int, high: int, disk: Disk | None
+) -> AbstractContextManager[OpenSplit]:
+    """Open the part of one segment from `low` to `high` as one split, of any size."""
+    [split] = journal.splits(EVERYTHING, start=low, end=high, lanes=False, split_bytes=high)
+    return opened(split, disk)

@@ -24,16 +24,31 @@ class Overtaken(StorageError):
 
 
 class Outrun(Overtaken):
-    """Retention dropped what a stream would have read next."""
+    """Retention dropped what a reader that goes on from a position would have read next."""
 
     def __init__(self, path: str, start: int, end: int) -> None:
         super().__init__(
             path,
             f"the journal from position {start} up to {end}, {end - start:,} bytes,",
-            "Start the stream again with the option onGap=skip, which goes on behind the gap and "
-            "counts it",
+            "Start again behind the gap: a stream with the option onGap=skip, which counts it, "
+            f"`fmq deliver` with --on-gap skip, `fmq.table.read` with since={end}",
         )
         self.start = start
+        self.end = end
+
+
+class PositionBeyond(StorageError):
+    """A reader would go on from a position that its journal does not reach."""
+
+    def __init__(self, path: str, store: str, position: int, end: int) -> None:
+        super().__init__(
+            f"{path}: position {position}, where reading goes on, is beyond the end of the journal "
+            f"there, {end}. Nothing was read. The directory is an older copy of the one that was "
+            "read before, as after a restore, or its engine was killed and is not open again."
+        )
+        self.path = path
+        self.store = store
+        self.position = position
         self.end = end
 
 

@@ -1,0 +1,137 @@
+"""`fmq deliver`: add what journals have to a table of a lake, each row once, on and on.
+
+URL is a directory, or an address such as s3://bucket/messages that the format can write. Without a
+table there, one is made. How far it has each journal lies in the table itself, in the commit of the
+rows. So run it again, or on another machine when this one has died, and it goes on where the table
+is; two at once double nothing. Several directories become one table, whose columns engine, host and
+store tell them apart.
+
+  delta    a Delta table
+  iceberg  DIR/NAMESPACE.NAME, with a catalog in DIR/catalog.db, or catalog://CATALOG/NAMESPACE.NAME
+           with one that pyiceberg is configured for
+  parquet  a folder of files, on this machine
+
+SIGTERM and Ctrl-C end it after the running commit. It holds nothing in the directories: retention
+does not wait for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from fmq.cli.arguments import count, header, seconds
+from fmq.cli.codes import ERROR, FINE
+from fmq.cli.output import Column, Output, note
+from fmq.cli.signals import call_when_set, stopped_by_signals
+from fmq.cli.text import exact, size
+
+if TYPE_CHECKING:
+    from fmq.lake import LakeCommit
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "deliver",
+        parents=[common],
+        help="add what is new to a Delta or Iceberg table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "dirs", metavar="DIR", nargs="+", help="a directory, or a pattern; several are one table"
+    )
+    parser.add_argument("url", metavar="URL", help="where the table is, or will be")
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=("delta", "iceberg", "parquet"),
+        help="the format of the table",
+    )
+    parser.add_argument(
+        "--view",
+        default="messages",
+        help="messages (the default: all that are visible), records, transactions (once they are "
+        "decided), marks, acks, attempts or dead_letters",
+    )
+    parser.add_argument(
+        "--columns", metavar="NAMES", help="with commas between them; all by default"
+    )
+    parser.add_argument(
+        "--every",
+        type=seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="when all is delivered, look again so much later; 10 by default",
+    )
+    parser.add_argument(
+        "--rows",
+        type=count,
+        default=100_000,
+        metavar="N",
+        help="messages in a commit; 100000 by default. An append is never cut",
+    )
+    parser.add_argument("--once", action="store_true", help="end when all is there that is now")
+    parser.add_argument(
+        "--on-gap",
+        choices=("fail", "skip"),
+        default="fail",
+        help="when retention dropped what the table lacks: fail (the default), or go on behind it "
+        "and say so",
+    )
+    parser.add_argument(
+        "--option",
+        dest="options",
+        type=header,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="for the library that writes the table, such as a key of the object store",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    try:
+        from fmq.lake import LakeDelivery, table_at
+        from fmq.lake.lake_delivery import schema_for
+    except ImportError as error:
+        note(str(error))
+        return ERROR
+    columns = None if args.columns is None else args.columns.split(",")
+    rows = schema_for(args.view, columns)
+    with (
+        stopped_by_signals() as stop,
+        output.progress(every_row=True) as show,
+        closing(table_at(args.url, args.to, rows, dict(args.options))) as table,
+    ):
+
+        def told(commit: LakeCommit) -> None:
+            stats = delivery.stats()
+            left = commit.behind - commit.bytes
+            said = {"rows": stats.rows, "bytes": stats.bytes, "bytes_total": stats.bytes + left}
+            show({**said, "commits": stats.commits})
+
+        delivery = LakeDelivery(
+            args.dirs,
+            table,
+            view=args.view,
+            columns=columns,
+            every=args.every,
+            rows=args.rows,
+            on_gap=args.on_gap,
+            progress=told,
+        )
+        call_when_set(stop, delivery.stop)
+        delivery.run(once=args.once)
+    output.facts("deliver", delivery.stats()._asdict(), DELIVER, title=f"delivered to {args.url}")
+    return FINE
+
+
+DELIVER = (
+    Column("rows", "rows", show=exact),
+    Column("commits", "in commits", show=exact),
+    Column("bytes", "of journal", show=size),
+    Column("refused", "commits refused", show=exact),
+)

@@ -1,0 +1,25 @@
+"""Delivery: journals as tables of a lake, each row once, while engines write.
+
+    fmq.lake.deliver("shop", "lake/messages", to="delta", once=True)
+
+The position up to which a table has a journal lies in the same commit as the rows. docs/pipeline.md
+says what that promises for each format, and what each failure leads to.
+"""
+
+import fmq.table  # noqa: F401 - which says what is not installed
+from fmq.lake.lake_batch import LakeBatch
+from fmq.lake.lake_delivery import LakeCommit, LakeDelivery, LakeStats, deliver
+from fmq.lake.lake_errors import OtherTable, TableMoved
+from fmq.lake.lake_table import LakeTable, table_at
+
+__all__ = [
+    "LakeCommit",
+    "LakeDelivery",
+    "LakeStats",
+    "LakeBatch",
+    "LakeTable",
+    "OtherTable",
+    "TableMoved",
+    "deliver",
+    "table_at",
+]

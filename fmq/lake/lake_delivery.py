@@ -1,0 +1,256 @@
+"""The loop of a delivery: ask the table how far it is, read on from there, commit rows and place.
+
+The loop keeps nothing of its own. It asks the table again before each batch, so a loop that was
+killed, one beside it and one whose commit was refused all go on where the table is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from threading import Event
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from fmq.errors import BadOption
+from fmq.lake.lake_batch import JournalPart, LakeBatch
+from fmq.lake.lake_errors import TableMoved
+from fmq.lake.lake_table import LakeTable, table_at
+from fmq.table.fleet import see_all
+from fmq.table.read_range import range_of
+from fmq.table.schema import check_choice, schema_of
+from fmq.table.snapshot import Snapshot
+from fmq.table.stream import BatchRoom
+from fmq.table.table_errors import Outrun, Overtaken, PositionBeyond
+
+logger = logging.getLogger("fmq.lake")
+EVERY_SECONDS = 10.0
+ROWS = 100_000
+BATCH_BYTES = 256 << 20
+EMPTY_BYTES = 16 << 20
+"""A part of a journal without rows is committed once it is so long, so that retention cannot seem
+to have dropped something that the table lacks."""
+PAUSE_SECONDS, IN_VAIN_MAX = 0.1, 20
+"""After a refused commit of a table whose position has not moved: how long the loop waits, longer
+each time, and how often before it gives up."""
+ON_GAP = ("fail", "skip")
+
+
+class LakeCommit(NamedTuple):
+    """One commit of a delivery."""
+
+    rows: int
+    bytes: int
+    """Of the journals, as is `behind`."""
+    behind: int
+    """How much was still to be delivered when the batch was read."""
+
+
+class LakeStats(NamedTuple):
+    """What a delivery has done since it was made."""
+
+    rows: int
+    commits: int
+    bytes: int
+    """Of the journals."""
+    refused: int
+    """Commits that the table refused because another loop had been first."""
+
+
+class LakeDelivery:
+    """Adds the rows of journals to a table. One thread calls `run`."""
+
+    def __init__(
+        self,
+        paths: str | Sequence[str],
+        table: LakeTable,
+        *,
+        view: str = "messages",
+        columns: Sequence[str] | None = None,
+        every: float = EVERY_SECONDS,
+        rows: int = ROWS,
+        on_gap: Literal["fail", "skip"] = "fail",
+        progress: Callable[[LakeCommit], None] | None = None,
+    ) -> None:
+        """A commit takes about `rows` messages, never a part of an append. When all is delivered,
+        the next look is `every` seconds later.
+        """
+        check_choice("value of on_gap", on_gap, ON_GAP)
+        if rows < 1 or every <= 0:
+            raise BadOption(f"rows={rows}, every={every}: both must be more than 0.")
+        self._paths = [paths] if isinstance(paths, str) else list(paths)
+        self._table = table
+        self._view = view
+        self._schema = schema_for(view, columns)
+        self._every = every
+        self._rows_max = rows
+        self._skip_gaps = on_gap == "skip"
+        self._progress = progress
+        self._ends = Event()
+        self._turn = 0
+        self._waiting: set[str] = set()
+        self._positions: dict[str, int] = {}
+        self._refused_at: dict[str, int] | None = None
+        self._in_vain = 0
+        self._rows = self._commits = self._bytes = self._refused = 0
+
+    def run(self, *, once: bool = False) -> None:
+        """Deliver until `stop` is called; with `once` until the table has all that the journals
+        had then.
+
+        Raises Outrun if retention has dropped what the table lacks. A journal that ends before the
+        table's position is waited for; with `once` it is PositionBeyond at the end.
+        """
+        while not self._ends.is_set():
+            try:
+                more, beyond = self._step()
+            except TableMoved as error:
+                self._note_refusal(error)
+                continue
+            except Outrun:
+                raise
+            except Overtaken:
+                continue  # retention has dropped a segment since the look
+            if more:
+                continue
+            if once:
+                if beyond is not None:
+                    raise beyond
+                return
+            self._ends.wait(self._every)
+
+    def stop(self) -> None:
+        """Let `run` return after the running batch. Any thread may call it."""
+        self._ends.set()
+
+    def stats(self) -> LakeStats:
+        return LakeStats(self._rows, self._commits, self._bytes, self._refused)
+
+    def _note_refusal(self, error: TableMoved) -> None:
+        """Count a refused commit, and wait a little if the table is where it was: then its writers
+        are not this kind of loop. Raises `error` if that happens again and again.
+        """
+        self._refused += 1
+        if self._positions != self._refused_at:
+            self._refused_at, self._in_vain = self._positions, 0
+            return
+        self._in_vain += 1
+        if self._in_vain == IN_VAIN_MAX:
+            raise error
+        logger.warning("%s", error)
+        self._ends.wait(PAUSE_SECONDS * self._in_vain)
+
+    # --- one commit -----------------------------------------------------------------------------
+
+    def _step(self) -> tuple[bool, PositionBeyond | None]:
+        """Deliver one batch. Return whether there is more to do now, and which journal ends before
+        the table's position.
+        """
+        journals = self._look()
+        positions = self._table.positions([journal.store.hex() for journal in journals])
+        self._positions = positions
+        if any(_is_beyond(journal, positions) for journal in journals):
+            # Another loop may have seen more of the journal in between.
+            journals = self._look()
+        parts, beyond = self._parts(journals, positions)
+        behind = sum(journal.visible_to - part.first for journal, part in parts)
+        batch = LakeBatch(parts, self._view, self._schema)
+        left = behind - batch.bytes
+        # At the end of the journals a few bytes without rows are left for the next batch.
+        if not left and batch.bytes < EMPTY_BYTES and not batch.has_rows():
+            return False, beyond
+        self._commit(batch, behind)
+        return left > 0, beyond
+
+    def _commit(self, batch: LakeBatch, behind: int) -> None:
+        try:
+            self._table.append(batch)
+        except Exception:
+            # A library that reads the rows reports an error of its own.
+            if batch.error is not None:
+                raise batch.error from None
+            raise
+        self._rows += batch.rows
+        self._bytes += batch.bytes
+        self._commits += 1
+        if self._progress is not None:
+            self._progress(LakeCommit(batch.rows, batch.bytes, behind))
+
+    def _look(self) -> list[Snapshot]:
+        """Return the journals as they are now, each look with another one as the first: one may
+        take all the room of a batch.
+        """
+        seen = list(see_all(self._paths, waiting=True))
+        self._turn = (self._turn + 1) % max(1, len(seen))
+        return seen[self._turn :] + seen[: self._turn]
+
+    def _parts(
+        self, journals: Sequence[Snapshot], positions: Mapping[str, int]
+    ) -> tuple[list[JournalPart], PositionBeyond | None]:
+        room, parts, beyond = BatchRoom(self._rows_max, BATCH_BYTES), list[JournalPart](), None
+        for journal in journals:
+            store = journal.store.hex()
+            since = positions.get(store)
+            try:
+                part = range_of(journal, since, room=room, skip_gaps=self._skip_gaps)
+            except PositionBeyond as error:
+                beyond = error
+                if store not in self._waiting:
+                    logger.warning("waiting, and nothing is delivered of this journal: %s", error)
+                self._waiting.add(store)
+                continue
+            self._waiting.discard(store)
+            if part.first < part.end:
+                parts.append((journal, part))
+        return parts, beyond
+
+
+def schema_for(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """Return the schema of the rows of `view` in a table: with engine, host and store, so that
+    journals can be added to it later.
+    """
+    if view == "damage":
+        raise BadOption("the view 'damage' tells of a whole journal, so it cannot be delivered.")
+    return schema_of(view, columns, fleet=True)
+
+
+def _is_beyond(journal: Snapshot, positions: Mapping[str, int]) -> bool:
+    return positions.get(journal.store.hex(), 0) > journal.visible_to
+
+
+def deliver(
+    paths: str | Sequence[str],
+    url: str,
+    *,
+    to: Literal["delta", "iceberg", "parquet"],
+    view: str = "messages",
+    columns: Sequence[str] | None = None,
+    every: float = EVERY_SECONDS,
+    rows: int = ROWS,
+    once: bool = False,
+    on_gap: Literal["fail", "skip"] = "fail",
+    options: Mapping[str, str] | None = None,
+    progress: Callable[[LakeCommit], None] | None = None,
+) -> LakeStats:
+    """Add to the table at `url` what the journals in `paths` have and the table does not, for
+    ever, or `once`. Without a table there one is made.
+
+    `options` go to the library that writes the table, such as the keys of an object store. See
+    LakeDelivery for the others, and for a delivery that another thread can end.
+    """
+    table = table_at(url, to, schema_for(view, columns), options)
+    with closing(table):
+        delivery = LakeDelivery(
+            paths,
+            table,
+            view=view,
+            columns=columns,
+            every=every,
+            rows=rows,
+            on_gap=on_gap,
+            progress=progress,
+        )
+        delivery.run(once=once)
+        return delivery.stats()

@@ -1,0 +1,61 @@
+"""What a delivery asks of a table, and which table an address and a format name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from fmq.errors import BadOption, ExtraMissing
+from fmq.lake.lake_batch import LakeBatch
+from fmq.table.schema import check_choice
+
+FORMATS = ("delta", "iceberg", "parquet")
+
+
+class LakeTable(Protocol):
+    """A table that rows are added to, with the position of each journal in the same commit."""
+
+    def positions(self, stores: Iterable[str]) -> dict[str, int]:
+        """Look at the table as it is now, and make it if it is not there. Return the position up
+        to which it has each of these stores, without those of which it has nothing.
+        """
+
+    def append(self, batch: LakeBatch) -> None:
+        """Add the rows of `batch`, and where it ends, in one commit on what `positions` has seen.
+
+        Raises TableMoved, and adds nothing, if the table has got another position since.
+        """
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+def table_at(
+    url: str, to: str, schema: pa.Schema, options: Mapping[str, str] | None = None
+) -> LakeTable:
+    """Return the table of the format `to` at `url`, for rows of `schema`. `options` go to the
+    library that writes it, such as the keys of an object store.
+
+    Raises BadOption for a format or an address that cannot be written, and ExtraMissing.
+    """
+    check_choice("format", to, FORMATS)
+    given = dict(options or {})
+    if to == "delta":
+        try:
+            from fmq.lake.delta_table import DeltaLakeTable
+        except ImportError as error:
+            raise ExtraMissing("a delivery into Delta", "deltalake", "delta") from error
+        return DeltaLakeTable(url, schema, given)
+    if to == "iceberg":
+        try:
+            from fmq.lake.iceberg_table import IcebergTable
+        except ImportError as error:
+            raise ExtraMissing("a delivery into Iceberg", "pyiceberg", "iceberg") from error
+        return IcebergTable(url, schema, given)
+    from fmq.lake.parquet_folder import ParquetFolder
+
+    if given:
+        raise BadOption(f"{', '.join(given)}: a folder of Parquet files takes no options.")
+    return ParquetFolder(url, schema)

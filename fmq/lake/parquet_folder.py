@@ -1,0 +1,108 @@
+"""A folder of Parquet files: one for each part of a journal, named by its store and by the position
+up to which the folder had the journal before.
+
+The file says in its footer where the part ends, which is the name of the next one. A file appears
+under its name at once, whole and durable, and only if there is none: of two loops that would go on
+from one position, one is refused. So a folder has each row once without any other file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from fmq.lake.lake_batch import LakeBatch
+from fmq.lake.lake_errors import OtherTable, TableMoved
+from fmq.lake.urls import located_at
+from fmq.table.read_range import ReadRange
+
+FILE = re.compile(r"([0-9a-f]{32})-([0-9]{20})\.parquet")
+WRITING = re.compile(r"\.([0-9a-f]{32})-([0-9]{20})\.[0-9a-f]+\.writing")
+"""A file that is not whole yet. The dot hides it from those who read the folder."""
+END = b"fmq.end"
+
+
+class ParquetFolder:
+    """The folder at a path of this machine."""
+
+    def __init__(self, url: str, schema: pa.Schema) -> None:
+        self._path = located_at(url, ())
+        self._schema = schema
+        self._seen: dict[str, int] = {}
+
+    def positions(self, stores: Iterable[str]) -> dict[str, int]:
+        os.makedirs(self._path, exist_ok=True)
+        newest: dict[str, int] = {}
+        for found in filter(None, map(FILE.fullmatch, self._names())):
+            newest[found[1]] = max(int(found[2]), newest.get(found[1], 0))
+        there = [store for store in stores if store in newest]
+        self._seen = {store: self._end_of(store, newest[store]) for store in there}
+        return dict(self._seen)
+
+    def _names(self) -> list[str]:
+        return os.listdir(self._path)
+
+    def _end_of(self, store: str, place: int) -> int:
+        path = self._file(store, place)
+        footer = parquet.read_schema(path)
+        if missing := [name for name in self._schema.names if name not in footer.names]:
+            raise OtherTable(
+                f"{path}: the file has no column {', '.join(missing)}, so the folder is not one of "
+                "this view. Nothing was written; name another folder, or the columns that it has."
+            )
+        return int(footer.metadata[END])
+
+    def _file(self, store: str, place: int) -> str:
+        return os.path.join(self._path, f"{store}-{place:020d}.parquet")
+
+    def append(self, batch: LakeBatch) -> None:
+        for part in batch.ranges:
+            self._write(batch, part)
+
+    def _write(self, batch: LakeBatch, part: ReadRange) -> None:
+        place = self._seen.get(part.store, 0)
+        made = f".{part.store}-{place:020d}.{secrets.token_hex(8)}.writing"
+        made = os.path.join(self._path, made)
+        schema = self._schema.with_metadata({END: str(part.end)})
+        try:
+            with parquet.ParquetWriter(made, schema) as writer:
+                for rows in batch.reader(part):
+                    writer.write_batch(rows)
+            _sync(made)
+            try:
+                os.link(made, self._file(part.store, place))
+            # If the made one is gone, another loop has published this part and cleared up.
+            except (FileExistsError, FileNotFoundError) as error:
+                raise TableMoved(self._path, "another loop has written this part") from error
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(made)
+        _sync(self._path)
+        self._clear(part.store, place)
+
+    def _clear(self, store: str, place: int) -> None:
+        """Remove what loops that were killed have left of this part and of earlier ones, which no
+        loop can publish any more.
+        """
+        for name in self._names():
+            left = WRITING.fullmatch(name)
+            if left and left[1] == store and int(left[2]) <= place:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._path, name))
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

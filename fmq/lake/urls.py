@@ -1,0 +1,29 @@
+"""Addresses of tables: which can be written, and which are refused by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from urllib.parse import unquote, urlsplit
+
+from fmq.arguments.path import ADDRESS
+from fmq.errors import BadOption
+
+
+def located_at(url: str, schemes: Collection[str]) -> str:
+    """Return `url`, or the absolute path that it is on this machine. Raises BadOption for a scheme
+    that is none of `schemes`.
+    """
+    if not ADDRESS.match(url):
+        return os.path.abspath(url)
+    scheme = urlsplit(url).scheme.lower()
+    if scheme == "file":
+        return os.path.abspath(unquote(urlsplit(url).path))
+    if scheme not in schemes or not url[len(scheme) :].startswith("://"):
+        known = ", ".join(f"{each}://" for each in schemes)
+        raise BadOption(
+            f"{url}: nothing can be delivered to {scheme}: in this format. It goes to a directory, "
+            f"as file:///lake/orders or /lake/orders{f', or to {known}' if known else ''}. Nothing "
+            "was written."
+        )
+    return url

@@ -1,0 +1,94 @@
+"""Tables of each format, read with their own libraries, and deliveries that are disturbed."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+import fmq.table
+from fmq.lake import LakeBatch, LakeDelivery, LakeTable, table_at
+from fmq.lake.lake_delivery import schema_for
+
+FORMATS = ("delta", "iceberg", "parquet")
+UNIQUE = ("store", "topic", "queue", "offset")
+
+
+def url_of(folder: Path, to: str) -> str:
+    return str(folder / ("lake/shop.messages" if to == "iceberg" else "lake"))
+
+
+def content(url: str, to: str) -> pa.Table:
+    """Return all rows of a table, as any reader of the format sees them."""
+    if to == "delta":
+        from deltalake import DeltaTable
+
+        return DeltaTable(url).to_pyarrow_table()
+    if to == "iceberg":
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        where, _, name = url.rpartition("/")
+        with closing(SqlCatalog("fmq", uri=f"sqlite:///{where}/catalog.db")) as catalog:
+            return catalog.load_table(name).scan().to_arrow()
+    files = sorted(glob.glob(f"{url}/*.parquet"))
+    return pa.concat_tables([pyarrow.parquet.read_table(file) for file in files])
+
+
+def as_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows in an order of their own, with headers as dicts."""
+    found = table.to_pylist()
+    for row in found:
+        if row["headers"] is not None:
+            row["headers"] = dict(row["headers"])
+    return sorted(found, key=lambda row: [row[name] for name in UNIQUE])
+
+
+def differences(paths: Any, url: str, to: str) -> dict[str, int]:
+    """Count rows of the journals that the table lacks, and those that it has once too often."""
+    got = as_rows(content(url, to))
+    several = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    columns = schema_for("messages").names
+    wanted = as_rows(fmq.table.read([*map(str, several)], columns=columns).read_all())
+    keys = [tuple(row[name] for name in UNIQUE) for row in got]
+    known = {tuple(row[name] for name in UNIQUE): row for row in wanted}
+    return {
+        "lost": len(known.keys() - {*keys}),
+        "doubled": len(keys) - len({*keys}),
+        "wrong": sum(known.get(key) != row for key, row in zip(keys, got, strict=True)),
+    }
+
+
+EXACT = {"lost": 0, "doubled": 0, "wrong": 0}
+
+
+class MeddledTable:
+    """A table in which `meddle` does something after each look of a delivery, before it appends."""
+
+    def __init__(self, table: LakeTable, meddle: Callable[[], None]) -> None:
+        self.table = table
+        self.meddle = meddle
+
+    def positions(self, stores: Iterable[str]) -> dict[str, int]:
+        return self.table.positions(stores)
+
+    def append(self, batch: LakeBatch) -> None:
+        self.meddle()
+        self.table.append(batch)
+
+    def close(self) -> None:
+        self.table.close()
+
+
+def deliver_meddled(
+    path: Any, url: str, to: str, meddle: Callable[[], None], **how: Any
+) -> LakeDelivery:
+    """Deliver all that is there, and call `meddle` before each commit."""
+    with closing(MeddledTable(table_at(url, to, schema_for("messages")), meddle)) as table:
+        delivery = LakeDelivery(str(path), table, **how)
+        delivery.run(once=True)
+    return delivery
