@@ -32,9 +32,9 @@ BATCH_BYTES = 256 << 20
 EMPTY_BYTES = 16 << 20
 """A part of a journal without rows is committed once it is so long, so that retention cannot seem
 to have dropped something that the table lacks."""
-PAUSE_SECONDS, IN_VAIN_MAX = 0.1, 20
-"""After a refused commit of a table whose position has not moved: how long the loop waits, longer
-each time, and how often before it gives up."""
+PAUSE_SECONDS = 0.1
+IN_VAIN_MAX = 20
+"""So many refused commits in a row, of a table whose position does not move, end a delivery."""
 ON_GAP = ("fail", "skip")
 
 
@@ -73,9 +73,13 @@ class LakeDelivery:
         rows: int = ROWS,
         on_gap: Literal["fail", "skip"] = "fail",
         progress: Callable[[LakeCommit], None] | None = None,
+        empty_bytes: int = EMPTY_BYTES,
+        pause: float = PAUSE_SECONDS,
     ) -> None:
         """A commit takes about `rows` messages, never a part of an append. When all is delivered,
-        the next look is `every` seconds later.
+        the next look is `every` seconds later. Parts of journals without rows are committed once
+        they have `empty_bytes`. After a refused commit of a table whose position has not moved, the
+        loop waits for `pause` seconds, longer each time.
         """
         check_choice("value of on_gap", on_gap, ON_GAP)
         if rows < 1 or every <= 0:
@@ -88,6 +92,8 @@ class LakeDelivery:
         self._rows_max = rows
         self._skip_gaps = on_gap == "skip"
         self._progress = progress
+        self._empty_bytes = empty_bytes
+        self._pause = pause
         self._ends = Event()
         self._turn = 0
         self._waiting: set[str] = set()
@@ -140,7 +146,7 @@ class LakeDelivery:
         if self._in_vain == IN_VAIN_MAX:
             raise error
         logger.warning("%s", error)
-        self._ends.wait(PAUSE_SECONDS * self._in_vain)
+        self._ends.wait(self._pause * self._in_vain)
 
     # --- one commit -----------------------------------------------------------------------------
 
@@ -159,7 +165,7 @@ class LakeDelivery:
         batch = LakeBatch(parts, self._view, self._schema)
         left = behind - batch.bytes
         # At the end of the journals a few bytes without rows are left for the next batch.
-        if not left and batch.bytes < EMPTY_BYTES and not batch.has_rows():
+        if not left and batch.bytes < self._empty_bytes and not batch.has_rows():
             return False, beyond
         self._commit(batch, behind)
         return left > 0, beyond
