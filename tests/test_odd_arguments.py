@@ -61,7 +61,7 @@ KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("value", "expect", "lease_seconds", "timeout", "delay", "wait"), NUMBERS),
     **dict.fromkeys(("retain_seconds", "seconds", "check_after", "after", "max_size"), NUMBERS),
     **dict.fromkeys(("max_wait", "workers", "numbers", "position", "concurrency", "rate"), NUMBERS),
-    **dict.fromkeys(("concurrency_by_key", "rate_by_key"), NUMBERS),
+    **dict.fromkeys(("concurrency_by_key", "rate_by_key", "time_limit"), NUMBERS),
     **dict.fromkeys(("expires_at", "deliver_at", "time", "before"), TIMES),
     "at": [*TIMES, *NUMBERS, *TEXTS],
     **dict.fromkeys(("sync", "ordered", "strict", "broadcast", "all", "replace", "fair"), FLAGS),

@@ -6,18 +6,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
+from math import isinf
 from typing import Any
 
 from fmq.aio.face.delivery import AsyncDelivery, give_up
 from fmq.aio.face.iteration import has_ended, next_deliveries
-from fmq.consume.calls.workers import EXTENSIONS
+from fmq.consume.calls.workers import LOOKS, too_long
 from fmq.errors import LeaseLost
 
 logger = logging.getLogger("fmq.consumers")
 AsyncHandler = Callable[[AsyncDelivery], Awaitable[object] | object]
 
 
-async def run(member: Any, handler: AsyncHandler, workers: int) -> None:
+async def run(member: Any, handler: AsyncHandler, workers: int, time_limit: float) -> None:
     """Give each delivery to `handler`, in `workers` tasks, until `member` closes or drains."""
     await member.join()
 
@@ -25,7 +26,7 @@ async def run(member: Any, handler: AsyncHandler, workers: int) -> None:
         with member.draining.handling(member.caller()):
             while not has_ended(member):
                 for delivery in await next_deliveries(member, 1):
-                    await _handle(member, handler, delivery)
+                    await _handle(member, handler, time_limit, delivery)
 
     with member.draining.handling(member.caller()):
         async with asyncio.TaskGroup() as group:
@@ -33,13 +34,19 @@ async def run(member: Any, handler: AsyncHandler, workers: int) -> None:
                 group.create_task(work())
 
 
-async def _handle(member: Any, handler: AsyncHandler, delivery: AsyncDelivery) -> None:
+async def _handle(
+    member: Any, handler: AsyncHandler, time_limit: float, delivery: AsyncDelivery
+) -> None:
     keeping = _Keeping(member, delivery)
+    limit = asyncio.timeout(None if isinf(time_limit) else time_limit)
     try:
-        result = handler(delivery)
-        if isawaitable(result):
-            await result
+        async with limit:
+            result = handler(delivery)
+            if isawaitable(result):
+                await result
     except Exception as error:
+        if limit.expired():
+            error = too_long(time_limit)
         logger.warning("attempt %s of %r failed", delivery.attempt, delivery, exc_info=error)
         await give_up(delivery, error)
         return
@@ -65,7 +72,7 @@ class _Keeping:
 
     def _later(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(
-            self._member.lease_seconds / EXTENSIONS, self._extend
+            self._member.lease_seconds / LOOKS, self._extend
         )
 
     def _extend(self) -> None:

@@ -71,6 +71,36 @@ def test_run_gives_each_delivery_to_its_handler_until_it_is_drained(on_loop: Any
     on_loop(story)
 
 
+def test_a_handler_that_takes_too_long_is_cancelled(on_loop: Any) -> None:
+    async def story(face: fmq.aio.AsyncEngine) -> None:
+        await face.send_many("t", [b"hangs", b"fails", b"last"])
+        cancelled: list[bytes] = []
+
+        async def handle(delivery: fmq.aio.AsyncDelivery) -> None:
+            if delivery.body == b"last":
+                await consumer.drain(timeout=0)
+            elif delivery.body == b"fails":
+                raise TimeoutError("of its own")
+            else:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancelled.append(delivery.body)
+                    raise
+
+        async with face.consumer("t", group="g", retry=Retry(1)) as consumer:
+            await consumer.run(handle, time_limit=0.01)
+        dead = await (await face.dead_letters("g")).list()
+        assert [each.reason for each in dead] == [
+            "TimeoutError: the handler took longer than its time limit of 0.01 s",
+            "TimeoutError: of its own",
+        ]
+        assert cancelled == [b"hangs"]
+        assert (await face.groups("g"))[0].unread == 0
+
+    on_loop(story)
+
+
 def test_a_drain_inside_of_a_loop_or_a_handler_does_not_wait_for_itself(on_loop: Any) -> None:
     async def story(face: fmq.aio.AsyncEngine) -> None:
         await face.send_many("t", [b"1", b"2"])

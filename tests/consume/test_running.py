@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from threading import Event, Thread, get_ident, local
+from threading import Event, Thread, current_thread, get_ident, local
 
 import pytest
 
@@ -80,6 +80,55 @@ def test_run_keeps_the_lease_while_a_handler_works(engine: Engine, clock: FakeCl
 
         consumer.run(handle)
         assert clock.monotonic() > begun + 100
+    assert left(engine) == 0
+
+
+def test_a_handler_that_takes_too_long_has_failed_and_is_not_waited_for(
+    engine: Engine, clock: FakeClock
+) -> None:
+    sent(engine, "hangs", "good")
+    tried: list[tuple[bytes, int]] = []
+    hung: list[Thread] = []
+    too_late: list[Exception] = []
+    let_go = Event()
+
+    def handle(delivery: Delivery) -> None:
+        tried.append((delivery.body, delivery.attempt))
+        if tried[-1] == (b"hangs", 1):
+            hung.append(current_thread())
+            let_go.wait(60)
+            try:
+                delivery.ack()
+            except fmq.LeaseLost as error:
+                too_late.append(error)
+        elif tried[-1] == (b"hangs", 2):
+            member_of(consumer).stop()
+
+    retry = Retry(backoff=0)
+    with engine.consumer("t", group="g", lease_seconds=10, retry=retry) as consumer:
+        began = clock.monotonic()
+        consumer.run(handle, workers=2, time_limit=60)
+        assert clock.monotonic() > began + 60
+        assert sorted(tried) == [(b"good", 1), (b"hangs", 1), (b"hangs", 2)]
+        assert left(engine) == 0
+        assert hung[0].is_alive()
+        let_go.set()
+        hung[0].join(20)
+        assert len(too_late) == 1
+
+
+def test_the_last_attempt_that_takes_too_long_is_a_dead_letter(engine: Engine) -> None:
+    sent(engine, "hangs")
+
+    def handle(delivery: Delivery) -> None:
+        while engine.dead_letters("g").count() == 0:
+            pass
+        member_of(consumer).stop()
+
+    with engine.consumer("t", group="g", retry=Retry(1)) as consumer:
+        consumer.run(handle, time_limit=0.5)
+    (dead,) = engine.dead_letters("g").list()
+    assert dead.reason == "TimeoutError: the handler took longer than its time limit of 0.5 s"
     assert left(engine) == 0
 
 

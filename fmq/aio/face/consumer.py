@@ -18,7 +18,7 @@ from fmq.aio.face.member_door import AsyncMemberDoor
 from fmq.aio.loop_workers import AsyncHandler, run
 from fmq.arguments.names import check_count, check_poll, check_seconds, check_sync
 from fmq.basics.message import Message
-from fmq.errors import TooMany
+from fmq.errors import BadOption, TooMany
 
 WORKERS_MAX = 1000
 
@@ -89,7 +89,9 @@ class AsyncConsumer:
         self._door.check()
         return in_batches(self._door, max_size, max_wait)
 
-    async def run(self, handler: AsyncHandler, *, workers: int = 1) -> None:
+    async def run(
+        self, handler: AsyncHandler, *, workers: int = 1, time_limit: float = inf
+    ) -> None:
         """Give each delivery to `handler`, in `workers` threads. On a loop `workers` are tasks, and
         `handler` may be a coroutine function.
 
@@ -97,6 +99,11 @@ class AsyncConsumer:
         handler raises, the delivery is tried again as `retry` says. The call returns when the
         consumer closes or drains; in the main thread SIGTERM drains it, but not on a loop.
         Deliveries in hand are handled first.
+
+        A handler that works for more than `time_limit` seconds has failed, too: the delivery is
+        tried again, perhaps by another consumer. On a loop the handler is cancelled. Nothing can
+        end a thread: its worker handles nothing more until the handler returns, and the call does
+        not wait for it when the consumer ends.
         """
         if not callable(handler):
             raise TypeError(
@@ -105,8 +112,11 @@ class AsyncConsumer:
         workers = check_count("workers", workers)
         if workers > WORKERS_MAX:
             raise TooMany("workers", workers, WORKERS_MAX, "fixed by fmq")
+        time_limit = check_seconds("time_limit", time_limit)
+        if time_limit <= 0:
+            raise BadOption(f"time_limit={time_limit:g}: must be more than 0. Nothing was changed.")
         self._door.check()
-        await run(self._door, handler, workers)
+        await run(self._door, handler, workers, time_limit)
 
     async def drain(self, *, timeout: float = inf) -> bool:
         """Take nothing new, and wait until nothing is in hand. Return False if that takes longer

@@ -19,7 +19,7 @@ from fmq.consume.calls.iteration import in_batches, one_by_one
 from fmq.consume.calls.member_door import MemberDoor
 from fmq.consume.calls.workers import Handler, run
 from fmq.consume.claims.delivery import Deliveries, Delivery, DeliveryBatch
-from fmq.errors import TooMany
+from fmq.errors import BadOption, TooMany
 
 WORKERS_MAX = 1000
 
@@ -87,13 +87,18 @@ class AnyConsumer:
         self._door.check()
         return in_batches(self._door, max_size, max_wait)
 
-    def run(self, handler: Handler, *, workers: int = 1) -> None:
+    def run(self, handler: Handler, *, workers: int = 1, time_limit: float = inf) -> None:
         """Give each delivery to `handler`, in `workers` threads.
 
         A delivery is acked when the handler returns, and its lease is extended until then. If the
         handler raises, the delivery is tried again as `retry` says. The call returns when the
         consumer closes or drains; in the main thread SIGTERM drains it, but not on a loop.
         Deliveries in hand are handled first.
+
+        A handler that works for more than `time_limit` seconds has failed, too: the delivery is
+        tried again, perhaps by another consumer. Nothing can end a thread: its worker handles
+        nothing more until the handler returns, and the call does not wait for it when the consumer
+        ends.
         """
         if not callable(handler):
             raise TypeError(
@@ -102,8 +107,11 @@ class AnyConsumer:
         workers = check_count("workers", workers)
         if workers > WORKERS_MAX:
             raise TooMany("workers", workers, WORKERS_MAX, "fixed by fmq")
+        time_limit = check_seconds("time_limit", time_limit)
+        if time_limit <= 0:
+            raise BadOption(f"time_limit={time_limit:g}: must be more than 0. Nothing was changed.")
         self._door.check()
-        run(self._door, handler, workers)
+        run(self._door, handler, workers, time_limit)
 
     def drain(self, *, timeout: float = inf) -> bool:
         """Take nothing new, and wait until nothing is in hand. Return False if that takes longer

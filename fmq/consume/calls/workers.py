@@ -18,16 +18,21 @@ from fmq.errors import FmqError
 
 logger = logging.getLogger("fmq.consumers")
 Handler = Callable[[Delivery], object]
-# How often a lease is extended during its length.
-EXTENSIONS = 3
+# How often a lease is extended during its length, and a handler looked at during its time limit.
+LOOKS = 3
 
 
-def run(member: Any, handler: Handler, workers: int) -> None:
+def run(member: Any, handler: Handler, workers: int, time_limit: float) -> None:
     """Give each delivery to `handler`, in `workers` threads, until `member` closes or drains.
 
     In the main thread SIGTERM ends the run, too.
     """
-    Running(member, handler, workers).run()
+    Running(member, handler, workers, time_limit).run()
+
+
+def too_long(time_limit: float) -> TimeoutError:
+    """Return why a delivery is given up whose handler works for longer than `time_limit`."""
+    return TimeoutError(f"the handler took longer than its time limit of {time_limit:g} s")
 
 
 def next_delivery(member: Any, done: Delivery | None = None) -> Delivery | None:
@@ -41,11 +46,13 @@ def next_delivery(member: Any, done: Delivery | None = None) -> Delivery | None:
 class Running:
     """One call of `run`."""
 
-    def __init__(self, member: Any, handler: Handler, workers: int) -> None:
+    def __init__(self, member: Any, handler: Handler, workers: int, time_limit: float) -> None:
         """`member` is a member of an engine of this process or of another one."""
         self._member = member
         self._handler = handler
-        self._in_hand: list[Delivery | None] = [None] * workers
+        self._time_limit = time_limit
+        # For each worker, what it handles and since when.
+        self._in_hand: list[tuple[Delivery, float] | None] = [None] * workers
         self._failure: BaseException | None = None
         self._is_stopping = False
         # The workers that are done. Their threads may live on for a moment.
@@ -71,26 +78,43 @@ class Running:
                 # The workers finish what they have in hand; after a second interrupt they do not.
                 self._wait()
                 raise
-            for thread in self._threads:
-                thread.join()
+            for number in self._ended:
+                self._threads[number].join()
         if self._failure is not None:
             raise self._failure
 
     def _wait(self) -> None:
-        """Extend the leases of deliveries in hand, until all workers are done."""
-        pause = self._member.lease_seconds / EXTENSIONS
-        while len(self._ended) < len(self._threads):
+        """Look after the deliveries in hand, until all workers are done. When the consumer ends,
+        do not wait for a handler that took too long: it may never return.
+        """
+        pause = min(self._member.lease_seconds, self._time_limit) / LOOKS
+        everyone = range(len(self._threads))
+        while busy := [number for number in everyone if number not in self._ended]:
+            if has_ended(self._member) and all(map(self._was_given_up, busy)):
+                return
             self._member.clock.wait(self._changed, pause)
             if self._is_stopping:
                 self._stop()
-            for delivery in self._in_hand:
-                if delivery is not None:
-                    self._extend(delivery)
+            for held in self._in_hand:
+                if held is not None and not held[0].is_settled:
+                    self._look_after(*held)
 
-    def _extend(self, delivery: Delivery) -> None:
+    def _was_given_up(self, number: int) -> bool:
+        held = self._in_hand[number]
+        return held is not None and held[0].is_settled and self._is_late(held[1])
+
+    def _is_late(self, since: float) -> bool:
+        return bool(self._member.clock.monotonic() - since > self._time_limit)
+
+    def _look_after(self, delivery: Delivery, since: float) -> None:
+        """Extend the lease of a delivery, or give it up if its handler takes too long."""
         try:
-            if not delivery.is_settled:
+            if not self._is_late(since):
                 delivery.extend(self._member.lease_seconds)
+                return
+            late = too_long(self._time_limit)
+            logger.warning("attempt %s of %r failed: %s", delivery.attempt, delivery, late)
+            give_up(delivery, late)
         except FmqError as error:
             if not delivery.is_settled:
                 logger.warning("the lease of %r was not extended: %s", delivery, error)
@@ -143,7 +167,7 @@ class Running:
     def _handle_each(self, number: int) -> None:
         done: Delivery | None = None
         while (delivery := next_delivery(self._member, done)) is not None:
-            self._in_hand[number] = delivery
+            self._in_hand[number] = delivery, self._member.clock.monotonic()
             try:
                 done = self._handle(delivery)
             finally:
