@@ -179,9 +179,21 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "run waits for threads that have woken it",
-        "        while len(self._ended) < len(self._threads):\n",
-        "        while any(thread.is_alive() for thread in self._threads):\n",
+        "        while busy := [number for number in everyone if number not in self._ended]:\n",
+        "        while busy := [at for at in everyone if self._threads[at].is_alive()]:\n",
         tests="tests/consume/test_running.py -k last_worker",
+    ),
+    Mutant(
+        "run waits for a handler that was given up",
+        "            if has_ended(self._member) and all(map(self._was_given_up, busy)):\n",
+        "            if has_ended(self._member) and not busy:\n",
+        tests="tests/consume/test_running.py -k not_waited_for",
+    ),
+    Mutant(
+        "a handler that takes too long keeps its lease",
+        "            if not self._is_late(since):\n",
+        "            if since or not since:\n",
+        tests="tests/consume/test_running.py -k dead_letter",
     ),
     Mutant(
         "close raises a bare OSError",
