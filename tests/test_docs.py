@@ -15,6 +15,8 @@ from zlib import crc32
 import pytest
 
 import fmq
+import fmq.bind
+import fmq.relay
 import fmq.testing
 from fmq.recovery import tail
 from fmq.recovery.checkpoint import Checkpoint
@@ -229,6 +231,25 @@ def test_the_figures_of_a_comparison_are_those_of_the_benchmarks() -> None:
         figures = re.findall(r"\d+\.\d+", reason)
         assert [figure for figure in figures if figure not in measured] == []
         assert not figures or "`python -m benchmarks" in reason
+
+
+def test_each_error_is_documented_with_its_cause() -> None:
+    """docs/errors.md has each exported error and warning once, as its docstring explains it."""
+    expected = {
+        name: " ".join((value.__doc__ or "").split())
+        for module in (fmq.errors, fmq.bind, fmq.relay)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, (fmq.FmqError, Warning))
+    }
+    del expected["FmqError"]
+    found = [
+        row
+        for page in re.split(r"^## ", (DOCS / "errors.md").read_text(), flags=re.MULTILINE)[1:-1]
+        for row in rows(page)
+    ]
+    assert sorted(row[0].strip("`") for row in found) == sorted(expected)
+    assert {row[0].strip("`"): row[1] for row in found} == expected
+    assert [row[0] for row in found if not row[2]] == []
 
 
 def test_the_page_of_compatibility_has_each_format_with_its_golden_directories() -> None:

@@ -170,7 +170,7 @@ class Release:
         said = run(there, "-c", WHERE_IS_IT, cwd=beside).split()
         is_there = said[0] == version and Path(said[1]).is_relative_to(there.parent.parent)
         self.check(name, is_there, f"import fmq {said[0]}, from its environment")
-        packages = run(there, "-m", "pip", "freeze").split()
+        packages = run(there, "-m", "pip", "freeze").splitlines()
         kept = [each.partition(" @ ")[0] for each in packages]
         self.check(name, len(kept) < 9, f"installed {', '.join(kept)}")
         run(there, "-m", "fmq", "demo", self.work / f"demo {name}")
