@@ -80,6 +80,11 @@ def _of_groups(engine: fmq.AnyEngine, stats: fmq.Stats) -> Iterator[str]:
         yield from family(f"messages_{name}_total", "counter", text, numbers)
     paused = [(labels, info.paused is not None) for labels, info in firsts]
     yield from family("group_paused", "gauge", "1 while it is handed nothing.", paused)
+    limits = [(labels, info.limit) for labels, info in firsts if info.limit is not None]
+    at_once = [(labels, limit.concurrency) for labels, limit in limits]
+    yield from family("group_limit", "gauge", "The most that it may have in hand.", at_once)
+    rates = [(labels, limit.rate) for labels, limit in limits]
+    yield from family("group_limit_per_second", "gauge", "The most a second.", rates)
     dead = {info.group: info.dead_letters for _, info in firsts}
     letters = [({"group": group}, number) for group, number in dead.items()]
     yield from family("dead_letters", "gauge", "Messages that it has given up.", letters)

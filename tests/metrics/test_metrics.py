@@ -68,6 +68,19 @@ def test_each_line_is_of_the_format(busy: fmq.Engine) -> None:
     assert value_of(text, "fmq_healthy") == 1
 
 
+def test_a_group_with_a_limit_says_it(busy: fmq.Engine) -> None:
+    busy.create_group("limited", "orders")
+    busy.create_group("other", "orders")
+    busy.group("limited").limit(concurrency=3, rate=0.5)
+    busy.group("other").limit(rate=7)
+    text = exposition(busy)
+    labels = '{group="limited",topic="orders"}'
+    assert value_of(text, f"fmq_group_limit{labels}") == 3
+    assert value_of(text, f"fmq_group_limit_per_second{labels}") == 0.5
+    limits = [line for line in text.splitlines() if line.startswith("fmq_group_limit{")]
+    assert len(limits) == 1
+
+
 def test_quotes_and_line_breaks_in_a_label_are_escaped() -> None:
     assert escaped('a"\n\\') == 'a\\"\\n\\\\'
 
