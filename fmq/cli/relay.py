@@ -33,7 +33,10 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument(
-        "--to", required=True, metavar="ADDRESS", help="kafka://host:9092 or postgresql://host/shop"
+        "--to",
+        required=True,
+        metavar="ADDRESS",
+        help="kafka://host:9092, nats://host:4222 or postgresql://host/shop",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
@@ -49,7 +52,10 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--create", action="store_true", help="make tables or topics there, if they are missing"
     )
     parser.add_argument(
-        "--prefix", default="", metavar="TEXT", help="before the names of Kafka's topics"
+        "--prefix",
+        default="",
+        metavar="TEXT",
+        help="before the names of Kafka's topics and NATS's subjects",
     )
     parser.add_argument(
         "--on-refused",

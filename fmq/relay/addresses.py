@@ -8,13 +8,15 @@ from fmq.errors import BadOption, ExtraMissing
 from fmq.relay.target import RelayTarget
 
 KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
+NATS = "nats://", "tls://"
 
 
 def target_at(
     address: str, name: str, queues: Mapping[str, int], *, create: bool = False, prefix: str = ""
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
-    with so many `queues` need. `prefix` comes before the names of Kafka's topics.
+    with so many `queues` need. `prefix` comes before the names of Kafka's topics, and
+    the subjects of NATS.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
@@ -34,13 +36,22 @@ def target_at(
             raise ExtraMissing("a relay into PostgreSQL", "psycopg", "postgres") from error
         if prefix:
             raise BadOption(
-                f"prefix={prefix!r}: only topics of Kafka get a prefix; fmq_relayed has a column "
-                "for the topic. Nothing was changed."
+                f"prefix={prefix!r}: only topics of Kafka and subjects of NATS get one; "
+                "fmq_relayed has a column for the topic. Nothing was changed."
             )
         if create:
             postgres_target.create_tables(address)
         return postgres_target.PostgresTarget(address, name)
+    if address.startswith(NATS):
+        try:
+            from fmq.relay import nats_target
+        except ImportError as error:
+            raise ExtraMissing("a relay into NATS", "nats-py", "nats") from error
+        if create:
+            nats_target.create_stream(address, name, queues, prefix)
+        return nats_target.NatsTarget(address, name, prefix=prefix)
     raise BadOption(
-        f"{address!r}: a relay copies to kafka://HOST:PORT or postgresql://HOST/DATABASE. Other "
-        "systems need a class of four methods, see docs/relay.md. Nothing was changed."
+        f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT or "
+        "postgresql://HOST/DATABASE. Other systems need a class of four methods, see docs/relay.md."
+        " Nothing was changed."
     )

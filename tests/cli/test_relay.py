@@ -79,7 +79,10 @@ def test_an_unknown_target_and_a_mistyped_name_make_nothing(shop: Path, tmp_path
     done = fmq_process(
         *("relay", shop, "--to", "postgresql://here/x", "--topics", "orders", "--prefix", "p-")
     )
-    assert (done.returncode, "only topics of Kafka" in done.stderr) == (3, True)
+    assert (done.returncode, "only topics of Kafka and subjects of NATS" in done.stderr) == (
+        3,
+        True,
+    )
     wrong = tmp_path / "shpo"
     done = fmq_process("relay", wrong, "--to", "postgresql://here/x", "--topics", "orders")
     assert (done.returncode, wrong.exists()) == (3, False)
