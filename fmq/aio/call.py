@@ -81,7 +81,7 @@ async def settled(call: Call) -> None:
 
 
 def written(call: Call) -> str:
-    """Return a text that says what became of what a cancelled call has written."""
+    """Return a text that says whether the append of a cancelled call was written."""
     came = "The cancellation came while this call wrote, which cannot be taken back: "
     if call.error is None:
         return f"{came}it is done ({call.result!r:.300})."

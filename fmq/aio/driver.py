@@ -1,4 +1,6 @@
-"""How a loop carries out the steps of calls: it waits without a thread, but for the disk."""
+"""Carries out the steps of calls on a loop. A thread helps only where a step has to wait for the
+disk.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class LoopDriver:
             answer = None
 
     async def _durable(self, want: Durable) -> Any:
-        """Have the append of a step written with what this turn of the loop orders."""
+        """Have the append of a step written together with the other orders of this turn of the
+        loop.
+        """
         answers: list[Any] = []
 
         def plan(what: Any) -> None:
@@ -122,7 +126,7 @@ class AwaitedWatch(LoopWatch):
         self._future: Future[None]
 
     async def keep(self, arrival: Arrival) -> None:
-        """Begin to listen, and return; or wait if it listens already."""
+        """Begin to listen and return. If the watch listens already, wait until it is called."""
         if not self.listens:
             self._future = self._new_future()
             self.listen(arrival)

@@ -100,8 +100,8 @@ class Asking:
     # --- requests -------------------------------------------------------------------------------
 
     def begin(self, requests: list[ToAsk]) -> list[Asked]:
-        """Send the requests, now or once the thread that connects or sends is done. Return those
-        that were sent.
+        """Send the requests, now or once the thread that connects or sends is done. Return the
+        requests that were sent.
         """
         self._reader.begin()
         if not self._is_sending:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class LocalSide:
-    """The calls of an engine of this process that a loop makes without a thread."""
+    """The calls that a loop makes, without a thread, to an engine of its own process."""
 
     def __init__(self, door: ThreadDoor, loop: AbstractEventLoop, threads: Threads) -> None:
         self.door = door
@@ -144,7 +144,7 @@ class LocalSide:
         return self.turn.order(member.plan_ack, acking, done, sync, is_apart=True)
 
     async def shortly(self, function: Callable[[], object]) -> None:
-        """Call `function`, which may wait for another thread: then in a thread."""
+        """Call `function`. If it would have to wait for another thread, call it in a thread."""
         if self._queue.is_led:
             await self.threads.run(function)
         else:

@@ -48,9 +48,9 @@ class AsyncEngine(AsyncWritingEngine):
         return await self._door.serve(reach)
 
     async def stop(self, *, timeout: float = 10.0) -> None:
-        """Have the engine process end, as `fmq.stop` does, and close this client. It does not wait
-        for the end. Raises Locked if that is a program that cannot be stopped from outside, such
-        as this one.
+        """Have the engine process end, as `fmq.stop` does, and close this client. The call does not
+        wait until the process has ended. Raises Locked if the process runs a program that cannot be
+        stopped from outside, such as this one.
         """
         await self._door.stop(check_seconds("timeout", timeout))
         await self.close()

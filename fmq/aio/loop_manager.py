@@ -54,7 +54,9 @@ class LoopManager:
     async def _alone(
         self, transaction: TransactionBuffer, after: Phase, begin: Callable[..., Call], *how: Any
     ) -> Any:
-        """Take a step that one task at a time may take: else both appends would be written."""
+        """Take a step that only one task at a time may take. Otherwise the appends of two tasks
+        would both be written.
+        """
         self.check_alone(transaction)
         transaction.is_in_step = True
         try:
@@ -117,7 +119,7 @@ class LoopManager:
         return found
 
     async def make_durable(self, sync: bool | None) -> None:
-        """Let a thread make an earlier decision durable, if a call with this `sync` waits."""
+        """If a call with this `sync` waits, let a thread make an earlier decision durable."""
         await self._side.threads.run(self._manager.make_durable, sync)
 
     async def hold_id(self, transaction: TransactionBuffer) -> None:

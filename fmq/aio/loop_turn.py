@@ -31,7 +31,7 @@ OrderWork = tuple[Callable[[Any], object], Any]
 
 
 class AioTurn:
-    """Has what the coroutines of one loop order written by an engine of this process."""
+    """Passes the orders of one loop's coroutines to an engine of this process, which writes them."""
 
     def __init__(
         self,

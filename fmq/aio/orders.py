@@ -49,9 +49,9 @@ class AioOrder(Call):
         size: int = 0,
         undo: Undo | None = None,
     ) -> None:
-        """`done` makes the result of the call from that of the work. `undo` is called if the work
-        fails, with the error, and returns the error for the caller; or if the call was cancelled
-        before it began, with None.
+        """`done` makes the result of the call from the result of the work. If the work fails,
+        `undo` gets the error, and returns the error for the caller. If the call was cancelled
+        before it began, `undo` gets None.
         """
         super().__init__(loop)
         self.work = work
@@ -63,7 +63,7 @@ class AioOrder(Call):
         self.refusal: Exception | None = None
 
     def begin(self) -> bool:
-        """Note that it begins. Return False if it was cancelled before."""
+        """Note that the order begins. Return False if its call was cancelled before."""
         if self.future.cancelled():
             if self.undo is not None:
                 self.undo(None)

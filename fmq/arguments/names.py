@@ -175,7 +175,9 @@ def check_places(places: object) -> list[tuple[str, int, int]]:
 def check_erased(
     topic: str, queue: int | None, offset: int | None, key: str | None
 ) -> tuple[str, int | None, int | None, str | None]:
-    """Return what is erased, one message or those of a key; raise TypeError or BadOption."""
+    """Return queue, offset and key of what is to be erased: one message, or all messages of a key.
+    Raises TypeError or BadOption.
+    """
     check_text("topic", topic)
     if key is not None and queue is None and offset is None:
         return topic, None, None, check_text("key", key)
@@ -215,7 +217,7 @@ def check_seconds(what: str, seconds: object) -> float:
 
 
 def check_poll(limit: int, timeout: float) -> tuple[int, float]:
-    """Return what a poll is limited by; raise TypeError or BadOption."""
+    """Return the limit and the timeout of a poll; raise TypeError or BadOption."""
     if type(limit) is not int or limit < 1:
         limit = check_count("limit", limit)
     if type(timeout) is not float or timeout != timeout:  # only NaN differs from itself

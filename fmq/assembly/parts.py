@@ -216,8 +216,8 @@ class Parts:
             return settings(self._opened_with, self.options, self.ledger.options)
 
     def store_options(self) -> None:
-        """Store the options that the opening names and that the directory has no value for. Log
-        those that it has another value for.
+        """Store the options that the opening names and for which the directory has no value. Log
+        the options for which the directory has another value.
         """
         others = others_of(self._opened_with, self.ledger.options)
         if others:
@@ -229,7 +229,9 @@ class Parts:
                 logger.warning("the directory does not store options for now: %s", error)
 
     def _configured(self) -> None:
-        """Take over the options that count at once. The caller holds the engine's lock."""
+        """Let all parts use the options that take effect without a new opening. The caller holds
+        the engine's lock.
+        """
         counts = with_stored(self._opened_with, self.ledger.options)
         overwrite(self.options, {name: getattr(counts, name) for name in AT_ONCE})
         # These keep options in fields of their own.
@@ -248,8 +250,8 @@ class Parts:
                 self.catalog.add(segment.base, segment.chain)
 
     def counted(self, sent: dict[str, int]) -> Counts:
-        """Return what was counted since the engine was opened, with what was `sent` to each topic.
-        The caller holds the engine's lock.
+        """Return the counts since the engine was opened. `sent` is how many messages were sent to
+        each topic. The caller holds the engine's lock.
         """
         ledger, questions = self.ledger, self.questions
         return Counts(
@@ -286,8 +288,8 @@ class Parts:
         return rebuild_index(self.directory, segment, self._store)
 
     def _show(self, upto: int) -> None:
-        """Make all below `upto`, which is durable, visible at one instant. The caller holds the
-        engine's lock.
+        """Make all appends below the durable position `upto` visible at one instant. The caller
+        holds the engine's lock.
         """
         ledger, thread = self.ledger, self.chore_thread
         show(ledger, upto)
@@ -323,7 +325,7 @@ class Parts:
             self.directory.create(FAILED).close()
 
     def syncing(self) -> Steps[None]:
-        """Make all that is planned durable, in any sync mode."""
+        """Make every planned append durable, in any sync mode."""
         yield Durable(nothing, None, True)
 
     def checkpointing(self) -> Steps[None]:

@@ -106,8 +106,8 @@ class LastCheckpoint:
         self._was_interrupted = False
 
     def write(self) -> None:
-        """Make everything durable that is planned, and write a checkpoint. Raises if that sync
-        failed.
+        """Make all planned appends durable, and write a checkpoint. Raises if the sync of the
+        appends failed.
         """
         queue = self._parts.commit_queue
         had_failed = queue.broken()
@@ -122,9 +122,7 @@ class LastCheckpoint:
 
 
 def drain(parts: Parts, refusal: Closed) -> bool:
-    """Make everything durable that is planned, and refuse more. Return False if the engine has
-    failed.
-    """
+    """Make all planned appends durable, and refuse new ones. Return False if the engine has failed."""
     queue, journal = parts.commit_queue, parts.journal
     with suppress(FmqError):  # on a full disk the page keeps them
         queue.run(Writer.write_attempts, parts.writer, wait=True)

@@ -85,8 +85,8 @@ class Stats:
         kept_by: tuple[str, ...],
         free_bytes: int | None,
     ) -> Stats:
-        """Take the snapshot. The caller holds the engine's lock. The two counts were taken
-        before.
+        """Take the snapshot. The caller holds the engine's lock, and has counted `queues` and
+        `messages` before.
         """
         # A transaction whose PREPARE is not durable yet does not count.
         undecided = [each for each in ledger.undecided.values() if each.tx < ledger.shown_to]

@@ -57,8 +57,9 @@ class SystemClock:
 
 
 def ticks_of(clock: Clock) -> Callable[[], int]:
-    """Return a function that returns nanoseconds since a fixed moment, which never go back. It is
-    called for each write, so a clock may have a fast one of its own: that of the machine is in C.
+    """Return a function that returns nanoseconds since a fixed moment, which never go back. The
+    function is called for each write, so a clock may have a fast one of its own: that of
+    SystemClock is written in C.
     """
     own: Callable[[], int] | None = getattr(clock, "monotonic_ns", None)
     return own or (lambda: round(clock.monotonic() * 1e9))
@@ -73,7 +74,7 @@ def sleep(clock: Clock, seconds: float) -> None:
 
 def as_datetime(time_us: int) -> datetime:
     """Return a time as an aware datetime in UTC. A time that no datetime can hold, which only a
-    wrong clock gives, becomes the first or the last one.
+    wrong clock gives, becomes the first or the last datetime.
     """
     seconds, micros = divmod(time_us, 1_000_000)
     try:

@@ -14,8 +14,8 @@ BUCKETS = 80  # no difference of two clocks needs more
 
 
 def new_buckets() -> list[int]:
-    """Return the buckets of a `Times` to which nothing was added. What takes `ns` nanoseconds is
-    added by `buckets[ns.bit_length()] += 1`: a function would cost more than all the rest.
+    """Return the buckets of an empty `Times`. A caller adds a time of `ns` nanoseconds by
+    `buckets[ns.bit_length()] += 1`, because calling a function would cost more than all the rest.
     """
     return [0] * BUCKETS
 
@@ -33,15 +33,15 @@ class GroupTally:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long something took, each time. The bucket `i` counts what took less than 2**i
-    nanoseconds, and at least half of that.
+    """How long something took, for each time that it was done. Bucket `i` counts the times below
+    2**i nanoseconds that are at least half of that.
     """
 
     buckets: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """How many times there are."""
+        """How many times were counted."""
         return sum(self.buckets)
 
     def __repr__(self) -> str:
@@ -116,8 +116,8 @@ class Counts:
 
 
 def _less(now: Any, then: Any) -> Any:
-    """Return how much each number has grown. One that is smaller than before, as its group was
-    deleted and made again, counts as it is.
+    """Return how much each number has grown. A number may be smaller than before, if its group was
+    deleted and made again. Then return the number itself.
     """
     if then is None or isinstance(now, datetime):
         return now

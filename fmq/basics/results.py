@@ -56,8 +56,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That a group, or a topic for all its groups, is handed nothing until it is resumed, or that a
-    schedule publishes nothing.
+    """A pause of a group, of a topic for all its groups, or of a schedule. Until its end the group
+    is handed nothing, or the schedule publishes nothing.
     """
 
     of: Literal["group", "topic", "schedule"]
@@ -87,7 +87,7 @@ class Limit:
     since: datetime | None = None
 
     def in_words(self) -> str:
-        """Return it as people say it: "3 at once, keys take turns"."""
+        """Return the limit as people say it: "3 at once, keys take turns"."""
         parts = []
         if self.concurrency is not None:
             parts.append(f"{self.concurrency:,} at once")
@@ -307,7 +307,9 @@ class Erased(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What `engine.settle` did about each transaction that was undecided. All are tx_ids."""
+    """What `engine.settle` did about each transaction that was undecided. Each field lists ids of
+    transactions.
+    """
 
     committed: tuple[str, ...]
     rolled_back: tuple[str, ...]

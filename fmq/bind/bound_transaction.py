@@ -162,7 +162,7 @@ class BoundTransaction(Transaction):
             warnings.warn(loss, DurabilityWarning, stacklevel=3)
 
     def seal(self) -> None:
-        """Insert the marker, and prepare. If that fails, roll both back."""
+        """Insert the marker, and prepare. If that fails, roll back both transactions."""
         self._buffer.require(Phase.OPEN, "prepare")
         try:
             if self._binding.insert_marker(self._feedback.store, self.tx_id) != self._place:
@@ -220,7 +220,7 @@ class BoundTransaction(Transaction):
         super().rollback()
 
     def give_up(self) -> None:
-        """Roll both back, before the database's commit has begun.
+        """Roll back both transactions, before the database's commit has begun.
 
         If that fails after the prepare, a checker rolls back later, as no marker was committed.
         """
@@ -252,8 +252,8 @@ class BoundTransaction(Transaction):
         return super().commit(sync=sync)
 
     def rollback(self) -> None:
-        """Do nothing if it is rolled back. Else raise WrongState: the program should raise
-        fmq.RollBack.
+        """Do nothing if the transaction is rolled back. Else raise WrongState: the program should
+        raise fmq.RollBack.
         """
         if self.phase is not Phase.ROLLED_BACK:
             self._refuse_by_hand("rollback")

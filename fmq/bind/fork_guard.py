@@ -55,7 +55,7 @@ class ForkGuard:
         self._changed.release()
 
     def after_in_child(self) -> None:
-        """Begin anew, because those threads do not exist in the child."""
+        """Begin anew, because the threads that used connections do not exist in the child."""
         self.__init__()  # type: ignore[misc]
 
 

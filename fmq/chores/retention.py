@@ -47,8 +47,8 @@ INDEX, CHECKPOINT = "its index, which is not written yet", "the checkpoint, whic
 
 
 class Retention:
-    """Keeps the journal within `retain_bytes` and `retain_seconds`. While neither is set, within
-    `retain_acked_bytes`, as far as all of it is acked.
+    """Keeps the journal within `retain_bytes` and `retain_seconds`. If neither is set, keeps it
+    within `retain_acked_bytes`, but drops only segments whose messages are all acked.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Retention:
 
     @property
     def only_acked(self) -> bool:
-        """Return whether only what every group has acked may go."""
+        """Return whether only segments whose messages every group has acked may be dropped."""
         options = self._options
         return options.retain_bytes is None and options.retain_seconds is None
 
@@ -98,8 +98,8 @@ class Retention:
         return options.retain_acked_bytes if self.only_acked else options.retain_bytes
 
     def plan_looks(self) -> None:
-        """Say from which position on the limits have to be looked at. From there on, an extra spare
-        is set aside, so that a STATE can be written on a full disk.
+        """Set the position from which on the limits have to be checked. From there on, an extra
+        spare is set aside, so that a STATE can be written on a full disk.
         """
         most, base = self._bytes_max(), self._journal.segments[0].base
         if not self.only_acked:
@@ -215,8 +215,8 @@ class Retention:
         return self._catalog.summary(segment.base)
 
     def kept_by(self) -> tuple[str, ...]:
-        """Return all that keeps the segment in `kept`, and not only what was met first. At most
-        HOLDERS_MAX are listed. The caller does not hold the engine's lock.
+        """Return every reason that keeps the segment in `kept`, and not only the first that was
+        found: at most HOLDERS_MAX of them. The caller does not hold the engine's lock.
         """
         kept = self.kept
         segment = None if kept is None else self._journal.segment_of(kept[0])
@@ -280,7 +280,7 @@ class Retention:
                 yield f"the topic {name!r}, which no group reads"
 
     def _shippings_of(self, segment: Segment) -> Iterator[ShippingHolder]:
-        """Yield what still ships `segment`, and is not too far behind."""
+        """Yield the destinations that still need `segment` and are not too far behind."""
         for holder in holders(self._directory):
             if holder.position >= segment.limit:
                 continue
@@ -297,8 +297,8 @@ class Retention:
                 )
 
     def _unread_in(self, segment: Segment, lanes: Mapping[QueueKey, LaneSummary]) -> Iterator[str]:
-        """Yield which groups have not acked all messages of a queue in `segment`. The caller holds
-        the engine's lock.
+        """Yield the groups that have not acked all messages of a queue in `segment`. The caller
+        holds the engine's lock.
         """
         first = None
         if self._unread is not None and self._unread[0] == segment.base:

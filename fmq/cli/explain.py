@@ -114,7 +114,9 @@ def _number(record: Record) -> int:
 
 
 def _said(record: Record, outcome: fmq.Outcome) -> str | None:
-    """Return what a record does, in words; None for one that others need, such as a new topic."""
+    """Return in words what a record does; None for a record that only other records need, such as
+    that of a new topic.
+    """
     if isinstance(record, Prepare):
         if record.replaces:
             return f"copied to the end of the journal, from position {record.replaces}"
@@ -149,7 +151,7 @@ def _acks(acks: Any) -> str:
 
 
 def _questions(outcome: fmq.Outcome, undecided: fmq.UndecidedTransaction | None) -> Iterator[Row]:
-    """Yield what is known of questions about it, which are in no record."""
+    """Yield rows about the questions to checkers, of which the journal has no record."""
     count = outcome.asked if undecided is None else undecided.answers
     if count:
         said = f"a checker has answered {counted(count, 'question')} since the engine was opened"

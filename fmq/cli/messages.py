@@ -16,7 +16,7 @@ OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id"}
 
 
 class Sent(NamedTuple):
-    """A message to send, and where and when to."""
+    """A message to send, with its topic, its queue and the time of its delivery."""
 
     topic: str | None
     queue: int | None
@@ -54,7 +54,7 @@ def body_row(body: bytes) -> dict[str, str]:
 
 
 def receipt_row(receipt: fmq.Receipt) -> Row:
-    """Return a receipt as a row. That of messages that wait says until when."""
+    """Return a receipt as a row. For messages that wait, the row says until when."""
     row = receipt._asdict()
     return row | {"due": receipt.due} if isinstance(receipt, fmq.DelayedReceipt) else row
 

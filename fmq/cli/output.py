@@ -66,8 +66,8 @@ class Output(Protocol):
         empty: str = "",
     ) -> int:
         """Print a line for each row as it comes, or `empty` if there are none. Return the number of
-        rows. None in place of a row says that the next one may be long in coming: what came before
-        is printed by then.
+        rows. None among the rows says that the next row may take long: by then the rows before it
+        are printed.
         """
 
     def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
@@ -80,13 +80,13 @@ class Output(Protocol):
         """Print commands that the user can `run` next, and `why`."""
 
     def progress(self, *, every_row: bool = False) -> AbstractContextManager[Callable[[Row], None]]:
-        """Return a context that shows progress, from rows with `rows`, `bytes` and
-        `bytes_total`. With `every_row`, each is also a line of the other form, at once.
+        """Return a context that shows progress, from rows with `rows`, `bytes` and `bytes_total`.
+        With `every_row`, JSON output prints every row, and at once.
         """
 
     def screen(self, *, stays: bool) -> AbstractContextManager[Callable[[Draw], None]]:
-        """Return a context whose function has something drawn. On a terminal it replaces what was
-        drawn before, unless it `stays`; at the end the terminal is as it was.
+        """Return a context with a function that draws a screen. On a terminal each drawing replaces
+        the last one, unless it `stays`; at the end the terminal is as it was.
         """
 
 

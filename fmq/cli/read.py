@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _first(limit: int | None, found: Iterator[Found]) -> Iterator[Found]:
-    """Yield so many messages, and what stands for a pause between them."""
+    """Yield at most `limit` messages, and each None, which stands for a pause."""
     if limit == 0:
         return
     for message in found:
@@ -118,7 +118,7 @@ def _wanted(args: argparse.Namespace, found: Iterator[Found]) -> Iterator[Found]
 
 
 def _messages(engine: Engine, queues: list[QueueInfo], args: argparse.Namespace) -> Iterator[Found]:
-    """Yield the messages of the queues, and with `--follow` those that come."""
+    """Yield the messages of the queues, and with `--follow` also the messages that are sent later."""
     starts = [_start_of(engine, queue, args.start) for queue in queues]
     parts = [
         _stretch(engine, queue, start, queue.next)

@@ -302,5 +302,5 @@ def _skip(seen: Seen, each: fmq.HeldMessages) -> tuple[str, str]:
 
 
 def worst(found: Iterable[Remark]) -> str:
-    """Return the state of a group, of what there is to say about it."""
+    """Return the state of a group: the state in the first remark, which is the worst."""
     return next(iter(found)).state

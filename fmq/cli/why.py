@@ -88,7 +88,7 @@ def _groups(args: argparse.Namespace, engine: Engine, writer: str | None) -> Ite
 
 
 def _others(args: argparse.Namespace, engine: Engine) -> Iterator[Row]:
-    """Yield what else may need a person."""
+    """Yield a row for each thing besides groups that may need a person."""
     now = datetime.now(UTC)
     if undecided := engine.undecided():
         oldest = min(undecided, key=lambda tx: tx.prepared_at)

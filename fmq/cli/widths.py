@@ -66,8 +66,8 @@ def _squeeze(
 def _narrow(
     columns: Sequence[Flexible], fitting: list[int], bears: str, least: int, over: int
 ) -> int:
-    """Take up to `over` characters from the columns that allow it, down to `least` each. Return the
-    rest.
+    """Make the columns that allow it narrower, by up to `over` characters together, but none
+    narrower than `least`. Return by how many characters the table is still too wide.
     """
     for i, column in enumerate(columns):
         if getattr(column, bears) and over > 0:

@@ -180,8 +180,8 @@ class FmqStorage(BaseStorage):
             return [delivery.body for delivery in due if _settle(delivery, Delivery.ack)]
 
     def _keep(self, delivery: Delivery, now: float) -> None:
-        """Hold a task until the next look if that is soon. Else give it back until it is due,
-        without counting an attempt.
+        """Keep a task that is due at `now`. Give back a task that is due later, without counting an
+        attempt.
         """
         eta = _eta(delivery)
         if eta <= now:

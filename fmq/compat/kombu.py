@@ -100,8 +100,8 @@ class Transport(virtual.Transport):
         self._waits.ring()
 
     def _look(self) -> None:
-        """Hand out what there is, remote control first. The event loop calls this, so it waits
-        nowhere.
+        """Hand out the messages that there are, those of remote control first. The event loop calls
+        this, so it never waits.
         """
         waits = self._waits
         if waits is None:

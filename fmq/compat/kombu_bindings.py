@@ -47,8 +47,8 @@ class Bindings:
         tx.commit()
 
     def of(self, exchange: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield the routing key and the queue of each binding, and whether the queue is alive. One
-        that is not alive may be deleted.
+        """Yield the routing key and the queue of each binding, and whether the queue is alive. A
+        queue that is not alive may be deleted.
         """
         prefix, living = _prefix(exchange), None
         for name, mark in self._engine.marks(prefix=prefix).items():

@@ -137,8 +137,8 @@ class Source:
             return _look(ledger.shown_to, follower.segments, ledger.floor, erased)
 
     def _beside_the_page(self, durable_to: int) -> Look:
-        """Return what the page of an engine and its checkpoints prove durable. The cost does not
-        depend on how much was written meanwhile.
+        """Return the journal up to the position that the page of an engine and the checkpoints
+        prove durable. No record is read, so the cost does not grow with the journal.
         """
         checkpoint = checkpoints.read(self.directory, self.store)
         segments = known_segments(self.directory, look(self.directory), checkpoint)

@@ -73,7 +73,7 @@ class Pace:
 
 
 class TurnWriter:
-    """Has what the turns of one loop order written by an engine of this process."""
+    """Passes the orders of the turns of one loop to an engine of this process, which writes them."""
 
     def __init__(
         self,

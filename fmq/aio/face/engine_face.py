@@ -255,8 +255,9 @@ class AsyncAnyEngine:
 
     @property
     def options(self) -> Options:
-        """Return a copy of the options that count: those that the directory stores, and for all
-        others those that the engine was opened with. `settings` says which are which.
+        """Return a copy of the options that apply now: those that the directory stores, and for all
+        others the values with which the engine was opened. `settings` says which option comes from
+        where.
         """
         return replace(self._door.options)
 
@@ -531,8 +532,8 @@ class AsyncWritingEngine(AsyncAnyEngine):
         return AsyncTopic(self._door, name)
 
     async def configure(self, options: Options | None = None, *, reset: Iterable[str] = ()) -> None:
-        """Store the options that `options` names in the directory: they hold for all who use it,
-        from now on. None is stored any more for the names in `reset`.
+        """Store the options that `options` names in the directory. From now on they hold for all
+        who use the directory. The options named in `reset` are no longer stored.
 
         Limits, retention, leases and what is asked of checkers change at once; `settings` says
         what waits for the next opening. Raises BadOption for an option that is not the

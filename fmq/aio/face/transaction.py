@@ -52,8 +52,8 @@ class AsyncCoordinator(Owner, Protocol):
         ...
 
     async def make_durable(self, sync: bool | None) -> None:
-        """Wait until an earlier decision is durable, whose call did not wait. Do nothing if a call
-        with this `sync` does not wait.
+        """Wait until the decision of an earlier call that did not wait is durable. Do nothing if
+        `sync` says not to wait.
         """
 
     async def quickly(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -181,7 +181,7 @@ class AsyncTransaction(TransactionContent):
         self._buffer.refuse(step)
 
     async def _wait_until_durable(self, sync: bool | None) -> None:
-        """Make an earlier decision durable, if that decision did not wait and this call waits."""
+        """If this call waits, make durable what an earlier call decided without waiting."""
         manager = self._manager
         manager.waits(sync)  # raises TypeError if `sync` is none of True, False and None
         if not manager.makes_durable(self._sync):

@@ -33,7 +33,7 @@ Plan = Callable[[], list[Any]]
 
 
 class Changes:
-    """Writes changes, and has what their plans look at."""
+    """Writes changes, and gives their plans the state that they look at."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class Changes:
         return [queues[number]]
 
     def queues_with(self, topic: str, number: int | None, at: At) -> list[Queue]:
-        """Return the queues for which `at` is a place. Raises BadOption if it is an offset of
-        several.
+        """Return the queues that a change at the place `at` is about. Raises BadOption if `at` is
+        an offset and there are several queues.
         """
         queues = self.queues(topic, number)
         if type(at) is int and len(queues) > 1:

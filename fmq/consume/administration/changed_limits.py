@@ -27,8 +27,8 @@ def limit(
     by: str,
     reason: str,
 ) -> Plan:
-    """Let `group` be handed no more than this from now on. What is None is not limited; if all is,
-    the group has no limit any more. Raises UnknownGroup, BadOption or TypeError.
+    """Limit how much `group` is handed from now on. An argument that is None sets no limit. If all
+    are None, the group has no limit any more. Raises UnknownGroup, BadOption or TypeError.
     """
     wanted = LimitMet(
         _count("concurrency", concurrency),

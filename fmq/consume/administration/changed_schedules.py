@@ -10,8 +10,9 @@ from fmq.tx.schedules.schedules import Schedules, check_schedule
 
 
 def make_schedule(changes: Changes, *asked: Any) -> Plan:
-    """Plan to make a schedule, as `check_schedule` is told. The last argument says whether it may
-    replace another one. Raises ScheduleDiffers, BadOption, TooLarge, TooMany or ExtraMissing.
+    """Plan to make the schedule that the arguments of `check_schedule` describe. The last argument
+    says whether it may replace another schedule. Raises ScheduleDiffers, BadOption, TooLarge,
+    TooMany or ExtraMissing.
     """
     *said, replace = asked
     wanted, schedules = check_schedule(*said), changes.schedules

@@ -22,7 +22,7 @@ logger = logging.getLogger("fmq.groups")
 
 
 class Evictions:
-    """Takes what members hold, for callers."""
+    """Takes messages away from members, when an operator asks for that."""
 
     def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
         self._writer = writer
@@ -32,15 +32,15 @@ class Evictions:
         self._out: set[tuple[str, str]] = set()
 
     def releasing(self, group: str, member: str, by: str, reason: str) -> Steps[int]:
-        """Redeliver what `member` holds, and return how many messages that were. It stays in the
-        group. Raises UnknownMember.
+        """Redeliver the messages that `member` holds, and return their number. The member stays in
+        the group. Raises UnknownMember.
         """
         count: int = yield partial(self._take, group, member, by, reason, is_out=False)
         return count
 
     def putting_out(self, group: str, member: str, by: str, reason: str) -> Steps[int]:
-        """Take `member` out of the group for good, redeliver what it holds, and return how many
-        messages that were: 0 if it was put out before. Raises UnknownMember.
+        """Take `member` out of the group for good. Redeliver the messages that it holds, and return
+        their number: 0 if it was put out before. Raises UnknownMember.
         """
         count: int = yield partial(self._take, group, member, by, reason, is_out=True)
         return count

@@ -202,8 +202,8 @@ def purge(
 
 
 def pause(changes: Changes, group: str, topic: str, by: str, reason: str) -> Plan:
-    """Hand out nothing to `group`, or nothing of `topic` if `group` is "", until it is resumed.
-    What is paused already has this reason from now on.
+    """Hand out nothing to `group`, or nothing of `topic` if `group` is "", until it is resumed. A
+    group or topic that is paused already gets this reason.
     """
     said, topic = _said(by, reason), "" if group else topic
 
@@ -244,7 +244,9 @@ def delete(changes: Changes, group: str, *, unless: Callable[[str], bool] | None
 
 
 def _check_either(changes: Changes, group: str, topic: str) -> None:
-    """Raise UnknownGroup or UnknownTopic. Without a group the topic is meant."""
+    """Raise UnknownGroup if there is no such group; without a group, UnknownTopic if there is no
+    such topic.
+    """
     if group:
         changes.check_group(group)
     else:

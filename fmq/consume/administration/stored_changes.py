@@ -17,8 +17,8 @@ def configure(
     reset: Iterable[str] = (),
     only_new: bool = False,
 ) -> Plan:
-    """Plan to store options for all who use the directory, and to forget those of `reset`. With
-    `only_new`, only those that are not stored yet. Raises BadOption.
+    """Plan to store options for all who use the directory, and to forget the options named in
+    `reset`. With `only_new`, store only options that are not stored yet. Raises BadOption.
     """
     values, reset = check_configured(values, reset)
     stored = changes.ledger.options

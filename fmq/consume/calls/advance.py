@@ -34,7 +34,7 @@ class Handled(NamedTuple):
 
 def keep(member: GroupMember, handled: Handled) -> None:
     """Extend the lease of what was handled, before the next message is claimed. The claim
-    redelivers messages whose lease has ended. It must not redeliver these.
+    redelivers messages whose lease has ended, and it must not redeliver what was handled.
     """
     claim, first, end = handled
 

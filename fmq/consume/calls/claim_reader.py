@@ -66,7 +66,7 @@ class ClaimReader:
         *,
         in_one_piece: bool,
     ) -> list[C]:
-        """Return them, read by `take`.
+        """Return the messages of `claim` that the group wants, read by `take`.
 
         It ends where a read does: at the end of a segment, or at a message that cannot be read. The
         rest is given back, or later ranges would overtake it. Raises only if the claim begins with
@@ -120,9 +120,9 @@ class ClaimReader:
             self._pass_over(member, error, queue, first)
 
     def _pass_over(self, member: Settler, error: Damaged, queue: Queue, first: int) -> None:
-        """Pass over the record with the message `first`: its messages are lost together. Without
-        `skip`, raise `error`, with a note that names the call that passes over it. This member
-        holds none of them any more.
+        """Pass over the record with the message `first`: all of its messages are lost together.
+        Without `skip`, raise `error`, with a note that names the call that passes over it. This
+        member holds none of its messages any more.
         """
         end, group = first + 1, member.named
         with suppress(OffsetGone, StorageError):

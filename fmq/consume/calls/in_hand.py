@@ -1,4 +1,6 @@
-"""What a consumer has in hand, and draining it: it takes nothing new, and a caller waits."""
+"""What a consumer has in hand, and how it drains: it takes nothing new, and a caller waits until
+nothing is in hand.
+"""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ class GroupMember(Settler):
             raise
 
     def _note_way(self, piece: Batch | list[Message]) -> None:
-        """Count how long the first of these messages was on its way. One that is not built in
-        memory is left out: it would have to be decoded once more.
+        """Count how long the first of these messages was on its way. A message that is not built in
+        memory is left out, because it would have to be decoded once more.
         """
         messages = piece if isinstance(piece, list) else piece.built
         if messages and (origin := messages[0].origin) is not None:
@@ -273,8 +273,8 @@ class GroupMember(Settler):
             return self._looks_at(self._messages.clock.monotonic(), inf)
 
     def all_may_find(self) -> bool:
-        """Return whether the polls of all members have to look, and not only that of a queue's
-        owner. If the queues have to be shared out, that is done: then their owners are known.
+        """Share the queues out, if that is due, so that they have owners. Return whether the polls
+        of all members have to look, and not only the poll of a queue's owner.
         """
         with self.writer.commit_queue.lock:
             has_members = self._rooms.have_owners(self.group)
@@ -388,7 +388,7 @@ def _leave(messages: Messages, rooms: GroupRooms, group: str, member: Member) ->
 
 
 def _end_polls(messages: Messages, member: Member) -> None:
-    """Wake all polls of `member`, which takes nothing any more, and those that wait for what it
+    """Wake all polls of `member`, which takes nothing any more, and the polls that wait for what it
     held. The caller holds the engine's lock.
     """
     member.stir()

@@ -1,4 +1,5 @@
-"""Running a handler in threads: each worker is a thread, and the caller extends their leases.
+"""Running a handler in threads: each worker is a thread, and the caller's thread extends the
+leases.
 
 It works alike for a consumer of this process's engine and for one of another process.
 """
@@ -31,7 +32,9 @@ def run(member: Any, handler: Handler, workers: int, time_limit: float) -> None:
 
 
 def too_long(time_limit: float) -> TimeoutError:
-    """Return why a delivery is given up whose handler works for longer than `time_limit`."""
+    """Return the error for a delivery that is given up because its handler works for longer than
+    `time_limit` seconds.
+    """
     return TimeoutError(f"the handler took longer than its time limit of {time_limit:g} s")
 
 

@@ -72,14 +72,15 @@ class PriorityOrder:
         self._not_new: SortedDict[int, int] = SortedDict()
 
     def put_back(self, first: int, end: int, tries: int = 0, behind: int = IN_ORDER) -> None:
-        """Hand out a range again by the priorities of its messages. Among messages of one priority
-        it comes after the new ones below `behind`, or, with IN_ORDER, in the order of offsets.
+        """Let a range be handed out again, by the priorities of its messages. Among messages of one
+        priority it comes after the new ones below `behind`, or, with IN_ORDER, in the order of
+        offsets.
         """
         self._unsorted.append(Returned(first, end, tries, behind))
         self._not_new[first] = max(end, self._not_new.get(first, 0))
 
     def take(self, first: int, end: int) -> None:
-        """Note that a range is handed out, which `best` or `oldest` has returned."""
+        """Note that a range is handed out, which is one that `best` or `oldest` has returned."""
         for given_back in self._given_back.values():
             if given_back and given_back[0].first <= first < given_back[0].end:
                 whole = given_back.popleft()
@@ -118,7 +119,9 @@ class PriorityOrder:
         return found
 
     def given_back(self) -> list[tuple[int, int, int]]:
-        """Return the ranges that were tried and given back, in their order, each with how often."""
+        """Return the ranges that were tried and given back, in their order, each with how often it
+        was tried.
+        """
         return sorted(self._still_free([each[:3] for each in self._all_given_back() if each.tries]))
 
     def best(self, most: int) -> Found | SpanWanted | None:

@@ -99,8 +99,8 @@ class DeliveredRange(HandedRange):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ack at the end of the block, or give back if the block raises. A delivery that was acked
-        or given back in the block stays as it is.
+        """Ack the messages at the end of the block, or give them back if the block raises. A
+        delivery that was acked or given back in the block stays as it is.
         """
         if error is not None:
             give_up(self, error)

@@ -129,7 +129,9 @@ class HoldMap:
         return [(low, high) for low, high in pieces if low < high]
 
     def split(self, first: int, end: int) -> Hold | None:
-        """Cut a hold of exactly this range out of the hold that covers it, and return it."""
+        """Return a hold of exactly this range, cut out of the hold that covers the range; None if
+        no hold covers it.
+        """
         hold = self.find(first)
         if hold is None or hold.end < end:
             return None

@@ -163,7 +163,7 @@ class QueueHolds:
             self.look_again()
 
     def look_again(self) -> None:
-        """Let the next poll look here."""
+        """Let the next poll look at this queue."""
         self._ready.add(self._number)
 
     def key_of(self, offset: int) -> str | None:
@@ -202,7 +202,7 @@ class QueueHolds:
         self._holds.add(Hold(first, end, owner, deadline, count))
 
     def count_tries(self, ranges: list[tuple[int, int]], more: int = 1) -> None:
-        """Note that the messages of held ranges are tried `more` times more."""
+        """Add `more` to the number of attempts of the messages in held ranges."""
         for first, end in ranges:
             hold = self._holds.by_first.get(first)
             if hold is None or hold.end != end:

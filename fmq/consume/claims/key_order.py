@@ -75,8 +75,8 @@ class KeyOrder:
         return (self.looked, end) if self.looked < end else None
 
     def has_looked(self, first: int, end: int) -> bool:
-        """Note that the keys from `first` to `end` were read. `next_look` has returned this range.
-        Return False if another poll was faster.
+        """Note that the keys of a range that `next_look` has returned were read. Return False if
+        another poll read them before.
         """
         if self._again and self._again[0][0] == first:
             _, stop = self._again.pop(0)
@@ -119,8 +119,8 @@ class KeyOrder:
     # --- handing out ----------------------------------------------------------------------------
 
     def first_free(self, is_gone: Callable[[int], bool]) -> int | None:
-        """Return the offset of the first message that may be handed out. `is_gone` tells that a
-        message is acked or not stored any more.
+        """Return the offset of the first message that may be handed out. `is_gone` returns whether
+        a message is acked or not stored any more.
         """
         free = self._free
         while free:
@@ -195,7 +195,7 @@ class KeyOrder:
     # --- what is no longer out ------------------------------------------------------------------
 
     def put_back(self, first: int, end: int) -> None:
-        """Let a range wait again that was handed out and not tried."""
+        """Let a range that was handed out and not tried wait again."""
         for offset in range(first, end):
             if offset in self._key_of:
                 key = self._key_of[offset]
@@ -239,7 +239,7 @@ class KeyOrder:
             self.remove(0, first)
 
     def begin_again(self, looked: int, filter_text: str) -> None:
-        """Read the keys of all messages again that are not out: the group has another filter."""
+        """The group has another filter: read again the keys of all messages that are not out."""
         self.filter, self.looked, self.unreadable, self.waiting = filter_text, looked, -1, 0
         self._again.clear()
         self._lines.clear()

@@ -56,7 +56,7 @@ class KeyTurns(KeyOrder):
         self.waiting += 1
 
     def wait_again(self, offset: int, tries: int) -> None:
-        """Let a message wait for its turn that was given back, and is due. It was tried `tries`
+        """Let a message that was given back, and is due, wait for its turn. It was tried `tries`
         times.
         """
         self.tries[offset] = tries
@@ -106,8 +106,8 @@ class KeyTurns(KeyOrder):
         return ranges_of(taken), max(tries, 0)
 
     def take_these(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Hand out the waiting messages of a range. Return those that were tried, as ranges, each
-        with how often.
+        """Hand out the waiting messages of a range. Return the ranges that were tried, each with
+        how often it was tried.
         """
         tried = []
         for key, line in [*self._turns.items()]:
@@ -131,7 +131,7 @@ class KeyTurns(KeyOrder):
         return bool(self._turns), []
 
     def begin_again(self, looked: int, filter_text: str) -> None:
-        """Read the keys of all messages again that are not out: the group has another filter."""
+        """The group has another filter: read again the keys of all messages that are not out."""
         super().begin_again(looked, filter_text)
         self._turns.clear()
 

@@ -137,8 +137,9 @@ def learn(
     claim: Claim,
     deadline: float,
 ) -> Ranges:
-    """Pass the `keys` up to the offset `end` to the order, each with whether the group wants the
-    message. Return the ranges of messages that it does not want. `claim` holds them now.
+    """Pass the `keys` of the messages up to the offset `end` to the order. Each key comes with
+    whether the group wants the message. Return the ranges of messages that the group does not want.
+    `claim` holds them now.
     """
     _, holds, order, first, _, filter_text = wanted
     if holds.has_ended or holds.order is not order or order.filter != filter_text:

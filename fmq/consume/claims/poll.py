@@ -60,7 +60,7 @@ class Poll:
 
 
 def offsets_of(piece: Batch | list[Message]) -> tuple[int, int]:
-    """Return the offset of the first message of a piece, and the one after the last."""
+    """Return the offset of the first message of a piece, and the offset after its last message."""
     if not isinstance(piece, list):
         return piece.offset, piece.next
     first = piece[0].offset

@@ -24,7 +24,7 @@ LATEST_MAX = 16  # a longer latest run is read outside of the lock
 
 
 class BatchAhead(NamedTuple):
-    """A batch, with its first offset and the one after its last."""
+    """A batch, with its first offset and the offset after its last message."""
 
     batch: Batch
     offset: int

@@ -96,7 +96,7 @@ class Redeliveries:
             self._due.appendleft(part)
 
     def find_due(self, now: float, visible: int) -> None:
-        """Give a turn to each range that is due: after the new messages below `visible`."""
+        """Let the range be handed out again from the time `due` on."""
         later = self._later
         while later and (later[0].is_gone or later[0].due <= now):
             waiting = heappop(later)
@@ -106,7 +106,7 @@ class Redeliveries:
 
     def next_turn(self, new: int | None) -> GivenBack | None:
         """Return the range whose turn it is; None if a new message comes first. `new` is the first
-        offset that was never handed out; None if there is none.
+        offset that was never handed out, or None.
         """
         due = self._due
         while due and due[0].is_gone:
@@ -167,7 +167,7 @@ class Redeliveries:
         return found
 
     def next_due(self) -> float:
-        """Return when the next range becomes due, of those that are not."""
+        """Return when the next of the ranges that are not due becomes due."""
         while self._later and self._later[0].is_gone:
             heappop(self._later)
         return self._later[0].due if self._later else math.inf

@@ -57,7 +57,9 @@ class Untried:
         return self.free_range(max(self.cursor, first), visible) if found is None else found
 
     def _find_returned(self, first: int) -> Range | None:
-        """Return the first range before the cursor. Parts that were acked meanwhile are removed."""
+        """Return the first range of given-back offsets at or after `first`. Forget parts that were
+        acked meanwhile.
+        """
         returned, acked = self._returned, self._acked
         while returned:
             start, end = returned.popitem(0)
@@ -73,7 +75,7 @@ class Untried:
         return None
 
     def put_back(self, first: int, end: int) -> None:
-        """Let a range be handed out again that was claimed and not tried."""
+        """Let a range that was claimed and not tried be handed out again."""
         self._returned[first] = max(end, self._returned.get(first, 0))
 
     def remove(self, first: int, end: int) -> None:

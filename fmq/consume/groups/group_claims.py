@@ -116,7 +116,8 @@ class GroupClaims:
 
     def _in_turn(self, names: Topics, turn: int) -> tuple[Topics, int]:
         """Find queue number `turn`, counted over the queues of all topics in a circle. Return the
-        topics, rotated so that its topic comes first, and its number in that topic.
+        topics, rotated so that the topic of this queue comes first, and the number of the queue in
+        its topic.
         """
         queues_of = self._all_holds.queues_of
         known = [name for name in names if name in self._ledger.topics]
@@ -290,8 +291,8 @@ class GroupClaims:
         return min((each.next_lease_end() for each in ready), default=math.inf)
 
     def has_unleased(self, group: str, member: Member) -> bool:
-        """Return whether a hold without a deadline, such as that of a transaction, is in the queues
-        at which `member` looks.
+        """Return whether the queues at which `member` looks have a hold without a deadline, such as
+        that of a transaction.
         """
         for ready in self._all_holds.looked_at(group, member):
             unleased = ready.unleased

@@ -30,8 +30,8 @@ Topics = tuple[str, ...]
 
 
 class GroupHolds:
-    """What the members of all groups have in hand. It begins as the ledger says, and changes with
-    each ack that is applied.
+    """What the members of all groups have in hand. At first this is what the ledger says; then each
+    applied ack changes it.
     """
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
@@ -72,7 +72,9 @@ class GroupHolds:
         return holds
 
     def _all_of(self, group: str) -> list[QueueHolds]:
-        """Return the group's holds in each queue of its topics. Make those that there are not."""
+        """Return the group's holds in each queue of its topics. Make the holds of a queue that has
+        none.
+        """
         topics = tuple(topic for of, topic in self.ledger.subscriptions if of == group)
         for name in self.with_replays(group, topics):
             for number in range(self.queues_of(name)):
@@ -80,8 +82,8 @@ class GroupHolds:
         return [holds for key, holds in self.by_queue.items() if key[0] == group]
 
     def _load_tried(self, key: GroupKey, holds: QueueHolds) -> None:
-        """Let messages be handed out again that were tried before the engine was opened, or before
-        a seek.
+        """Let messages that were tried before the engine was opened, or before a seek, be handed
+        out again.
         """
         tried = self.ledger.tried.get(key)
         if tried:
@@ -200,7 +202,7 @@ class GroupHolds:
         return count, min((hold.deadline for hold in leased), default=math.inf)
 
     def redeliver(self, group: str, member: Member) -> None:
-        """Redeliver what `member` holds. It stays in `group`."""
+        """Redeliver what `member` holds. The member stays in `group`."""
         for _, holds, hold in reversed(self.held_by(group, member)):
             holds.give_back_held(hold.first, hold.end, hold.owner)
         self.ledger.arrived.update(self.with_replays(group, member.topics))
@@ -220,8 +222,8 @@ class GroupHolds:
     # --- called when an append is applied -------------------------------------------------------
 
     def end_holds(self, ack: AckRange) -> None:
-        """End the holds of a range that is acked. Later messages of its keys go on once the ack is
-        shown.
+        """End the holds of a range that is acked. Later messages with the keys of the range go on
+        once the ack is shown.
         """
         holds = self.by_queue.get((ack.group, ack.topic, ack.queue))
         if holds is not None:
@@ -243,8 +245,8 @@ class GroupHolds:
         self.ledger.arrived.add(ack.topic)
 
     def begin_again(self, key: GroupKey) -> None:
-        """End the holds of a queue in which the group was moved: their deliveries cannot be acked
-        any more. Let polls look there.
+        """The group was moved in a queue: end its holds there, so that their deliveries cannot be
+        acked any more, and let polls look at the queue.
         """
         holds = self.by_queue.pop(key, None)
         if holds is not None:

@@ -81,7 +81,7 @@ class GroupLimits:
         return limit is not None and limit.is_by_key
 
     def until(self, group: str, now: float) -> float:
-        """Return when a poll of `group` looks again that waits because of the limit."""
+        """Return when a poll of `group` that waits because of the limit looks again."""
         limiter = self._limiters.get(group)
         return math.inf if limiter is None else limiter.until(now)
 

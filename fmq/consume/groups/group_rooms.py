@@ -119,7 +119,7 @@ class GroupRooms:
         return room if room.members else None
 
     def forget_topic(self, topic: str) -> None:
-        """Let the queues of a topic that was deleted belong to nobody. If it is made again, maybe
+        """Let the queues of a deleted topic belong to no member. If the topic is made again, maybe
         with fewer queues, they are shared out anew.
         """
         for room in self._by_group.values():
@@ -138,7 +138,7 @@ class GroupRooms:
                 self._holds.ledger.arrived.update(member.topics)
 
     def take_over(self, options: Options) -> None:
-        """Let members be silent for as long as `options` say from now on."""
+        """Set how long members may be silent, as `options` say, from now on."""
         self._member_timeout = options.member_timeout_seconds
         for room in self._by_group.values():
             room.set_timeout(self._member_timeout)

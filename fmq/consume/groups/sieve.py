@@ -145,7 +145,7 @@ class Sieve:
         self, claim: Claim, first: int, end: int, limit: int, *, in_one_piece: bool
     ) -> tuple[Ranges, int]:
         """Return which messages between two offsets are handed out, and the offset from which on
-        the rest was given back.
+        messages were given back.
         """
         expired: list[int] = []
         looking = claim, first, end, limit, expired

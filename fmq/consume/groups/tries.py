@@ -95,8 +95,8 @@ class Tries:
         return [made_range((*where, first, end, tries, 0)) for first, end in ranges]
 
     def _take_off(self, tries: int, ranges: Iterable[Range]) -> None:
-        """Count attempts no more that were taken back: those with the number `tries` of their
-        messages.
+        """Subtract attempts that were taken back from the counts. Each was attempt number `tries`
+        of its message.
         """
         messages = sum(end - first for first, end in ranges)
         self._tally.attempts -= messages

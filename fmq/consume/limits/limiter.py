@@ -82,7 +82,7 @@ class GroupLimiter:
             self._wake()
 
     def _look_again(self) -> None:
-        """Let polls look at the queues again in which no key had room."""
+        """Let polls look again at the queues in which no key had room."""
         full, self._full, self._full_until = self._full, set(), math.inf
         for holds in full:
             holds.look_again()

@@ -44,8 +44,8 @@ class LookingDoor(Protocol):
         """
 
     def run(self, steps: Callable[..., T], *args: Any) -> T:
-        """Return what `steps` returns. It gets a door that blocks, and `args`, and makes several
-        looks, all in one thread.
+        """Call `steps` with a blocking door and with `args`, and return its result. `steps` makes
+        several looks, all in one thread.
         """
         ...
 
@@ -69,7 +69,7 @@ class LookingDoor(Protocol):
         ...
 
     def close(self) -> None:
-        """End the engine, or leave it if it is in another process."""
+        """Close the engine. If the engine is in another process, close the connection to it."""
 
 
 class JoiningDoor(Protocol[M_co]):

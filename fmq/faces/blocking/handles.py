@@ -46,9 +46,9 @@ class Group:
         return self._door.look("members", self._name)
 
     def in_hand(self, *, limit: int = 100, after: HeldMessages | None = None) -> list[HeldMessages]:
-        """Return what the group has in hand, with who holds it since when and until when, and what
-        waits for its next attempt: up to `limit` ranges, by topic, queue and offset. With `after`,
-        the last one of a page, return the next page.
+        """Return up to `limit` ranges of messages, by topic, queue and offset: those that the group
+        has in hand, each with its holder and its lease, and those that wait for their next attempt.
+        With `after`, the last range of a page, return the next page.
 
         Raises ReadOnly of an engine that only reads, which cannot know it.
         """
