@@ -71,6 +71,17 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="answer /metrics for Prometheus and /healthz there, such as 127.0.0.1:9464",
     )
     parser.add_argument(
+        "--rocketmq",
+        metavar="HOST:PORT",
+        help="serve clients of RocketMQ there, such as 127.0.0.1:8081; needs the package "
+        "fmq-rocketmq",
+    )
+    parser.add_argument(
+        "--rocketmq-options",
+        metavar="JSON",
+        help='an object with arguments of fmq_rocketmq.serve, such as {"fifo_groups": ["billing"]}',
+    )
+    parser.add_argument(
         "--on-demand",
         action="store_true",
         help="end after a minute without a client, and at once if another process serves",
@@ -155,9 +166,10 @@ def _serve(chosen: argparse.Namespace) -> int:
             if chosen.on_demand:
                 server.gives_way(end)
             page = pages.enter_context(_page(engine, chosen.http))
+            door = pages.enter_context(_rocketmq(engine, chosen.rocketmq, chosen.rocketmq_options))
             notify("READY=1")
             if not chosen.on_demand:
-                _say_where(chosen.dir, server, page)
+                _say_where(chosen.dir, server, page, door)
             while not _is_told_to_end():
                 if server.has_ended:
                     break
@@ -180,9 +192,34 @@ def _page(engine: fmq.Engine, where: str | None) -> AbstractContextManager[Metri
     return MetricsPage(engine, where)
 
 
-def _say_where(path: str, server: fmq.Serving, page: MetricsPage | None) -> None:
+def _rocketmq(
+    engine: fmq.Engine, where: str | None, options: str | None
+) -> AbstractContextManager[Any]:
+    """Return the server for clients of RocketMQ, if one is asked for. A package of its own has it,
+    because it needs grpc. Raises BadOption if the package is not installed.
+    """
+    if where is None:
+        if options is not None:
+            raise BadOption("--rocketmq-options needs --rocketmq. Nothing is served.")
+        return nullcontext()
+    from importlib.metadata import entry_points  # imported here: it is slow, and few need it
+
+    found = [*entry_points(group="fmq.doors", name="rocketmq")]
+    if not found:
+        raise BadOption(
+            "--rocketmq needs the package fmq-rocketmq, which is not installed here: pip install "
+            "fmq-rocketmq. Nothing is served."
+        )
+    chosen = {} if options is None else json.loads(options)
+    opened: AbstractContextManager[Any] = found[0].load()(engine, where, **chosen)
+    return opened
+
+
+def _say_where(path: str, server: fmq.Serving, page: MetricsPage | None, door: Any) -> None:
     """Print a note that clients are served, and where."""
     where = ", ".join(map(_address, server.addresses))
+    if door is not None:
+        where += f", RocketMQ's clients at {door.address}"
     if page is not None:
         where += f", metrics at {page.url}"
     note(
