@@ -31,7 +31,9 @@ OrderWork = tuple[Callable[[Any], object], Any]
 
 
 class AioTurn:
-    """Passes the orders of one loop's coroutines to an engine of this process, which writes them."""
+    """Passes the orders of one loop's coroutines to the engine of this process, which writes
+    them.
+    """
 
     def __init__(
         self,

@@ -122,7 +122,9 @@ class LastCheckpoint:
 
 
 def drain(parts: Parts, refusal: Closed) -> bool:
-    """Make all planned appends durable, and refuse new ones. Return False if the engine has failed."""
+    """Make all planned appends durable, and refuse new ones. Return False if the engine has
+    failed.
+    """
     queue, journal = parts.commit_queue, parts.journal
     with suppress(FmqError):  # on a full disk the page keeps them
         queue.run(Writer.write_attempts, parts.writer, wait=True)

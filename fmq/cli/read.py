@@ -118,7 +118,9 @@ def _wanted(args: argparse.Namespace, found: Iterator[Found]) -> Iterator[Found]
 
 
 def _messages(engine: Engine, queues: list[QueueInfo], args: argparse.Namespace) -> Iterator[Found]:
-    """Yield the messages of the queues, and with `--follow` also the messages that are sent later."""
+    """Yield the messages of the queues, and with `--follow` also the messages that are sent
+    later.
+    """
     starts = [_start_of(engine, queue, args.start) for queue in queues]
     parts = [
         _stretch(engine, queue, start, queue.next)

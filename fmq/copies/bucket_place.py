@@ -140,8 +140,8 @@ class PlaceInBucket:
         return match is not None and int(match[1]) <= int(ready)
 
     def _ends(self) -> dict[str, list[int]]:
-        """Return three numbers for each term: the newest generation of its pieces, the position up
-        to which that goes, and the newest generation that is ready.
+        """Return three numbers for each term: the newest generation of its pieces, the position at
+        which that generation ends, and the newest generation that is ready.
         """
         ends: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         for name, keys in self._keys.items():
@@ -169,7 +169,7 @@ class PlaceInBucket:
     # --- requests ---------------------------------------------------------------------------------
 
     def _read_ship(self) -> str:
-        """Read what SHIP says. Return its ETag, "" if it is not there. Raises Damaged."""
+        """Read the object SHIP. Return its ETag; "" if there is no such object. Raises Damaged."""
         self._said = {}
         try:
             with self._asking():

@@ -59,7 +59,7 @@ class LostTransaction:
 
 @dataclass(frozen=True, slots=True)
 class UnsoundPlace:
-    """A place that is not sound, and what is known of what it said."""
+    """A place of the journal that is not sound, and what is known of its records."""
 
     file: str
     position: int
@@ -73,7 +73,7 @@ UNSURE = "undecided as far as is known: a decision may have been in the damage b
 
 
 class Findings:
-    """What was met in one pass over a journal."""
+    """What one pass over a journal has found."""
 
     def __init__(self) -> None:
         self.damaged: dict[int, str] = {}
@@ -138,7 +138,7 @@ class Findings:
                 self._left_out.setdefault(record.tx_id, lost)
 
     def lost(self, ledger: Ledger) -> list[LostMessages]:
-        """Return the messages that there are and that cannot be read."""
+        """Return the messages that exist and cannot be read."""
         found = []
         for topic in ledger.topics.values():
             for queue in topic.queues:

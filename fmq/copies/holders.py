@@ -1,4 +1,5 @@
-"""Who keeps retention from dropping segments beyond the life of a process: a tool that ships them.
+"""Holders: each keeps retention from dropping segments, also while its process does not run. A tool
+that ships a journal has one.
 
 A holder is a file SHIPPING.<number> in the directory of the journal, JSON: where the segments go,
 the position from which on they are still needed, and how far the journal may run ahead of it. A

@@ -193,8 +193,8 @@ class _RestoreRun:
         self._progress(self._done, self._held.bytes)
 
     def _refuse_to_begin_late(self) -> None:
-        """Raise BackupRefused: the journal up to the limit begins with segments that the backup has
-        not.
+        """Raise BackupRefused: the journal up to the limit begins with segments that the backup
+        does not have.
         """
         raise BackupRefused(
             f"{self._source.path}: as of that moment the journal began with segments that "

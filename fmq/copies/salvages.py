@@ -287,7 +287,7 @@ class _Salvage:
     # --- writing ----------------------------------------------------------------------------------
 
     def _write(self, now_us: int) -> int:
-        """Write the new segments, durably, and let them have their names. Return how many."""
+        """Write the new segments, durably, and give them their names. Return how many there are."""
         header = Header(self._store, 0, 0, 0, 0, self._epoch)
         bases: list[int] = []
         end = chain = 0

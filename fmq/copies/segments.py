@@ -42,7 +42,7 @@ class Proof(NamedTuple):
 
 
 class OnlyRead:
-    """The calls of a File that write. A copy never makes them on the file that it reads."""
+    """The methods of a File that write. A copy calls none of them on the file that it reads."""
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
         raise NotImplementedError("what is copied is not changed")

@@ -89,8 +89,7 @@ def _matches(names: Iterable[str]) -> Iterator[re.Match[str]]:
 
 
 def whole_run(pieces: Iterable[ShippedPiece]) -> list[list[ShippedPiece]]:
-    """Return for each segment the pieces that follow each other without a gap, up to the first gap
-    that there is.
+    """Return, segment by segment, the pieces that follow each other, up to the first gap.
 
     The oldest segments are left out while their first piece is missing: a run that removes them was
     interrupted. A restore wants a STATE that says so.
@@ -113,7 +112,7 @@ def whole_run(pieces: Iterable[ShippedPiece]) -> list[list[ShippedPiece]]:
 
 
 class ShippingPlace(Protocol):
-    """Where a journal is shipped to. A name is there with all of its bytes or not."""
+    """Where a journal is shipped to. A file is there with all of its bytes, or not at all."""
 
     @property
     def path(self) -> str: ...
@@ -157,7 +156,7 @@ def store_said(data: bytes) -> str:
 
 
 def check_only_ours(path: str, names: Iterable[str]) -> None:
-    """Raise BackupRefused if there are other `names` at a place than those before SHIP."""
+    """Raise BackupRefused if a place that has no SHIP has files that no run of shipping made."""
     foreign = [name for name in names if name not in (BUSY, SHIP + NEW)]
     if foreign:
         raise BackupRefused(

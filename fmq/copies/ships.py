@@ -191,8 +191,8 @@ class Shipping:
         return self._run[-1][-1].end if self._run else 0
 
     def _compare(self, now: Look) -> None:
-        """Put segments anew in which messages were erased. Raises BackupRefused if the place has
-        what this journal has not.
+        """Ship again the segments in which messages were erased. Raises BackupRefused if the place
+        has something that this journal does not have.
         """
         known = {each.base: each for each in now.segments}
         if self._run and self._run[-1][0].base > now.segments[-1].base:
@@ -207,8 +207,8 @@ class Shipping:
             return _crc(file, piece.start - piece.base, piece.end - piece.base) != piece.crc
 
     def _put_erased(self, segment: Segment, pieces: list[ShippedPiece]) -> None:
-        """Put a segment anew, if it differs by what was erased. Raises BackupRefused if it differs
-        by more: heads stay as they are.
+        """Ship a segment again, if its pieces differ from it by what was erased. Raises
+        BackupRefused if they differ by more: heads stay as they are.
         """
         name, store, end = segment.name, self._journal.store, pieces[-1].end
         here = prove(self._source, name, store, segment.base, end)
@@ -279,8 +279,8 @@ class Shipping:
             now = self._journal.look()
 
     def _next_base(self, first: Segment) -> int:
-        """Return the base of the oldest segment that is needed: the one where the place ends, or
-        the next one, if that one is there as a whole.
+        """Return the base of the oldest segment that is needed: the segment in which the place
+        ends, or the next one, if the place has that segment as a whole.
         """
         last = self._run[-1][-1]
         if first.base == last.base:

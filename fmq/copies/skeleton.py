@@ -20,7 +20,7 @@ from fmq.store.journal.segment import CAPACITY_MAX, HEADER_BYTES, Header, segmen
 
 
 class Bone(NamedTuple):
-    """A segment that there must be."""
+    """A segment that must exist."""
 
     base: int
     capacity: int

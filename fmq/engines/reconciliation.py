@@ -266,7 +266,7 @@ class _Comparison:
                 self.unknown_transactions += 1
 
     def _is_remembered(self, seen: SeenTransaction) -> bool:
-        """Return whether the marker of a transaction would still be there."""
+        """Return whether the marker of a transaction could not have been purged yet."""
         since = self.markers_from_us
         return seen.known_bound and since is not None and seen.prepared_us >= since
 

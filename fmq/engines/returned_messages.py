@@ -34,8 +34,8 @@ from fmq.tx.ledger.ledger import Ledger
 def returned(
     directory: Directory, segments: list[Segment], ledger: Ledger, store: bytes
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the file and the position of messages in `segments` that were erased, and which they
-    are.
+    """Find erased messages that `segments` have again. For each record with such messages, yield
+    the file, the position and a text that names the messages.
     """
     bases = ledger.erasures.segments
     if not bases:
@@ -63,7 +63,9 @@ def _records(file: File, segment: Segment, seed: int) -> Iterator[Record]:
 def _returned_in(
     file: File, segment: Segment, seed: int, ledger: Ledger, prepared: dict[int, set[int]]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the messages of one segment in which something was erased."""
+    """Find erased messages that one segment has again. The segment is one in which messages were
+    erased.
+    """
     is_as_before = True
     for run in _records(file, segment, seed):
         if isinstance(run, Hole):

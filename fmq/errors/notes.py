@@ -12,7 +12,9 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def note_carried_out(error: BaseException) -> None:
-    """Note on `error`, which came while a call was carried out, that it was carried out."""
+    """Add a note to `error`, which came while a call was carried out. The note says that the call
+    was carried out.
+    """
     with suppress(Exception):
         error.fmq_carried_out = True  # type: ignore[attr-defined]
 

@@ -12,9 +12,9 @@ from fmq.faces.blocking.door import LookingDoor
 
 
 def found_messages(door: LookingDoor, topic: str, key: str, limit: int) -> list[Message]:
-    """Return up to `limit` messages with `key`. Messages are left out that retention has dropped
-    meanwhile, or whose topic was deleted, even if a new topic of the name has another message at
-    the place.
+    """Return up to `limit` messages with `key`. Leave out messages that retention has dropped
+    meanwhile, and messages of a topic that was deleted, even if a new topic of the name has another
+    message at the place.
     """
     found: list[Message] = []
     for queue, offset in door.look("places_of", topic, key, limit):

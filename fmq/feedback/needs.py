@@ -63,7 +63,7 @@ class Questions(Protocol[B]):
 
     def make_all_due(self, producers: Container[str]) -> list[B]:
         """Make all questions to `producers` due, except leased and parked ones. Return a baseline
-        of every one.
+        of every question.
         """
 
     def has_ended(self, baseline: B) -> bool:

@@ -137,8 +137,8 @@ class OpenQuestions:
                 yield Arrival(partial(self._listen, keys, deadline), stop, deadline)
 
     def _listen(self, keys: list[QuestionKey], deadline: float, wakeup: Notify) -> float:
-        """Call `wakeup` when a question under `keys` becomes due. Return when one is due without a
-        wake-up, or the `deadline`.
+        """Call `wakeup` when a question under `keys` becomes due. Return when the caller looks
+        without a wake-up: when the next question becomes due, or at the `deadline`.
         """
         with self._lock, self._changing:
             until = min(deadline, self._schedule.next_due(keys))
@@ -239,7 +239,9 @@ class OpenQuestions:
                 self._waiters.wake_for_end()
 
     def give_back(self, asked: Iterable[Question]) -> None:
-        """Make `asked` due now for other checkers, because the checker that had them died."""
+        """Make `asked` due now for other checkers, because the checker that had these questions
+        died.
+        """
         with self._lock, self._changing:
             for each in asked:
                 with suppress(LeaseLost):

@@ -150,7 +150,7 @@ class Schedule:
         self._new[entry.tx] = entry, due
 
     def _index_new(self) -> None:
-        """Put questions into the heaps that were added since the last call."""
+        """Put the questions that were added since the last call into the heaps."""
         for tx, (entry, due) in self._new.items():
             question = self._open[tx] = OpenQuestion(entry)
             for key in self.keys_of(question):

@@ -36,7 +36,7 @@ class LakeBatch:
         return sum(part.end - part.first for part in self.ranges)
 
     def has_rows(self) -> bool:
-        """Return whether there is any row. No more is read than the first ones."""
+        """Return whether there is any row. Only the first rows are read."""
         for part, batches in self._batches.items():
             first = next(batches, None)
             if first is not None:

@@ -185,8 +185,8 @@ class LakeDelivery:
             self._progress(LakeCommit(batch.rows, batch.bytes, behind))
 
     def _look(self) -> list[Snapshot]:
-        """Return the journals as they are now, each look with another one as the first: one may
-        take all the room of a batch.
+        """Return the journals as they are now. Each look begins with another journal, because the
+        first one may take all the room of a batch.
         """
         seen = list(see_all(self._paths, waiting=True))
         self._turn = (self._turn + 1) % max(1, len(seen))

@@ -87,8 +87,8 @@ class ParquetFolder:
         self._clear(part.store, place)
 
     def _clear(self, store: str, place: int) -> None:
-        """Remove what loops that were killed have left of this part and of earlier ones, which no
-        loop can publish any more.
+        """Remove the files that killed loops have left of this part and of earlier parts. No loop
+        can publish them any more.
         """
         for name in self._names():
             left = WRITING.fullmatch(name)
@@ -97,7 +97,7 @@ class ParquetFolder:
                     os.unlink(os.path.join(self._path, name))
 
     def close(self) -> None:
-        """Nothing is open between two calls."""
+        """Do nothing, because nothing is open between two calls."""
 
 
 def _sync(path: str) -> None:

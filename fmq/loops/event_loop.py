@@ -27,7 +27,9 @@ class Loop(Protocol):
 
 
 def notifier(loop: Loop, call: Callable[[], object]) -> Callable[[], None]:
-    """Return what has `loop`, whose thread this is, make `call` soon. Any thread may call it."""
+    """Return a function that makes `call` soon, in the thread of `loop`. The caller runs in that
+    thread; any thread may call the function.
+    """
     thread = get_ident()
 
     def notify() -> None:

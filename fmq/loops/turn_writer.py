@@ -36,10 +36,12 @@ class TurnOrder(Protocol):
     def sync(self) -> bool | None: ...
 
     def finish(self) -> None:
-        """Go on: it is durable. Raises nothing, as other orders are still to be told."""
+        """Go on, because the order is durable. Raises nothing, because other orders still wait for
+        their answers.
+        """
 
     def fail(self, make: Callable[[], BaseException]) -> None:
-        """Go on with an error: it was refused, or the engine has failed. Raises nothing."""
+        """Go on with an error: the order was refused, or the engine has failed. Raises nothing."""
 
 
 class TurnOrders(Protocol):
@@ -73,7 +75,9 @@ class Pace:
 
 
 class TurnWriter:
-    """Passes the orders of the turns of one loop to an engine of this process, which writes them."""
+    """Passes the orders of the turns of one loop to an engine of this process, which writes
+    them.
+    """
 
     def __init__(
         self,

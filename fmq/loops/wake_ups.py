@@ -78,8 +78,8 @@ class GroupWaits:
                 break
 
     def wake_next(self) -> None:
-        """Wake the poll that has waited longest. A poll calls this that was woken, and has found
-        something or ends without a look.
+        """Wake the poll that has waited longest. A poll that was woken calls this when it has found
+        something, or when it ends without a look.
         """
         if self._compete:
             for notify in self._waiting:

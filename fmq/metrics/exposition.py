@@ -19,7 +19,9 @@ FIRST_BUCKET, LAST_BUCKET = 13, 37
 
 
 def exposition(engine: fmq.AnyEngine) -> str:
-    """Return what `engine` says of itself. Raises what its looks raise, such as Closed."""
+    """Return the numbers of `engine` as text. Raises the errors of the engine's calls, such as
+    Closed.
+    """
     stats = engine.stats()
     lines = [*_of_journal(stats), *_of_transactions(engine, stats), *_of_groups(engine, stats)]
     return "\n".join(lines) + "\n"
@@ -172,7 +174,7 @@ def histogram(name: str, text: str, of: Iterable[tuple[Labels, fmq.Times]]) -> I
 
 
 def line(name: str, labels: Labels, value: float) -> str:
-    """Return one line. What a name holds cannot end its label."""
+    """Return one line of the text. No character in a name can end its label."""
     said = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
     return f"fmq_{name}{f'{{{said}}}' if said else ''} {float(value)!r}"
 

@@ -26,7 +26,9 @@ logger = logging.getLogger("fmq.metrics")
 
 
 class MetricsPage:
-    """Answers HTTP until it is closed. Who reaches it sees the names of topics and groups."""
+    """Answers HTTP until it is closed. Every program that reaches it sees the names of topics and
+    groups.
+    """
 
     def __init__(self, engine: fmq.AnyEngine, where: str, clock: Clock | None = None) -> None:
         """Listen at `where`, such as 127.0.0.1:9464. Raises BadOption."""

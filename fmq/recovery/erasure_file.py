@@ -42,7 +42,7 @@ IMAGE = Struct("<QQI")
 
 
 class NewRecord(NamedTuple):
-    """A record as it will be."""
+    """A record as it will be after the erasure."""
 
     base: int
     place: int

@@ -218,7 +218,7 @@ class Follower:
 
     def _refuse_others(self, damage: Damaged | None) -> None:
         """Refuse all reads of a segment if its end shows that it holds records of another journal.
-        Some of them may have been applied before.
+        Some of these records may have been applied before.
         """
         if damage is not None and damage.reason == OTHER_RECORDS:
             self.files.refused[damage.position] = damage

@@ -181,9 +181,9 @@ def known_header(directory: Directory, layout: Layout) -> Header:
 
 
 def with_known(layout: Layout, checkpoint: Checkpoint) -> Layout:
-    """Return `layout` with the segments, too, that are missing and that `checkpoint` knows as
-    sealed, if a replay from there reads none of them. The segment that was being written then must
-    be there: else a retention has dropped the others.
+    """Return `layout` with those missing segments that `checkpoint` knows as sealed, if a replay
+    from the checkpoint reads none of them. The segment that was being written when it was taken
+    must exist. Otherwise a retention has dropped the missing ones.
     """
     if checkpoint.segments[-1][0] not in layout.bases:
         return layout

@@ -23,7 +23,7 @@ class NotedAttempts:
 
     def apply(self, ledger: Ledger, upto: float = inf) -> None:
         """Apply the attempts that were counted while the journal ended at or before `upto`. Leave
-        out those of messages that are not there: lost in a power cut, or deleted with their topic.
+        out attempts of messages that a power cut has lost, or that were deleted with their topic.
         """
         noted = self.noted
         while noted and noted[0].position <= upto:

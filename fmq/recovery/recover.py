@@ -258,7 +258,8 @@ def begin(
 
 
 def believe_page(directory: Directory, replay: Replay) -> None:
-    """Take as durable what an engine that was killed has told readers. The caller holds the lock.
+    """Take as durable everything below the position that a killed engine has told readers. The
+    caller holds the lock.
 
     Raises Damaged if not even the segments reach as far.
     """

@@ -49,8 +49,8 @@ def create_topics(
     prefix: str = "",
     settings: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the topics of the relay `name`, if they are not there: with a partition for each queue
-    and these `settings`, and the one for its place.
+    """Make the topics of the relay `name`, if they do not exist: with a partition for each queue
+    and these `settings`. Make the topic for its place, too.
     """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     config = dict(settings or {})
@@ -67,8 +67,8 @@ def create_topics(
 
 
 class KafkaTarget:
-    """Topics of a Kafka cluster, for the relay `name`: the topic of the same name behind `prefix`,
-    and the partition with the number of the queue.
+    """Topics of a Kafka cluster, for the relay `name`. The topic has the name of the message's
+    topic after `prefix`, and the partition has the number of the queue.
     """
 
     atomic = True
@@ -81,8 +81,8 @@ class KafkaTarget:
         prefix: str = "",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`servers` is host:port, several with commas between them. `settings` are further ones of
-        librdkafka, such as those for TLS.
+        """`servers` is host:port, several with commas between them. `settings` are further settings
+        of librdkafka, such as those for TLS.
         """
         self._at = {"bootstrap.servers": servers, "log_level": 0, **(settings or {})}
         self._name = name
@@ -186,7 +186,7 @@ class KafkaTarget:
                     raise MessageRefused(message, *self._failed.values())
 
     def status(self) -> RelayPlace | None:
-        """Return the place that is kept: read to the end that the topic has now."""
+        """Return the place that Kafka keeps, after reading its topic to the end that it has now."""
         part = TopicPartition(positions_topic(self._name), 0, OFFSET_BEGINNING)
         group = {"group.id": f"fmq-relay-{self._name}", "enable.auto.commit": False}
         # The end of all, and not of what is committed: an open transaction would hide the place.
@@ -210,7 +210,7 @@ class KafkaTarget:
         raise Unsure("the place could not be read to its end: a transaction is still open there")
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Drop the producer."""
         self._producer = None
 
 

@@ -73,7 +73,7 @@ class Relay:
         self._left_out: set[tuple[str, int, int]] = set()
 
     def run(self, *, once: bool = False) -> None:
-        """Copy until `stop` is called; with `once` until all is there that the topics have.
+        """Copy until `stop` is called; with `once`, until the target has all that the topics have.
 
         Raises TakenOver if another relay of the name claims the target, StoreDiffers if the target
         has a copy of another directory, and MessageRefused for a message that it will never take,

@@ -148,8 +148,8 @@ class RelaySource:
         # made again. That is no error.
 
     def _check_gaps(self, messages: list[Message]) -> None:
-        """Raise StoreDiffers if messages are missing before these, as a topic's own retention waits
-        for no group.
+        """Raise StoreDiffers if messages before these are missing. A topic's own retention drops
+        them without waiting for a group.
         """
         after = self._next.copy()
         for each in _placed(messages):

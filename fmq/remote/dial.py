@@ -305,9 +305,9 @@ def _door(
 
 
 def _agree(path: str, wanted: Options, door: LinkDoor) -> None:
-    """Store the options that this call names and that the directory has no value for. Log those
-    that differ from the stored value, or from the value with which the process that serves was
-    started.
+    """Store the options that this call names and for which the directory has no value. Log the
+    options that differ from the stored value, or from the value with which the process that serves
+    was started.
     """
     named = all_named(wanted)
     if not named:

@@ -226,8 +226,8 @@ class RemoteManager:
         return self.waits(sync) and (sync is True or self._link.hello.options.sync == "always")
 
     def make_durable(self, sync: bool | None) -> None:
-        """Wait until an earlier decision is durable, whose call did not wait. Do nothing if a call
-        with this `sync` does not wait.
+        """Wait until the decision of an earlier call that did not wait is durable. Do nothing if
+        `sync` says not to wait.
         """
         if self.waits(sync):
             self._link.call("sync")

@@ -63,7 +63,7 @@ class RemoteQuestions:
         self._link.call("count_decision", asked)
 
     def count_unknown(self, asked: Question) -> bool:
-        """Count an answer "unknown". Return True after the last that is allowed."""
+        """Count an answer "unknown". Return True if the options allow no further one."""
         return bool(self._link.call("count_unknown", asked))
 
     def end_try(self, asked: Question) -> None:
@@ -82,8 +82,8 @@ class RemoteQuestions:
         """Do nothing: a waiting call returns after a few seconds."""
 
     def make_all_due(self, producers: Container[str]) -> list[RemoteBaseline]:
-        """Make the questions to `producers` due that are neither leased nor parked. Return all
-        their questions.
+        """Make the questions to `producers` due, except leased and parked ones. Return a baseline
+        of every question.
         """
         names: Any = producers
         found: list[list[Any]] = self._link.call("make_all_due", [*names])

@@ -40,7 +40,7 @@ class Caller(Protocol):
 
 
 class ClientCall:
-    """A call that carries out one request."""
+    """One request of a client, whose steps are carried out one after the other."""
 
     # Defaults of the class, as each request makes an object and most set few of them.
     _answer: Any = None
@@ -148,7 +148,7 @@ class ClientCall:
     finish = go_on  # called when what it has ordered is durable
 
     def fail(self, make: Callable[[], BaseException]) -> None:
-        """Go on with an error: what it has ordered was refused, or the engine has failed."""
+        """Go on with an error: what the call has ordered was refused, or the engine has failed."""
         self.go_on(make())
 
     # --- waiting --------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class ClientCall:
         self._caller.answer(self._asked, b"")
 
     def cancel(self) -> None:
-        """End without an answer. What it has claimed is given back."""
+        """End without an answer. What the call has claimed is given back."""
         self._end(found=True)
         self._steps.close()
 

@@ -26,7 +26,9 @@ class Connection(Protocol):
     has_ended: bool
 
     def drain(self) -> None:
-        """Take only what settles messages in hand and transactions. Answer nothing else."""
+        """From now on, serve only requests that settle messages in hand or transactions. Leave all
+        others without an answer.
+        """
 
     def has_in_hand(self) -> bool:
         """Return whether the client has messages that it may still ack."""
@@ -138,11 +140,11 @@ class Host:
         self.start(run)
 
     def has_ordered(self, client: bytes) -> bool:
-        """Return whether `client` has ordered what is not planned yet."""
+        """Return whether `client` has orders that are not planned yet."""
         return client in self._ordering
 
     def commit_own(self, client: bytes) -> None:
-        """Plan what `client` has ordered, before it looks at what there is.
+        """Plan the orders of `client`, because one of its calls is about to look.
 
         What others have ordered goes on waiting for more to share its sync.
         """

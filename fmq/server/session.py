@@ -110,7 +110,9 @@ class Session:
             self.drain()
 
     def drain(self) -> None:
-        """Take only what settles messages in hand and transactions. Answer nothing else."""
+        """From now on, serve only requests that settle messages in hand or transactions. Leave all
+        others without an answer.
+        """
         for call in [*self.waiting]:
             call.cancel()
         kept = {op: serve for op, serve in self._serves.items() if op in SETTLES}

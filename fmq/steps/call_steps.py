@@ -67,15 +67,17 @@ class Arrival(NamedTuple):
 
 
 def nothing(what: object = None) -> None:
-    """Do nothing: as a plan, it waits for what is planned already."""
+    """Do nothing. A call with this as its plan only waits for the appends that are planned
+    already.
+    """
 
 
 made_durable = tuple_maker(Durable)
 
 
 def all_shown(queue: CommitQueue) -> Durable:
-    """Return the step that ends when all that was planned before is shown, in every mode: also in
-    one in which a call does not wait for a sync.
+    """Return the step that ends when all that was planned before is shown, also in a mode in which
+    calls do not wait for a sync.
     """
     return Durable(nothing, None, None if queue.waits(None) else True)
 

@@ -22,7 +22,7 @@ class Watch:
         self._stop: Callable[[Notify], None]
 
     def keep(self, arrival: Arrival) -> object:
-        """Begin to listen, and return; or wait if something listens already."""
+        """Begin to listen and return. If the watch listens already, wait until it is woken."""
         if arrival.wakeup is not None:
             self._wakeup, self._until = arrival.wakeup, arrival.deadline
         elif self._wakeup is None:

@@ -42,7 +42,7 @@ class Boundaries:
 
     def holding(self, messages: int) -> int:
         """Return the position of the record that publishes the message with number `messages`,
-        counted from 0; after the last one, the end.
+        counted from 0. After the last message, return the end of the split.
         """
         number = int(np.searchsorted(self._messages, messages, side="right"))
         return self._base + int(self._places[number] if number < len(self._places) else self._high)
@@ -75,8 +75,8 @@ class Boundaries:
                 yield self._base + begin, self._base + place
 
     def _message_near(self, position: int) -> int:
-        """Return the last place up to `position` of a message that is the first record of its
-        append; else the first place.
+        """Return the position of the last message up to `position` that is the first record of its
+        append. If none is near, return the start of the split.
         """
         stop = int(np.searchsorted(self._places, position - self._base, side="right"))
         for place in self._places[max(0, stop - LOOK_BACK) : stop][::-1].tolist():
@@ -86,8 +86,8 @@ class Boundaries:
         return self._base + self._low
 
     def _decision_near(self, position: int) -> int:
-        """Return the end of the last decision, which ends its append, up to `position`; else the
-        first place.
+        """Return the end of the last decision up to `position`, because a decision ends its append.
+        If none is near, return the start of the split.
         """
         number = bisect_right(self._decisions, position - self._base)
         for place in self._decisions[max(0, number - 2) : number][::-1]:

@@ -99,7 +99,7 @@ def rows_of(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> Batches:
-    """Yield the rows of a part of `journal`; if `told`, also those that no split holds."""
+    """Yield the rows of a part of `journal`; if `told`, also the rows that belong to no split."""
     splits = journal.splits(
         wanted, start=part.first, end=part.end, lanes=view == "messages", disk=disk
     )

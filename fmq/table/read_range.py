@@ -40,7 +40,7 @@ def range_of(
     disk: Disk | None = None,
 ) -> ReadRange:
     """Return the part of `journal` from `since`, or its beginning, to `until`, or its end: as much
-    of it as `room` allows, which is taken from it.
+    of it as `room` allows. Subtract this part from `room`.
 
     Raises PositionBeyond, BadOption if no append begins at `since`, and Outrun if retention has
     dropped it; with `skip_gaps` the part begins behind the gap.

@@ -59,7 +59,9 @@ class FileChange(Change, Protocol):
     def apply(self, image: Image) -> None: ...
 
     def tear(self, image: Image, cut: int, tear: Tear) -> None:
-        """Apply to `image` what is left of the change."""
+        """Apply to `image` what a power cut leaves of the change, which it tears after `cut` bytes
+        in the way of `tear`.
+        """
 
     def digest(self) -> bytes:
         """Return a digest that is equal for equal changes, at whatever time they happen."""

@@ -184,8 +184,8 @@ def doubt(world: RelayWorld) -> None:
 
 
 def kept(world: RelayWorld) -> None:
-    """Check that the place of the last batch is where a relay goes on, also for one that
-    only looks.
+    """Check that a relay goes on at the place of the last batch, and that `status` returns this
+    place.
     """
     target = world.target()
     assert target.status() is None

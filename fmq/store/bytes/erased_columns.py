@@ -179,7 +179,9 @@ def erase(data: bytes, run: Run, columns: Columns, numbers: Collection[int], see
 
 
 def _over(head: bytearray, start: int, pieces: Pieces, number: int, is_gone: bool) -> None:
-    """Write the mark over one text, or raise CannotErase if one that stays looks like it."""
+    """Write the mark over one text that is erased. Raises CannotErase if a text that stays looks
+    like the mark.
+    """
     first, end = pieces.place(number)
     if is_gone:
         head[start + first : start + end] = mark(end - first)

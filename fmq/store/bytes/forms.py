@@ -101,7 +101,7 @@ class Form:
         self._pack_front, self._pack_counts = self.front.pack, self.counts.pack
 
     def size(self, record: Any) -> int:
-        """Return the size of `record`, and build its tail. Both need no lock.
+        """Return the size of `record`, and build its tail. Needs no lock.
 
         Raises IllegalRecord if a field cannot hold what the record says.
         """

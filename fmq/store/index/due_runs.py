@@ -61,7 +61,7 @@ class Due(NamedTuple):
     raw_bytes: int
 
     def packed(self) -> bytes:
-        """Return the timer as an entry."""
+        """Return the bytes of the entry for this timer."""
         return ENTRY.pack(*self)
 
 

@@ -211,12 +211,12 @@ class SegmentIndex:
         self.saved_outcomes, self.saved_ids = len(self.outcome_keys), len(self.ids)
 
     def mark_unsaved(self) -> None:
-        """Note that the `.part` file has nothing of it."""
+        """Note that the `.part` file has nothing of this index."""
         self.saved, self.saved_outcomes, self.saved_ids = {}, 0, 0
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing in it to save."""
+        """Return whether the index has nothing to save."""
         return not (self.lanes or self.outcome_keys or len(self.ids))
 
 

@@ -68,8 +68,8 @@ class CommitQueue:
         ticks: Callable[[], int] = lambda: 0,
     ) -> None:
         """`show` is called under `lock` with the position below which everything is durable
-        (without `synced`: written). `waits` says whether a call without `sync=` waits for that.
-        `ticks` returns nanoseconds, which measure the writes.
+        (without `synced`: written). `waits` says whether a call without `sync=` waits until its
+        append is durable. `ticks` returns nanoseconds, which measure the writes.
         """
         self.lock = lock
         self._is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]

@@ -29,8 +29,8 @@ class TurnedBit(NamedTuple):
 
 
 def turned_bit(data: bytes, position: int, seed: int) -> TurnedBit | None:
-    """Return which bit of the head at the start of `data` has turned; None if that is not what is
-    wrong with it.
+    """Return which bit of the head at the start of `data` has turned; None if no single bit
+    explains the damage.
 
     A head of this size has four bits that differ from each other sound head, so at most one bit
     can be right. That several turned bits look like one happens for one damaged head in a million.

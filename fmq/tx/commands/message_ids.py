@@ -65,8 +65,8 @@ class MessageIds:
         return False
 
     def _send(self, sent: Append) -> None:
-        """Plan an append that belongs to no transaction. Messages that were sent before are put at
-        the end of `sent`, by their first place. The caller holds the engine's lock.
+        """Plan an append that belongs to no transaction. In `sent`, replace messages that were sent
+        before by their first places, at its end. The caller holds the engine's lock.
         """
         runs, left_out = self.admit(sent)
         if left_out:
@@ -80,7 +80,7 @@ class MessageIds:
         make: Callable[[TransactionBuffer, list[Run]], Append],
         transaction: TransactionBuffer,
     ) -> None:
-        """Leave the messages out of a transaction that were sent before, and let `make` make its
+        """Leave out of a transaction the messages that were sent before, and let `make` make its
         records of the remaining runs. Under the lock, before the append is placed.
         """
         transaction.left_out = ()
@@ -221,8 +221,8 @@ class MessageIds:
             return window
 
     def _load(self) -> None:
-        """Make the window. Leave it out if segments were sealed or dropped meanwhile: the caller
-        tries again.
+        """Make the window of ids. Drop it again if segments were sealed or dropped meanwhile: then
+        the caller tries again.
         """
         ledger, options = self._ledger, self._writer.options
         lock = self._writer.commit_queue.lock

@@ -45,7 +45,7 @@ class Reserve:
         self._bytes += size
 
     def remember(self, size: int) -> None:
-        """Count `size` bytes as set aside: an earlier engine has done it."""
+        """Count `size` bytes as set aside, because an earlier engine has set them aside."""
         self._bytes += size
         self._spares.need(*self._segments(self._bytes))
 

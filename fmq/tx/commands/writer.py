@@ -173,7 +173,7 @@ class Writer:
 
     def count(self, ranges: list[TriedRange], append: Append | None = None) -> None:
         """Plan `append`, if there is one, and count attempts. They survive a kill once `append` is
-        written; without one at once, if the page has room.
+        written. Without an append they survive it at once, if the page has room.
 
         Raises what `send` raises, and then nothing was changed.
         """
@@ -199,7 +199,7 @@ class Writer:
         self.attempts.begin_anew(self.ledger.end)
 
     def _uncovered(self) -> list[TriedRange]:
-        """Return what still counts of the attempts that only the page has."""
+        """Return the attempts that only the page has and that still count."""
         tried_in = self.ledger.tried.get
         left: dict[TriedRange, None] = {}  # each once, in order
         for group, topic, queue, first, end, *_ in self.attempts.noted:

@@ -157,7 +157,7 @@ class Step:
         self._check(ledger)
 
     def _check(self, ledger: Ledger) -> None:
-        """Check that the records fit each other, and what was prepared before."""
+        """Check that the records fit each other, and fit what was prepared before."""
         prepare, decided = self.prepare, self.decided
         if prepare is not None:
             self._check_prepare(ledger, prepare)

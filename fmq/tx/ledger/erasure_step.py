@@ -45,7 +45,7 @@ def _groups_of(ledger: Ledger, topic: str) -> Iterator[str]:
 
 
 def _pass_over(ledger: Ledger, ack: AckRange) -> None:
-    """Let a group be done with messages that it will not get."""
+    """Count messages that a group will not get any more as acked and as passed over."""
     key = ack.group, ack.topic, ack.queue
     acked = ledger.acked_of(*key)
     ledger.subscribe(ack.group, ack.topic).skipped += acked.count_gaps(ack.first, ack.end)

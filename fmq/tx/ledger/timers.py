@@ -126,7 +126,7 @@ class Timers:
             self._spill(self.bounds.near // 8)
 
     def fire(self, number: int, time_us: int) -> None:
-        """Apply that a timer was published at `time_us`. Raises IllegalStep."""
+        """Apply the publication of a timer at `time_us`. Raises IllegalStep."""
         entry = self.check_due(number, time_us)
         if entry is not None:
             self._end(entry, number)
@@ -151,7 +151,7 @@ class Timers:
         return entry
 
     def recall(self, timing: Timing) -> None:
-        """Apply that a timer was recalled. Raises IllegalStep."""
+        """Apply the recall of a timer. Raises IllegalStep."""
         if not self.is_known:
             return
         entry = self.find(timing)
@@ -277,7 +277,9 @@ class Timers:
         return [due_of(entry) for entry in islice(merged([*runs, rest], self.gone), limit)]
 
     def state(self) -> tuple[object, ...]:
-        """Return what a test compares with a replay: counts, and a digest of all that wait."""
+        """Return what a test compares with a replay: counts, and a digest of all timers that
+        wait.
+        """
         digest = blake2b(digest_size=16)
         for entry in self.view().entries():
             digest.update(entry)

@@ -78,7 +78,9 @@ class JournalTail:
         return None
 
     def _lanes(self, index: SegmentIndex, topics: Collection[str] | None) -> Lanes:
-        """Return the lanes of `topics` in a segment, but for what is of a deleted topic."""
+        """Return the lanes of `topics` in a segment. Leave out messages of topics that were
+        deleted.
+        """
         with self._lock:
             deleted, is_live = self._ledger.deleted, index is self._ledger.index
             return [
@@ -107,7 +109,9 @@ class JournalTail:
         return 0
 
     def _ranges(self, lanes: Lanes, low: int, high: int) -> list[QueueRange]:
-        """Return what is published from the place `low` up to `high`, if it is kept."""
+        """Return the ranges that are published from the place `low` up to `high`, as far as they
+        are kept.
+        """
         found = []
         with self._lock:
             for (topic, number), lane in lanes:

@@ -66,7 +66,7 @@ Sent = Run | FirstSent | Receipt
 
 
 def receipts_of(sent: Iterable[Record | Sent]) -> list[Receipt]:
-    """Return the receipts of what was sent; an append has other records too."""
+    """Return the receipts of the runs in `sent`, which may have other records, too."""
     return [receipt_of(each) for each in sent if isinstance(each, Sent)]
 
 
