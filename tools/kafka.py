@@ -92,7 +92,8 @@ class Broker:
         text = "".join(f"{key}={value}\n" for key, value in values.items())
         (folder / "properties").write_text(text)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c").communicate()
+        named = f"--cluster-id={cluster}"  # in one word, as the id may begin with a dash
+        self._java("kafka.tools.StorageTool", "format", named, "-c").communicate()
         self.start()
 
     @property

@@ -1,11 +1,15 @@
-"""Targets by address: which one `kafka://host:9092` means."""
+"""Targets and sinks by address: which one `kafka://host:9092` means."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fmq.errors import BadOption, ExtraMissing
 from fmq.relay.target import RelayTarget
+
+if TYPE_CHECKING:
+    from fmq.relay.kafka_sink import KafkaSink
 
 KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
 NATS = "nats://", "tls://"
@@ -55,3 +59,16 @@ def target_at(
         "postgresql://HOST/DATABASE. Other systems need a class of four methods, see docs/relay.md."
         " Nothing was changed."
     )
+
+
+def sink_of(engine: Any, address: str, **how: Any) -> KafkaSink:
+    """Return the sink that copies from `address` into `engine`. Raises BadOption or
+    ExtraMissing.
+    """
+    if not address.startswith(KAFKA):
+        raise BadOption(f"{address!r}: a sink copies from kafka://HOST:PORT. Nothing was changed.")
+    try:
+        from fmq.relay.kafka_sink import KafkaSink
+    except ImportError as error:
+        raise ExtraMissing("a sink from Kafka", "confluent-kafka", "kafka") from error
+    return KafkaSink(engine, address.removeprefix(KAFKA), **how)

@@ -105,8 +105,8 @@ class KafkaTarget:
                 "on_delivery": self._report,
             }
         )
-        with _explained():
-            _patiently(lambda: producer.init_transactions(SECONDS))
+        with explained():
+            patiently(lambda: producer.init_transactions(SECONDS))
         self._producer = producer
         return self.status()
 
@@ -116,7 +116,7 @@ class KafkaTarget:
         assert producer is not None, "it was claimed"
         self._failed.clear()
         try:
-            with _explained():
+            with explained():
                 producer.begin_transaction()
                 for message in batch.messages:
                     self._produce(producer, message, batch.place.store)
@@ -178,7 +178,7 @@ class KafkaTarget:
                 self.claim()
                 assert self._producer is not None, "it was claimed"
                 self._failed.clear()
-                with _explained():
+                with explained():
                     self._producer.begin_transaction()
                     self._produce(self._producer, message, batch.place.store)
                     self._producer.flush(SECONDS)
@@ -191,11 +191,11 @@ class KafkaTarget:
         group = {"group.id": f"fmq-relay-{self._name}", "enable.auto.commit": False}
         # The end of all, and not of what is committed: an open transaction would hide the place.
         loose = Consumer({**self._at, **group, "isolation.level": "read_uncommitted"})
-        with _explained(), closing(loose):
-            _, end = _patiently(lambda: loose.get_watermark_offsets(part, timeout=SECONDS))
+        with explained(), closing(loose):
+            _, end = patiently(lambda: loose.get_watermark_offsets(part, timeout=SECONDS))
         found, ends = None, monotonic() + SECONDS
         reader = Consumer({**self._at, **group, "enable.partition.eof": True})
-        with _explained(), closing(reader):
+        with explained(), closing(reader):
             reader.assign([part])
             while monotonic() < ends:
                 message = reader.poll(1)
@@ -214,7 +214,7 @@ class KafkaTarget:
         self._producer = None
 
 
-def _patiently(call: Callable[[], T]) -> T:
+def patiently(call: Callable[[], T]) -> T:
     """Return what `call` returns, and repeat it for a while where Kafka says that this helps."""
     ends = monotonic() + SECONDS
     while True:
@@ -229,7 +229,7 @@ def _patiently(call: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Raise errors of the client as those of a relay."""
     try:
         yield

@@ -83,6 +83,10 @@ def test_an_unknown_target_and_a_mistyped_name_make_nothing(shop: Path, tmp_path
         3,
         True,
     )
+    done = fmq_process("sink", "redis://here", shop, "--topics", "orders")
+    assert (done.returncode, "kafka://HOST:PORT" in done.stderr) == (3, True)
     wrong = tmp_path / "shpo"
+    done = fmq_process("sink", "kafka://here", wrong, "--topics", "orders")
+    assert (done.returncode, wrong.exists()) == (3, False)
     done = fmq_process("relay", wrong, "--to", "postgresql://here/x", "--topics", "orders")
     assert (done.returncode, wrong.exists()) == (3, False)
