@@ -109,9 +109,10 @@ class LakeDelivery:
         Raises Outrun if retention has dropped what the table lacks. A journal that ends before the
         table's position is waited for; with `once` it is PositionBeyond at the end.
         """
+        until = {each.store.hex(): each.visible_to for each in self._look()} if once else None
         while not self._ends.is_set():
             try:
-                more, beyond = self._step()
+                more, beyond = self._step(until)
             except TableMoved as error:
                 self._note_refusal(error)
                 continue
@@ -150,9 +151,9 @@ class LakeDelivery:
 
     # --- one commit -----------------------------------------------------------------------------
 
-    def _step(self) -> tuple[bool, PositionBeyond | None]:
-        """Deliver one batch. Return whether there is more to do now, and which journal ends before
-        the table's position.
+    def _step(self, until: Mapping[str, int] | None) -> tuple[bool, PositionBeyond | None]:
+        """Deliver one batch, of each journal at most up to the position in `until`. Return whether
+        there is more to do now, and which journal ends before the table's position.
         """
         journals = self._look()
         positions = self._table.positions([journal.store.hex() for journal in journals])
@@ -160,8 +161,8 @@ class LakeDelivery:
         if any(_is_beyond(journal, positions) for journal in journals):
             # Another loop may have seen more of the journal in between.
             journals = self._look()
-        parts, beyond = self._parts(journals, positions)
-        behind = sum(journal.visible_to - part.first for journal, part in parts)
+        parts, beyond = self._parts(journals, positions, until)
+        behind = sum(_end(journal, until) - part.first for journal, part in parts)
         batch = LakeBatch(parts, self._view, self._schema)
         left = behind - batch.bytes
         # At the end of the journals a few bytes without rows are left for the next batch.
@@ -193,14 +194,19 @@ class LakeDelivery:
         return seen[self._turn :] + seen[: self._turn]
 
     def _parts(
-        self, journals: Sequence[Snapshot], positions: Mapping[str, int]
+        self,
+        journals: Sequence[Snapshot],
+        positions: Mapping[str, int],
+        until: Mapping[str, int] | None,
     ) -> tuple[list[JournalPart], PositionBeyond | None]:
         room, parts, beyond = BatchRoom(self._rows_max, BATCH_BYTES), list[JournalPart](), None
         for journal in journals:
             store = journal.store.hex()
             since = positions.get(store)
             try:
-                part = range_of(journal, since, room=room, skip_gaps=self._skip_gaps)
+                part = range_of(
+                    journal, since, _end(journal, until), room, skip_gaps=self._skip_gaps
+                )
             except PositionBeyond as error:
                 beyond = error
                 if store not in self._waiting:
@@ -220,6 +226,10 @@ def schema_for(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
     if view == "damage":
         raise BadOption("the view 'damage' tells of a whole journal, so it cannot be delivered.")
     return schema_of(view, columns, fleet=True)
+
+
+def _end(journal: Snapshot, until: Mapping[str, int] | None) -> int:
+    return journal.visible_to if until is None else until.get(journal.store.hex(), 0)
 
 
 def _is_beyond(journal: Snapshot, positions: Mapping[str, int]) -> bool:

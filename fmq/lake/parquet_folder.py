@@ -74,8 +74,8 @@ class ParquetFolder:
             with parquet.ParquetWriter(made, schema) as writer:
                 for rows in batch.reader(part):
                     writer.write_batch(rows)
-            _sync(made)
             try:
+                _sync(made)
                 os.link(made, self._file(part.store, place))
             # If the made one is gone, another loop has published this part and cleared up.
             except (FileExistsError, FileNotFoundError) as error:

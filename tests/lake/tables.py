@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 import fmq.table
-from fmq.lake import LakeBatch, LakeDelivery, LakeTable, table_at
+from fmq.lake import LakeBatch, LakeDelivery, LakeTable
 from fmq.lake.lake_delivery import schema_for
+from tests.lake.planted import planted
 
 FORMATS = ("delta", "iceberg", "parquet")
 UNIQUE = ("store", "topic", "queue", "offset")
@@ -85,10 +86,10 @@ class MeddledTable:
 
 
 def deliver_meddled(
-    path: Any, url: str, to: str, meddle: Callable[[], None], **how: Any
+    path: Any, url: str, to: str, meddle: Callable[[], None], bug: str | None = None, **how: Any
 ) -> LakeDelivery:
     """Deliver all that is there, and call `meddle` before each commit."""
-    with closing(MeddledTable(table_at(url, to, schema_for("messages")), meddle)) as table:
+    with closing(MeddledTable(planted(url, to, bug), meddle)) as table:
         delivery = LakeDelivery(str(path), table, **how)
         delivery.run(once=True)
     return delivery

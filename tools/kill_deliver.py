@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Kill deliveries into a table, and the engine that they read beside: 1 if rows differ at the end.
+
+    python tools/kill_deliver.py DIR --to delta --kills 50 --seed 1
+
+An engine sends and commits all the while, and is killed now and then. A delivery is killed with
+SIGKILL at a point that is drawn: after its look at the table, while rows are read, before the
+commit, inside of it, after it, or at any moment. In a third of the rounds two deliveries run at
+once. At the end the table has to have each row of the journal once. `--plant` puts a bug into the
+deliveries, which has to be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pyarrow as pa
+
+import fmq
+import fmq.lake
+from fmq.lake import LakeBatch, LakeDelivery, LakeTable
+from tests.lake.planted import BUGS, planted
+from tests.lake.tables import EXACT, differences, url_of
+
+OPTIONS = fmq.Options(segment_bytes=1 << 20, first_segment_bytes=64 << 10)
+POINTS = ("look", "read", "before", "inside", "after", "any")
+ROWS = 300
+PAUSE_SECONDS = {"delta": 0.008, "iceberg": 0.02, "parquet": 0.004}
+"""Of the engine's program between two calls: a commit of Iceberg takes long."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in(seconds: float) -> None:
+    timer = threading.Timer(seconds, die)
+    timer.daemon = True
+    timer.start()
+
+
+class DyingTable:
+    """A table whose process dies at `point` of the commit with number `when`."""
+
+    def __init__(self, table: LakeTable, point: str, when: int, random: Random) -> None:
+        self._table = table
+        self._point = point
+        self._left = when
+        self._random = random
+        if point == "any":
+            die_in(random.uniform(0, 0.6))
+
+    def positions(self, stores: Iterable[str]) -> dict[str, int]:
+        found = self._table.positions(stores)
+        self._at("look")
+        return found
+
+    def append(self, batch: LakeBatch) -> None:
+        self._at("before")
+        if self._left == 0 and self._point == "inside":
+            die_in(self._random.uniform(0, 0.04))
+        self._table.append(DyingBatch(batch) if self._is_at("read") else batch)  # type: ignore[arg-type]
+        self._at("after")
+        self._left -= 1
+
+    def _is_at(self, point: str) -> bool:
+        return self._left == 0 and self._point == point
+
+    def _at(self, point: str) -> None:
+        if self._is_at(point):
+            die()
+
+    def close(self) -> None:
+        self._table.close()
+
+
+class DyingBatch:
+    """A batch whose reader dies after its first rows."""
+
+    def __init__(self, batch: LakeBatch) -> None:
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def reader(self, *parts: Any) -> pa.RecordBatchReader:
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield from self._batch.reader(*parts)
+            die()
+
+        return pa.RecordBatchReader.from_batches(self._batch.schema, rows())
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Run `work` in a fork, which ends with 0, or with 1 after an error. Return its process id."""
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)
+
+
+def ended(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def write(path: Path, seed: int, pause: float) -> None:
+    """Send and commit until a kill."""
+    random = Random(seed)
+    with fmq.open(path, OPTIONS) as engine:
+        for number in count():
+            size, kind = random.randrange(1, 40), random.random()
+            bodies = [b"%d-%d-%d" % (seed, number, i) for i in range(size)]
+            if kind < 0.3:
+                engine.send("orders", bodies[0], key="k", headers={"n": str(number)})
+            else:
+                tx = engine.transaction(producer="w")
+                for topic in ("orders", "audit"):
+                    tx.send_many(topic, bodies)
+                if kind < 0.5:
+                    tx.prepare()
+                if kind < 0.9:
+                    tx.commit()
+                else:
+                    tx.rollback()
+            time.sleep(pause)
+
+
+def deliver(path: Path, url: str, to: str, bug: str | None, dying: tuple[str, int, int]) -> None:
+    point, when, seed = dying
+    table = DyingTable(planted(url, to, bug), point, when, Random(seed))
+    LakeDelivery(str(path), table, rows=ROWS).run(once=True)
+
+
+def settle(path: Path, url: str, to: str, bug: str | None) -> None:
+    """Deliver the rest, and compare. Raises SystemExit with what is wrong."""
+    with fmq.open(path, OPTIONS) as engine:
+        engine.checkpoint()
+    LakeDelivery(str(path), planted(url, to, bug), rows=100_000).run(once=True)
+    found = differences(path, url, to)
+    rows = fmq.table.read(str(path), columns=["offset"]).read_all().num_rows
+    print(f"{rows} rows in the journal; in the table: {found}", flush=True)
+    if found != EXACT:
+        raise SystemExit("the table is not the journal")
+
+
+def run(folder: Path, to: str, bug: str | None, kills: int, random: Random) -> int:
+    path, url = folder / "shop", url_of(folder, to)
+    fmq.open(path, OPTIONS).close()
+    engine = forked(lambda: write(path, 0, PAUSE_SECONDS[to]))
+    killed: dict[str, int] = {}
+    failed = twice = 0
+    for turn in count(1):
+        if killed.get("deliveries", 0) >= kills:
+            break
+        dying = random.choice(POINTS), random.randrange(3), turn
+        pids = [forked(lambda: deliver(path, url, to, bug, dying))]  # noqa: B023
+        if random.random() < 1 / 3:
+            twice += 1
+            pids.append(forked(lambda: deliver(path, url, to, bug, ("never", 0, 0))))
+        codes = [ended(pid) for pid in pids]
+        if codes[0] == -signal.SIGKILL:
+            for name in ("deliveries", dying[0]):
+                killed[name] = killed.get(name, 0) + 1
+        failed += sum(code == 1 for code in codes)
+        if failed > 10:
+            break
+        if random.random() < 0.25:
+            os.kill(engine, signal.SIGKILL)
+            ended(engine)
+            killed["engines"] = killed.get("engines", 0) + 1
+            engine = forked(lambda: write(path, turn, PAUSE_SECONDS[to]))  # noqa: B023
+    os.kill(engine, signal.SIGKILL)
+    ended(engine)
+    print(f"killed: {killed}; {twice} rounds with two; {failed} ended with an error", flush=True)
+    return ended(forked(lambda: settle(path, url, to, bug)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?")
+    parser.add_argument("--to", choices=sorted(BUGS), default="delta")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--plant", choices=sorted({bug for bugs in BUGS.values() for bug in bugs}))
+    args = parser.parse_args()
+    folder = (args.folder or Path(tempfile.mkdtemp(prefix="kill-deliver-"))).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"seed {args.seed}, in {folder}", flush=True)
+    # What is loaded here need not be loaded in each fork. None of it may run before the last fork.
+    if args.to == "delta":
+        import fmq.lake.delta_table
+    elif args.to == "iceberg":
+        import fmq.lake.iceberg_table  # noqa: F401
+    return run(folder, args.to, args.plant, args.kills, Random(args.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
