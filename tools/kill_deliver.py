@@ -123,10 +123,12 @@ def ended(pid: int) -> int:
 
 
 def write(path: Path, seed: int, pause: float) -> None:
-    """Send and commit until a kill."""
-    random = Random(seed)
+    """Send and commit until a kill, or until the tool has ended."""
+    random, tool = Random(seed), os.getppid()
     with fmq.open(path, OPTIONS) as engine:
         for number in count():
+            if os.getppid() != tool:
+                return
             size, kind = random.randrange(1, 40), random.random()
             bodies = [b"%d-%d-%d" % (seed, number, i) for i in range(size)]
             if kind < 0.3:

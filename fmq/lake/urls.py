@@ -22,7 +22,7 @@ def located_at(url: str, schemes: Collection[str]) -> str:
     if scheme not in schemes or not url[len(scheme) :].startswith("://"):
         known = ", ".join(f"{each}://" for each in schemes)
         raise BadOption(
-            f"{url}: nothing can be delivered to {scheme}: in this format. It goes to a directory, "
+            f"{url}: this format cannot be delivered to {scheme}:. It goes to a directory, "
             f"as file:///lake/orders or /lake/orders{f', or to {known}' if known else ''}. Nothing "
             "was written."
         )

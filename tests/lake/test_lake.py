@@ -337,11 +337,11 @@ def test_a_delta_table_that_forgets_positions_is_refused(shop: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("to", "url", "match"),
     [
-        ("parquet", "s3://bucket/x", "nothing can be delivered to s3:"),
-        ("delta", "ftp://host/x", "nothing can be delivered to ftp:"),
-        ("delta", "s3:/bucket/x", "nothing can be delivered to s3:"),
+        ("parquet", "s3://bucket/x", "cannot be delivered to s3:"),
+        ("delta", "ftp://host/x", "cannot be delivered to ftp:"),
+        ("delta", "s3:/bucket/x", "cannot be delivered to s3:"),
         ("iceberg", "/tmp/nowhere", "a namespace and a name"),
-        ("iceberg", "s3://bucket/a.b", "nothing can be delivered to s3:"),
+        ("iceberg", "s3://bucket/a.b", "cannot be delivered to s3:"),
         ("avro", "/tmp/nowhere", "no format 'avro'"),
     ],
 )
@@ -354,6 +354,25 @@ def test_what_cannot_be_written_is_refused_by_name(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(fmq.BadOption, match=match):
         once(str(shop), url, to)
+    assert [*tmp_path.iterdir()] == [shop]
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"view": "damage"}, "cannot be delivered"),
+        ({"columns": ["bdy"]}, "did you mean body"),
+        ({"rows": 0}, "must be more than 0"),
+        ({"every": 0}, "must be more than 0"),
+        ({"on_gap": "jump"}, "no value of on_gap 'jump'"),
+        ({"options": {"key": "value"}}, "takes no options"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    shop: Path, tmp_path: Path, how: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(fmq.BadOption, match=match):
+        once(str(shop), url_of(tmp_path, "parquet"), "parquet", **how)
     assert [*tmp_path.iterdir()] == [shop]
 
 

@@ -12,6 +12,7 @@ from fmq.lake import LakeDelivery
 from tests.lake.conftest import add_to
 from tests.lake.planted import BUGS, planted
 from tests.lake.tables import EXACT, deliver_meddled, differences, url_of
+from tests.tool import said_by
 
 CASES = [(to, bug) for to, bugs in BUGS.items() for bug in (*bugs, None)]
 
@@ -79,3 +80,11 @@ def test_a_planted_bug_is_found(shop: Path, tmp_path: Path, to: str, bug: str | 
         url = url_of(tmp_path / str(number), to)
         disturb(shop, url, to, bug)
         assert (differences(shop, url, to) == EXACT) == (bug is None)
+
+
+@pytest.mark.parametrize("to", ["delta", "parquet"])
+def test_killed_deliveries_and_engines_lose_and_double_nothing(tmp_path: Path, to: str) -> None:
+    """`python tools/kill_deliver.py --to iceberg --kills 50` and the like do it for longer."""
+    if to != "parquet":
+        pytest.importorskip("deltalake")
+    print(said_by("kill_deliver", tmp_path, "--to", to, "--kills", 3, "--seed", 3))
