@@ -1,0 +1,39 @@
+"""The pages of the site are those of docs/, with links and fences as the site needs them.
+
+`python3 tools/make_site.py` makes the site, and checks the links of its HTML. That takes a minute,
+so here only the pages are made.
+"""
+
+import re
+from pathlib import Path
+
+from tools.make_site import CODE, LINK, ROOT, on_the_site, pages
+
+PLACES = pages()
+
+
+def test_each_page_of_the_documents_is_on_the_site() -> None:
+    """No two pages have one place there."""
+    assert {*(ROOT / "docs").rglob("*.md")} < {*PLACES}
+    assert len({*PLACES.values()}) == len(PLACES)
+
+
+def test_each_link_leads_to_a_page_of_the_site() -> None:
+    """A link to a file of the source becomes plain text."""
+    files = {Path("decisions.md"), Path("demo.svg"), *PLACES.values()}
+    missing = []
+    for page, place in PLACES.items():
+        prose = CODE.sub("code", on_the_site(page, PLACES))
+        for _, link in LINK.findall(prose):
+            path = link.partition("#")[0]
+            if path and not re.match(r"[a-z]+:", path):
+                target = (ROOT / place.parent / path).resolve().relative_to(ROOT)
+                missing += [(place, link)] if target not in files else []
+    assert missing == []
+
+
+def test_a_fence_has_a_language_and_at_most_a_title() -> None:
+    """The site would take ``` with other words for text."""
+    for page in PLACES:
+        for line in re.findall(r"^ *```(.+)$", on_the_site(page, PLACES), re.MULTILINE):
+            assert re.fullmatch(r' ?\w+( title="[\w.]+")?', line), (page, line)

@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Make the site of the documents: python3 tools/make_site.py, then open build/site/index.html
+
+The pages are those of docs/, with the README as their start; they can be read without the site. It
+adds a search, a menu, and a reference of the public names made of their docstrings. The tools for
+it are installed into build/site-tools, and the site loads nothing from elsewhere.
+
+What is checked, in the HTML: each link leads to a file and an anchor that are there, each page is
+reached from the start in two clicks and leads back to it. The exit code is 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+import types
+import venv
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+TOOLS, PAGES, SITE = BUILD / "site-tools", BUILD / "site-pages", BUILD / "site"
+# The last Zensical whose parts are all on the package index; the next ones need zensical-ui.
+NEEDS = ("zensical==0.0.40", "mkdocstrings-python>=2,<3")
+
+FENCE = re.compile(r"^( *)```(\w+) +(\S+)(.*)$", re.MULTILINE)
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+PLACES = {
+    "README.md": "index.md",
+    "docs/README.md": "pages.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "crash_tests/README.md": "crash_tests.md",
+    "crash_tests/BUGS.md": "planted_bugs.md",
+    "benchmarks/price.md": "price.md",
+}
+REFERENCE = (
+    *("fmq", "fmq.aio", "fmq.bind", "fmq.bind.sqlalchemy", "fmq.compat", "fmq.filters"),
+    *("fmq.relay", "fmq.testing"),
+)
+CONFIGURATION = """\
+[project]
+site_name = "fmq"
+site_description = "An embedded transaction engine for messages"
+docs_dir = "{pages}"
+site_dir = "{site}"
+use_directory_urls = false
+nav = [{nav}]
+[project.theme]
+font = false
+features = ["navigation.sections", "navigation.top", "content.code.copy", "search.highlight"]
+[[project.theme.palette]]
+media = "(prefers-color-scheme: light)"
+scheme = "default"
+toggle.icon = "lucide/sun"
+toggle.name = "Dark"
+[[project.theme.palette]]
+media = "(prefers-color-scheme: dark)"
+scheme = "slate"
+toggle.icon = "lucide/moon"
+toggle.name = "Light"
+[project.plugins.search]
+[project.plugins.mkdocstrings.handlers.python]
+paths = ["{root}"]
+options.show_source = false
+options.show_root_heading = true
+options.show_root_full_path = true
+options.heading_level = 2
+options.inherited_members = true
+options.show_bases = false
+options.separate_signature = true
+options.show_signature_annotations = true
+options.filters = ["!^_"]
+[project.markdown_extensions.pymdownx.superfences]
+[project.markdown_extensions.pymdownx.highlight]
+[project.markdown_extensions.tables]
+[project.markdown_extensions.toc]
+permalink = true
+"""
+
+
+# --- the pages ---
+
+
+def pages() -> dict[Path, Path]:
+    """Return each page of the checkout with its place on the site."""
+    found = {ROOT / page: Path(place) for page, place in PLACES.items()}
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        found.setdefault(page, page.relative_to(ROOT / "docs"))
+    return found
+
+
+def on_the_site(page: Path, places: dict[Path, Path]) -> str:
+    """Return the text of `page` with the links and fences that the site needs."""
+    here = places[page].parent
+
+    def link(found: re.Match[str]) -> str:
+        text, target = found[1], found[2]
+        path, _, anchor = target.partition("#")
+        if not path or re.match(r"[a-z]+:", path):
+            return found[0]
+        file = (page.parent / path).resolve()
+        if file == ROOT / "docs" / "decisions":
+            place = Path("decisions.md")
+        elif file in places:
+            place = places[file]
+        elif file.suffix == ".svg":
+            place = Path(file.name)
+        else:
+            return text  # a file of the source, which the site does not have
+        return f"[{text}]({os.path.relpath(place, here)}{'#' + anchor if anchor else ''})"
+
+    text, at, said = page.read_text(), 0, []
+    for code in CODE.finditer(text):
+        said += [LINK.sub(link, text[at : code.start()]), code[0]]
+        at = code.end()
+    text = "".join([*said, LINK.sub(link, text[at:])])
+    # Links whose text is code were cut in two above.
+    text = re.sub(r"\[(`[^`\n]+`)\]\(([^)\s]+)\)", link, text)
+    return FENCE.sub(fence, text)
+
+
+def fence(found: re.Match[str]) -> str:
+    """Return the start of a fence as the site knows it; the name of a file is its title."""
+    space, language, word, _ = found.groups()
+    name = word.removeprefix("file=")
+    title = f' title="{name}"' if name != word else ""
+    return f"{space}``` {'text' if language == 'console' else language}{title}"
+
+
+def decisions() -> str:
+    """Return a page that lists all decisions, with their titles."""
+    listed = ["# Decisions\n", "Why fmq is as it is, one page a decision.\n"]
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        title = page.read_text().splitlines()[0].lstrip("# ")
+        listed.append(f"- [{page.name[:4]}](decisions/{page.name}) {title}")
+    return "\n".join(listed) + "\n"
+
+
+def reference(name: str) -> str:
+    """Return a page with each public name of a module; errors have a page of their own."""
+    module = importlib.import_module(name)
+    public = getattr(module, "__all__", None) or [
+        each for each, value in vars(module).items() if is_of(value, name)
+    ]
+    shown = [each for each in public if not is_left_out(getattr(module, each))]
+    heads = "\n\n".join(f"::: {name}.{each}" for each in sorted(shown))
+    about = inspect.getdoc(module) or ""
+    return f"# {name}\n\n{about.splitlines()[0]}\n\n{heads}\n"
+
+
+def is_of(value: object, name: str) -> bool:
+    named = getattr(value, "__module__", "")
+    return callable(value) and str(named).startswith(name) and not is_left_out(value)
+
+
+def is_left_out(value: object) -> bool:
+    is_error = isinstance(value, type) and issubclass(value, (Exception, Warning))
+    return is_error or isinstance(value, types.ModuleType)
+
+
+def navigation(places: dict[Path, Path]) -> str:
+    """Return the menu, which has the sections and pages of docs/README.md in their order."""
+    index = ROOT / "docs" / "README.md"
+    sections = ['{"Start" = "index.md"}', '{"All pages" = "pages.md"}']
+    for part in re.split(r"^## ", index.read_text(), flags=re.MULTILINE)[1:]:
+        title, _, text = part.partition("\n")
+        files = [
+            (index.parent / target.partition("#")[0]).resolve() for _, target in LINK.findall(text)
+        ]
+        inside = [places[file] for file in files if file in places]
+        entries = [
+            f'{{"{title_of(PAGES / place)}" = "{place}"}}' for place in dict.fromkeys(inside)
+        ]
+        if title.startswith("Reference"):
+            entries += [f'{{"{name}" = "{name}.md"}}' for name in REFERENCE]
+        if title.startswith("Explanation"):
+            entries.append('{"Decisions" = "decisions.md"}')
+        sections.append(f'{{"{title.partition(":")[0]}" = [{", ".join(entries)}]}}')
+    return ", ".join(sections)
+
+
+def title_of(place: Path) -> str:
+    return place.read_text().splitlines()[0].lstrip("# ").replace("`", "").replace('"', "'")
+
+
+def write_pages() -> None:
+    places = pages()
+    shutil.rmtree(PAGES, ignore_errors=True)
+    for page, place in places.items():
+        (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
+        (PAGES / place).write_text(on_the_site(page, places))
+    for picture in (ROOT / "docs").glob("*.svg"):
+        shutil.copy(picture, PAGES)
+    (PAGES / "decisions.md").write_text(decisions())
+    for name in REFERENCE:
+        (PAGES / f"{name}.md").write_text(reference(name))
+    settings = {"pages": PAGES.name, "site": SITE.name, "root": ROOT, "nav": navigation(places)}
+    (BUILD / "zensical.toml").write_text(CONFIGURATION.format(**settings))
+
+
+# --- what is checked ---
+
+
+FOR_ROBOTS = ("prev", "next", "canonical")  # a browser loads none of these
+
+
+class Page(HTMLParser):
+    """The links and anchors of a page of HTML."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        has = {name: value or "" for name, value in attributes}
+        self.anchors.add(has.get("id", ""))
+        if tag == "a" and "href" in has:
+            self.links.append(has["href"])
+        elif tag in ("img", "script", "link") and has.get("rel") not in FOR_ROBOTS:
+            self.loads.append(has.get("src", has.get("href", "")))
+
+
+def troubles() -> list[str]:
+    """Return a line for each thing that is wrong with the site."""
+    read = {
+        path: Page(path.read_text()) for path in SITE.rglob("*.html") if path.name != "404.html"
+    }
+    found: list[str] = []
+    leads: dict[Path, set[Path]] = {}
+    for path, page in read.items():
+        here = path.relative_to(SITE)
+        found += [f"{here}: loads {each}" for each in page.loads if "//" in each]
+        leads[path] = set()
+        for link in page.links + [each for each in page.loads if "//" not in each]:
+            if re.match(r"[a-z]+:", link):
+                continue
+            target, _, anchor = unquote(link).partition("#")
+            file = (path.parent / target).resolve() if target else path
+            file = file / "index.html" if file.is_dir() else file
+            leads[path].add(file)
+            if not file.exists():
+                found.append(f"{here}: {link} is not there")
+            elif file in read and anchor not in read[file].anchors:
+                found.append(f"{here}: {link} has no such anchor")
+    start = SITE / "index.html"
+    near = leads[start] | {start}
+    near |= {file for page in near & leads.keys() for file in leads[page]}
+    found += [f"{path.relative_to(SITE)}: not in two clicks" for path in leads.keys() - near]
+    found += [
+        f"{path.relative_to(SITE)}: no way back" for path in leads if start not in leads[path]
+    ]
+    return sorted({*found})
+
+
+def main() -> int:
+    if not (TOOLS / "done").exists():
+        venv.create(TOOLS, with_pip=True, clear=True)
+        pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([TOOLS / "bin" / "python", *pip, *NEEDS], check=True)
+        (TOOLS / "done").touch()
+    write_pages()
+    shutil.rmtree(SITE, ignore_errors=True)
+    built = subprocess.run(
+        [TOOLS / "bin" / "zensical", "build", "--clean"],
+        cwd=BUILD,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        print(built.stdout + built.stderr)
+        return 1
+    wrong = troubles()
+    print("\n".join(wrong[:50]))
+    count = len([*SITE.rglob("*.html")])
+    print(f"{count} pages in {SITE}; {len(wrong)} things are wrong. Start at {SITE}/index.html")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
