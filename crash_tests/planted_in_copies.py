@@ -136,7 +136,7 @@ IN_COPIES = (
     ),
     Mutant(
         "retention waits for a lost segment",
-        "                    continue  # it was lost, so no export can read it\n",
+        "                    continue  # the segment was lost, so no export can read it\n",
         "                    break\n",
         tests="tests/recovery/test_past_damage.py -k in_its_turn",
     ),
@@ -154,7 +154,7 @@ IN_COPIES = (
     ),
     Mutant(
         "a backup of an engine leaves out what no other process can see yet",
-        '        self.change("checkpoint")  # proves durable what is visible now\n'
+        '        self.change("checkpoint")  # the checkpoint proves durable what is visible now\n'
         "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
         "        return back_up(self.path, destination, progress, self._disk, self._clock)\n",
         tests="tests/copies/test_engine_backups.py",

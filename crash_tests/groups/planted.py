@@ -174,7 +174,7 @@ OF_GROUPS = (
     ),
     Mutant(
         "a key that was taken from is the next one again",
-        "self._turns[key] = line  # behind the others",
+        "self._turns[key] = line",
         "self._turns = {key: line, **self._turns}",
         tests="tests/consume/test_limits_by_key.py -k turns",
     ),

@@ -96,7 +96,7 @@ OF_SCHEDULES = (
     Mutant(
         "a new schedule does not wake the thread",
         "    ledger.schedules[schedule.name] = schedule\n"
-        "    # The thread that publishes what is due asks again when that is.\n"
+        "    # The thread that publishes due messages asks again for the next due time.\n"
         "    ledger.timers.sooner = True\n",
         "    ledger.schedules[schedule.name] = schedule\n",
         tests=f"{TESTS} -k thread",

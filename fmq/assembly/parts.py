@@ -203,7 +203,7 @@ class Parts:
         self._opened_at = journal.written_to
         self._opened_us, self._opened_monotonic = clock.time_us(), clock.monotonic()
         self._page: Page | None = None
-        with suppress(OSError):  # attempts go to the journal then
+        with suppress(OSError):  # without the page, attempts go to the journal
             writer.attempts.begin(directory, found.counted, journal.position)
         with suppress(OSError):  # readers can do without the page
             self._page = begin_page(directory, found.store, drawn, journal.durable_to)
@@ -234,7 +234,7 @@ class Parts:
         """
         counts = with_stored(self._opened_with, self.ledger.options)
         overwrite(self.options, {name: getattr(counts, name) for name in AT_ONCE})
-        # These keep options in fields of their own.
+        # The objects below keep options in fields of their own.
         self.sender.take_over(counts)
         self.manager.limits.take_over(counts)
         self._outcomes.take_over(counts)

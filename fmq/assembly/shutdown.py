@@ -113,7 +113,7 @@ class LastCheckpoint:
         had_failed = queue.broken()
         # Without this checkpoint, or with half of it, the next opening replays a little more.
         clean = drain(self._parts, self._refusal) and not self._was_interrupted
-        self._was_interrupted = True  # remember it, for the next call of close
+        self._was_interrupted = True  # remember the interrupt, for the next call of close
         with suppress(OSError):
             self._parts.chores.end(clean=clean)
         if queue.broken() and not had_failed:
@@ -126,7 +126,7 @@ def drain(parts: Parts, refusal: Closed) -> bool:
     failed.
     """
     queue, journal = parts.commit_queue, parts.journal
-    with suppress(FmqError):  # on a full disk the page keeps them
+    with suppress(FmqError):  # on a full disk the page keeps the attempts
         queue.run(Writer.write_attempts, parts.writer, wait=True)
     while True:
         with parts.lock:

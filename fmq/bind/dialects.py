@@ -91,7 +91,7 @@ def key_of(store: str, tx_id: str) -> dict[str, Any]:
     return {"store": store, "tx_id": tx_id}
 
 
-# Rows in one transaction, so that the user's program waits for no more than that.
+# Rows that one transaction removes, so that the user's program never waits for more of them.
 PURGED_AT_ONCE = 1000
 
 
@@ -131,7 +131,7 @@ class MarkerRow(NamedTuple):
 class MarkerRows(NamedTuple):
     """The marker table of one store, at one instant."""
 
-    producers: frozenset[str]  # those that have bound the database
+    producers: frozenset[str]  # the producers that have bound the database
     rows: list[MarkerRow]
     now: float  # the database's clock
     spread_seconds: int  # how long before the prepare of its transaction a marker may be dated

@@ -72,7 +72,7 @@ class Checkpointer:
                     # records that the disk lacks.
                     raise self._commit_queue.failed_error()
                 if not clean:
-                    with contextlib.suppress(StorageFull):  # the page keeps them
+                    with contextlib.suppress(StorageFull):  # the page keeps the attempts
                         self._writer.write_attempts()
                 noted = self._note(clean)
                 obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []

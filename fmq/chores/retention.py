@@ -38,7 +38,7 @@ from fmq.tx.ledger.ledger import Entry, Ledger
 logger = logging.getLogger("fmq.groups")
 # segments dropped at once; each is an open file meanwhile, and a process may have few
 AT_ONCE_MAX = 16
-HOLDERS_MAX = 100  # of what keeps a segment, how many `stats().kept_by` has
+HOLDERS_MAX = 100  # how many holders of a segment `stats().kept_by` lists, at most
 # If the newest time in the journal is further ahead of the clock, `stats().kept` says so.
 AHEAD_US_MAX = 60_000_000
 POSITION_MAX = 1 << 63
@@ -81,9 +81,9 @@ class Retention:
         self.waits_for_checkpoint = False
         self._scan_from = 0  # where a replay would begin, at the last look
         # What the last look found unread: the base of the segment, the group, and the queue with
-        # its messages. The next look begins with it, as most find it again.
+        # its messages. The next look begins with this group, because most looks find it again.
         self._unread: tuple[int, str, QueueKey, LaneSummary] | None = None
-        self._passed_over: set[str] = set()  # destinations for which it does not wait
+        self._passed_over: set[str] = set()  # destinations for which retention does not wait
         self.looked = False  # True once `choose` was called by this engine
         self.doomed: list[Segment] = []  # segments forgotten in memory whose files still exist
 
@@ -343,7 +343,7 @@ class Retention:
                 try:
                     file = self._directory.open(segment.name)
                 except FileNotFoundError:
-                    continue  # it was lost, so no export can read it
+                    continue  # the segment was lost, so no export can read it
                 locks.append(file)
                 if not file.pin(exclusive=True):
                     locks.pop().close()

@@ -29,7 +29,7 @@ class Verb(NamedTuple):
     help: str
     description: str
     arguments: tuple[Argument, ...]
-    is_group: bool  # it has actions, and does nothing without one
+    is_group: bool  # True if the verb has actions, and does nothing without one
 
 
 def verbs_of(

@@ -99,8 +99,8 @@ def _with_directory(
     try:
         given = _parsed(verb, words)
         found = getattr(given, first.dest)
-        # An argument that names a directory is DIR, so that no line changes its meaning by the
-        # variable. Else it may be the topic or the group of a line that leaves DIR out.
+        # An argument that names a directory is DIR, even if the environment names one, too. Any
+        # other argument may be the topic or the group of a line that leaves DIR out.
         if isinstance(found, list) or (found is not None and os.path.isdir(found)):
             return given
     except WrongUsage as error:

@@ -121,7 +121,7 @@ class Lines:
         source = cast(BufferedReader, sys.stdin.buffer)
         while data := source.read1(PIECE):
             *lines, rest = (rest + data).split(b"\n")
-            if len(rest) > self._bytes_max:  # the engine will refuse it, and say so
+            if len(rest) > self._bytes_max:  # the engine will refuse the line
                 lines, rest = [*lines, rest], b""
             if lines:
                 yield lines

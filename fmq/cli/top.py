@@ -139,7 +139,7 @@ def compared(before: Sight, after: Sight) -> list[Row]:
     sent = sum(rate(before.ends.get(topic, 0), end) for topic, end in after.ends.items())
     oldest, options = after.oldest_undecided, after.options
     limit = options.retain_bytes
-    # It counts only while there is no other limit.
+    # The limit of acked bytes counts only while there is no other limit.
     is_alone = limit is None and options.retain_seconds is None
     acked_limit = options.retain_acked_bytes if is_alone else None
     rows: list[Row] = [

@@ -88,7 +88,8 @@ def _times(engine: Engine, queues: list[fmq.QueueInfo], *, first: bool) -> Itera
         try:
             found = engine.read(queue.topic, queue=queue.queue, offset=offset, limit=1)
         except (fmq.errors.OffsetGone, fmq.errors.Damaged):
-            continue  # retention has dropped it meanwhile, or `fmq verify` has more to say
+            # Retention has dropped the message, or it is damaged, which `fmq verify` reports.
+            continue
         if found and (time := found[0].time) is not None:
             yield time
 

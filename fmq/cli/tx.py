@@ -113,7 +113,7 @@ def run_ask(args: argparse.Namespace, output: Output) -> int:
     with engine:
         before = _undecided_of(engine, args.tx_id)
         if before is not None:
-            with suppress(fmq.UnknownTransaction):  # it was decided just now
+            with suppress(fmq.UnknownTransaction):  # the transaction was decided just now
                 engine.feedback.resume(args.tx_id)
         deadline = time.monotonic() + args.wait
         while (now := _undecided_of(engine, args.tx_id)) is not None and before is not None:

@@ -184,7 +184,7 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
             (act("group release", each.member), "others get what it holds; it may go on"),
             (act("group put-out", each.member), "the same, and it gets nothing any more"),
         ]
-        # Not the process of the engine itself, which others need.
+        # Do not name the process of the engine itself: other clients need it.
         if each.pid is not None and str(each.pid) not in re.findall(r"\d+", seen.writer or ""):
             commands.append((f"kill {each.pid}", f"on {each.host}: others get what it holds"))
         commands.append(_skip(seen, each))

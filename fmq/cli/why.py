@@ -81,7 +81,7 @@ def _one(seen: Seen, output: Output) -> int:
 
 def _groups(args: argparse.Namespace, engine: Engine, writer: str | None) -> Iterator[Row]:
     for name in sorted({info.group for info in engine.groups()}):
-        with suppress(fmq.UnknownGroup):  # it was deleted meanwhile
+        with suppress(fmq.UnknownGroup):  # the group was deleted meanwhile
             found = remarks(_seen(args, engine, name, writer))
             state = worst(found)
             yield _verdict(f"group {name}", state, found[0].text, state in PROBLEMS)

@@ -16,7 +16,7 @@ from fmq.errors import UnknownGroup
 GROUP = "kombu"
 BINDINGS = "kombu/binding/"
 VOLATILE = b"volatile"
-# For so many seconds after a worker has left its own queue, messages still go there.
+# How many seconds after a worker has left its own queue messages still go to the queue.
 UNBOUND_SECONDS = 60
 clock = SystemClock()
 

@@ -27,7 +27,7 @@ HEAD = Struct("<BQ")
 HERE, SENT, AT = 0, 1, 2
 OFFSET = Struct("<Q")
 REMOVED_AT_ONCE = 1000
-# So many messages are read at a time to find one whose offset is not known.
+# How many messages are read at a time to find one whose offset is not known.
 LOOK_BACK = 1000
 clock, random = SystemClock(), SystemRandom()
 

@@ -55,8 +55,8 @@ class PlaceInBucket:
         config = Config(connect_timeout=10, read_timeout=60, retries={"mode": "standard"})
         with self._asking():
             self._client: Any = boto3.client("s3", config=config)
-        self._said: dict[str, Any] = {}  # what SHIP says
-        self._etag = ""  # the ETag of SHIP, as this run has put it
+        self._said: dict[str, Any] = {}  # the content of SHIP
+        self._etag = ""  # the ETag of the SHIP that this run has put
         self._keys: dict[str, list[str]] = {}  # name -> the keys that have it, the newest term last
         self._void: list[str] = []  # keys that do not count
         self._whole = lru_cache(OBJECTS_READ_AHEAD)(self._get)

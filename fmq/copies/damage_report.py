@@ -91,7 +91,7 @@ class Findings:
         """Note what a sound append has published."""
         commit = append[-1] if isinstance(append[-1], Decided) else None
         if commit is not None:
-            self._left_out.pop(commit.tx_id, None)  # its PREPARE alone was lost
+            self._left_out.pop(commit.tx_id, None)  # only the transaction's PREPARE was lost
         for record in append:
             if isinstance(record, Run) and record.kind not in (PRE_MESSAGE, TIMER):
                 if self._is_sound(record):

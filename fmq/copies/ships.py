@@ -123,7 +123,8 @@ class Source:
 
     def look(self) -> Look:
         """Return what is durable now. Raises Damaged."""
-        # Read the page before the names: then each segment below its position has a name.
+        # Read the page before the names of files. Then each segment below the position in the page
+        # has a name.
         told = self._page.look()
         if told.durable_to:
             # Retention may be dropping a segment. If it is not, the code below raises the error.

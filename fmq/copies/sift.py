@@ -59,7 +59,7 @@ class Sift:
         if proven is not None:
             self._proven = max(proven, durable_beyond(file, base, limit, start, seed))
         self.damaged: dict[int, str] = {}
-        self.turned: dict[int, int] = {}  # see Scan
+        self.turned: dict[int, int] = {}  # as `Scan.turned`
         self.end = start
         self.cut = 0
 

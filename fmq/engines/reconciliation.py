@@ -96,8 +96,8 @@ class SeenTransaction(NamedTuple):
     tx_id: str
     producer: str
     prepared_us: int
-    known_bound: bool  # False if retention has dropped its PREPARE, which would say so
-    decided_us: int = 0  # 0: undecided
+    known_bound: bool  # False if retention has dropped the PREPARE, which says whether it was bound
+    decided_us: int = 0  # 0 while it is undecided
     committed: bool = False
     position: int = 0  # the position of the decision
 

@@ -99,7 +99,7 @@ class ThreadDoor(ProducingDoor):
         try:
             parts.store_options()
             topic_changes.grow_topics(parts.changes)
-            with suppress(StorageFull):  # it is recorded by a later opening
+            with suppress(StorageFull):  # a later opening finishes the erasure
                 parts.eraser.finish()
             if background:
                 self._threads = Background(parts, clock, options)
@@ -376,7 +376,7 @@ class ThreadDoor(ProducingDoor):
 
     def backup(self, destination: str, progress: Progress | None) -> Backup:
         """Copy to `destination` what the backup there lacks."""
-        self.change("checkpoint")  # proves durable what is visible now
+        self.change("checkpoint")  # the checkpoint proves durable what is visible now
         return back_up(self.path, destination, progress, self._disk, self._clock)
 
     def close(self) -> None:
@@ -420,7 +420,8 @@ class ThreadDoor(ProducingDoor):
         """End this copy in the child of a fork. The parent's engine goes on."""
         self.refusal = self.parts.commit_queue.failure = Forked(self.path)
         free_locks(self.parts)
-        self._closing = Closing()  # a thread that was closing it does not exist in the child
+        # A thread that was closing the engine does not exist in the child.
+        self._closing = Closing()
         self._threads = None
         if self.serving is not None:
             after_fork(self.serving)

@@ -37,7 +37,7 @@ from fmq.store.reading.reader import Reader
 from fmq.tx.commands.writer import Writer
 from fmq.tx.looks.messages import Messages
 
-# How much is overwritten, and how many messages are named, by one ERASE.
+# Limits of one ERASE: how many bytes it overwrites, and how many messages it names.
 IMAGE_BYTES_MAX = 32 << 20
 MESSAGES_MAX = 5000
 RANGE_BYTES_MAX = 600  # what one message may add to an ERASE
@@ -264,7 +264,7 @@ class Eraser:
                 yield self._part(images, shown)
                 images, size, count = [], 0, 0
                 shown.clear()
-            # What was just erased of it is on the disk, and the scan may have read it before.
+            # Read the record again: the scan may have read it before its last messages were erased.
             found = self._read(base, run)
             columns = columns_of(found.data, 0, found.run)
             try:

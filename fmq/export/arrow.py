@@ -18,7 +18,7 @@ from fmq.export.shape import Shape, as_json, plain_values
 from fmq.table.read import read_split
 from fmq.table.split import Split
 
-# So many bytes of rows are gathered in memory before they are written, so that a file has few
+# How many bytes of rows are gathered in memory before they are written, so that a file has few
 # pieces.
 HELD_BYTES = 128 << 20
 OPEN_MAX = 256  # files that are open at the same time

@@ -171,7 +171,7 @@ class CheckLoop:
         except BaseException as error:
             is_main = threading.current_thread() is threading.main_thread()
             if is_main and not isinstance(error, Exception):
-                raise  # an interrupt or an exit of the program is not ours to handle
+                raise  # an interrupt or an exit of the program must not be handled here
             LOG.exception("the checker of %r failed on %s", question.producer, question.tx_id)
             return None
         if not is_answer(decision):

@@ -48,12 +48,12 @@ class OpenQuestion:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.due = math.inf
-        self.number = NO_NUMBER  # the number of its valid entry in each heap
+        self.number = NO_NUMBER  # the number of this question's valid entry in each heap
         # The token of the Question that was handed out last. An answer "unknown" must show the
         # token.
         self.token = ""
         self.answers = 0  # number of answers "unknown" so far
-        self.tries = 0  # how often asking brought no decision, errors of checkers included
+        self.tries = 0  # how often a checker was asked without a decision, errors included
         self.parked = False
         # True if a checker died with the question, and no checker has answered it since.
         self.was_given_back = False

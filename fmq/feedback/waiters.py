@@ -15,7 +15,7 @@ class Waiters:
     """All calls that wait for questions of one engine."""
 
     def __init__(self) -> None:
-        # The waiting calls by key, and by what wakes them: when each looks again by itself.
+        # Key -> what wakes a waiting call -> the time at which the call looks again by itself.
         self._for_due: dict[QuestionKey, dict[Notify, float]] = {}
         self._for_end: set[Wakeup] = set()
 

@@ -68,7 +68,8 @@ class DeltaLakeTable:
                 self._url, self._schema, mode="error", storage_options=self._options
             )
         except DeltaError:
-            # Another loop may have made it in between. If not, this says what is wrong.
+            # Another loop may have made the table meanwhile. If not, this call raises what is
+            # wrong.
             return DeltaTable(self._url, storage_options=self._options)
 
     def append(self, batch: LakeBatch) -> None:

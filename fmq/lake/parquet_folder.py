@@ -77,7 +77,7 @@ class ParquetFolder:
             try:
                 _sync(made)
                 os.link(made, self._file(part.store, place))
-            # If the made one is gone, another loop has published this part and cleared up.
+            # If the new file is gone, another loop has published this part and cleared up.
             except (FileExistsError, FileNotFoundError) as error:
                 raise TableMoved(self._path, "another loop has written this part") from error
         finally:

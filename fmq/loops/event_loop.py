@@ -35,7 +35,7 @@ def notifier(loop: Loop, call: Callable[[], object]) -> Callable[[], None]:
     def notify() -> None:
         with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
             if get_ident() == thread:
-                loop.call_soon(call)  # this spares the system calls that wake a loop
+                loop.call_soon(call)  # needs no system calls to wake the loop
             else:
                 loop.call_soon_threadsafe(call)
 

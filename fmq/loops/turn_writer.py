@@ -18,10 +18,10 @@ from fmq.loops.event_loop import Loop
 from fmq.store.journal.commit_queue import CommitQueue
 
 QUICK_SECONDS = 0.002  # a write that takes longer holds up the loop
-# So many slow writes in a row make the loop stop writing. One may only mean that the machine was
-# busy.
+# After this many slow writes in a row the loop stops writing. A single one may only mean that the
+# machine was busy.
 SLOW_WRITES = 2
-# After so many turns that the committer wrote, the loop writes again.
+# After this many turns that the committer wrote, the loop writes again.
 LOOKS_AGAIN = 16
 
 
@@ -89,7 +89,7 @@ class TurnWriter:
         """`after` is called once after each write."""
         self._loop = loop
         self._commit_queue = commit_queue
-        # Not the loop's own time: that of uvloop stands still in a callback.
+        # Not the clock of the loop: that of uvloop stands still during a callback.
         self._monotonic = monotonic
         self._after = after
         self.ended: Callable[[Any], object] = lambda batch: None

@@ -12,7 +12,7 @@ from fmq.steps.call_steps import Arrival, Notify
 class LoopWatch:
     """The arrivals that one call waits for, one after the other."""
 
-    # Defaults of the class, as most watches are made for one arrival and set few of them.
+    # Defaults of the class, because most watches serve one arrival and set few of these attributes.
     _group: GroupWaits | None = None
     _stop: Callable[[Notify], object] | None = None
     _timer: Timer | None = None

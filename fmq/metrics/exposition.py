@@ -97,7 +97,7 @@ def _of_groups(engine: fmq.AnyEngine, stats: fmq.Stats) -> Iterator[str]:
 def _of_members(engine: fmq.AnyEngine, groups: list[str]) -> Iterator[str]:
     members: dict[str, list[fmq.MemberInfo]] = {}
     for group in groups:
-        with suppress(fmq.UnknownGroup):  # it was deleted meanwhile
+        with suppress(fmq.UnknownGroup):  # the group was deleted meanwhile
             members[group] = engine.group(group).members()
     many = [({"group": group}, len(found)) for group, found in members.items()]
     yield from family("group_members", "gauge", "Members that are alive.", many)

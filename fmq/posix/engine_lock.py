@@ -33,7 +33,7 @@ class EngineLock:
         try:
             # Lock the directory itself, too: users remove the file if they believe that it keeps an
             # engine from opening. The file tells who has the lock. Where another machine serves the
-            # directory, it is all that can be locked.
+            # directory, only the file can be locked.
             kept.append(self._itself())
             if not lock_past_looks(kept[0]):
                 raise self._locked()

@@ -96,8 +96,8 @@ def read(directory: Directory) -> Erasing | None:
             at += IMAGE.size + size
             images.append(NewRecord(base, place, data[at - size : at]))
     except (StructError, ValueError, TypeError) as error:
-        # It was durable before it got its name, so this is damage. What it names is not erased, or
-        # not all of it, and the call has not returned.
+        # The file was durable before it got its name, so this is damage. Not all of the messages
+        # that it names are erased, and the call of `erase` has not returned.
         logger.error("%s/%s: %s. Erase the messages again.", directory.path, ERASING, error)
         return None
     return Erasing(number, ranges, images)
@@ -109,7 +109,7 @@ def overwrite(directory: Directory, images: Iterable[NewRecord]) -> None:
         try:
             file = directory.open(segment_name(base), write=True)
         except FileNotFoundError:
-            continue  # a retention has dropped it
+            continue  # retention has dropped the segment
         with closing(file):
             for image in group:
                 file.write(image.place, (image.data,), sync=True)

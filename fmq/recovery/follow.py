@@ -152,7 +152,8 @@ class Follower:
         """Replay the journal. Damage is raised; with `believe`, it is returned with what comes
         before it.
         """
-        # read the page before the names: then each segment below its position has a name
+        # Read the page before the names of files. Then each segment below the position in the page
+        # has a name.
         told = self._page.look()
         layout = self._look()
         replay = begin(self._directory, layout)
@@ -273,7 +274,8 @@ class Follower:
         return self._page.glance() > self._replay.durable_to
 
     def _refresh(self) -> None:
-        # read the page before the names: then each segment below its position has a name
+        # Read the page before the names of files. Then each segment below the position in the page
+        # has a name.
         told = self._page.look()
         layout = self._look()
         here = self._replay.ledger.index.base

@@ -30,5 +30,6 @@ def _has_writer(directory: Directory) -> bool:
     try:
         return directory.locked_by(LOCK) is not None
     except OSError:
-        # This file system does not tell. Say no: an error is better than missing messages.
+        # This file system does not tell whether an engine has the lock. Say no: an error is better
+        # than missing messages.
         return False

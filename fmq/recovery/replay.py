@@ -79,7 +79,7 @@ class Replay:
         self.turned: dict[int, int] = {}
         # An exception that stopped the replay in the middle of an append.
         self.interrupted_by: BaseException | None = None
-        self.attempts = NotedAttempts()  # those that only the page ATTEMPTS has
+        self.attempts = NotedAttempts()  # the attempts that only the page ATTEMPTS has
         # The identity of a file in which only zeros follow the last append.
         self._zeros_in: tuple[int, int] | None = None
         self.first = segments[0].base  # the base of the oldest segment in the directory

@@ -20,7 +20,7 @@ def pin(directory: Directory, name: str, stack: ExitStack) -> bool:
         return False
     with ExitStack() as unless_locked:
         unless_locked.callback(file.close)
-        # Retention may have dropped it after it was opened and before it was locked.
+        # Retention may have dropped the segment after it was opened and before it was locked.
         if not file.pin(exclusive=False) or not _still(directory, name, file.identity()):
             return False
         stack.push(unless_locked.pop_all())

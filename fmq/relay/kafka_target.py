@@ -33,7 +33,7 @@ MISSING = (
     KafkaError._UNKNOWN_PARTITION,
 )
 REFUSALS = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD
-# Of a topic that was made just now, or whose broker was started again.
+# Errors of a topic that was made just now, or whose broker was started again.
 PASSING = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
 
 
@@ -94,7 +94,7 @@ class KafkaTarget:
         """Make a producer with the id of the relay, which shuts out the one before it, and read the
         place.
         """
-        self._producer = None  # what it had not sent goes with it
+        self._producer = None  # messages that it has not sent are dropped, too
         producer = Producer(
             {
                 **self._at,
@@ -189,7 +189,8 @@ class KafkaTarget:
         """Return the place that Kafka keeps, after reading its topic to the end that it has now."""
         part = TopicPartition(positions_topic(self._name), 0, OFFSET_BEGINNING)
         group = {"group.id": f"fmq-relay-{self._name}", "enable.auto.commit": False}
-        # The end of all, and not of what is committed: an open transaction would hide the place.
+        # Ask for the end of all messages, and not only of those that are committed: an open
+        # transaction would hide the place.
         loose = Consumer({**self._at, **group, "isolation.level": "read_uncommitted"})
         with explained(), closing(loose):
             _, end = patiently(lambda: loose.get_watermark_offsets(part, timeout=SECONDS))

@@ -76,7 +76,7 @@ class PostgresTarget:
 
     def claim(self) -> RelayPlace | None:
         """Increase the epoch, with which each batch is compared. Return the place."""
-        self.close()  # whatever the last connection was at is rolled back
+        self.close()  # rolls back what the last connection was doing
         try:
             self._connection = connection = psycopg.connect(self._conninfo)
             with connection.transaction():

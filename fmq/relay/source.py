@@ -36,7 +36,7 @@ class RelaySource:
         self._group = engine.group(group)
         # The offset of the next message of each queue that was not copied yet.
         self._next: dict[tuple[str, int], int] = {}
-        # Those of them that the group was not told.
+        # The ends of copied messages that the group has not acked yet.
         self._untold: dict[tuple[str, int], int] = {}
 
     def begin(self, place: RelayPlace | None) -> int:

@@ -58,9 +58,10 @@ class Asked:
         self.number = number
         self.sequence = sequence  # the number of a request that is carried out only once; else -1
         self.frame = frame
-        # When it was made, by the clock on the wall, which goes on while the machine sleeps.
+        # When the request was made, by the clock on the wall, which goes on while the machine
+        # sleeps.
         self.since_us = since_us
-        self.since = since  # when it was made, by the clock that never goes back
+        self.since = since  # when the request was made, by the clock that never goes back
         self.patience = patience  # how long the answer may take, in seconds
         self.answer = b""
         self.error: Exception | None = None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fmq.basics.clock import Clock
 
-# After so long a client asks again, and learns of queues that were added.
+# After this time a client asks again, and learns of queues that were added.
 TOPIC_SECONDS = 5.0
 
 

@@ -28,7 +28,7 @@ def serve_advance(member: ServedMember, ack: AckAsked, *, takes: bool) -> Steps[
         return ADVANCED.pack(False)
     handled, found = Handled(claim, ack.first, ack.end), None
     if takes and is_worth_it(in_group):
-        with suppress(FmqError, OSError):  # the client polls, and meets it then
+        with suppress(FmqError, OSError):  # the client polls next, and gets the error then
             keep(in_group, handled)
             found = yield from in_group.taking(served_poll(in_group, 1))
     if found is None:

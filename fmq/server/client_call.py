@@ -42,7 +42,8 @@ class Caller(Protocol):
 class ClientCall:
     """One request of a client, whose steps are carried out one after the other."""
 
-    # Defaults of the class, as each request makes an object and most set few of them.
+    # Defaults of the class, because each request makes an object, and most set few of these
+    # attributes.
     _answer: Any = None
     _watch: LoopWatch | None = None  # made when the call waits for the first time
     _is_woken = False  # True if it was woken between its look and its waiting
@@ -145,7 +146,7 @@ class ClientCall:
             return queue.post(want.plan, want.what, want.is_awaited)
         return queue.run(want.plan, want.what, wait=True, ahead=True)
 
-    finish = go_on  # called when what it has ordered is durable
+    finish = go_on  # called when the append that it has ordered is durable
 
     def fail(self, make: Callable[[], BaseException]) -> None:
         """Go on with an error: what the call has ordered was refused, or the engine has failed."""

@@ -87,7 +87,7 @@ class Consuming:
         how: list[Any] = [*said_how, *HOW[len(said_how) :]]
         ordered, strict, is_told, broadcast, expired, damaged = how
         if wanted:
-            # Refuse it here if it cannot be read: each poll of the group has to read it.
+            # Refuse the filter here if it cannot be read: each poll of the group has to read it.
             filter_of(wanted)
         shares = None if strategy is None else strategy_said(strategy)
         if asked.handle not in self._members:

@@ -224,7 +224,7 @@ class Host:
         busy = any(session.has_in_hand() for session in self.sessions.values())
         if busy and self.monotonic() < deadline:
             self.loop.call_later(DRAIN_LOOK_SECONDS, self._end_when_drained, deadline)
-        elif self.end is not None:  # a second stop may have ended it
+        elif self.end is not None:  # a second stop may have ended the process
             end, self.end = self.end, None
             end()
 

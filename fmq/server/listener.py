@@ -21,7 +21,7 @@ from fmq.wire.network import address_of, keep_alive
 from fmq.wire.processes import STOPS, forget_socket, is_allowed, peer_uid, stop_listening
 
 TURN_BYTES_MAX = 256 << 10  # limit of the bytes read of each client in one turn of the loop
-# A client with so many unread bytes of answers is cut off.
+# A client that leaves this many bytes of answers unread is cut off.
 UNREAD_BYTES_CUT = 64 << 20
 JOIN_SECONDS = 10.0
 ANSWER_SECONDS = 1.0  # seconds that a client has to read its last answers

@@ -175,7 +175,8 @@ class Writes:
         self._host.commit_own(self._client)
         if not self._done_before(asked, sequence):
             if name in ("make_group", "set_filter") and args[-1]:
-                # Refuse it here if it cannot be read: each poll of the group has to read it.
+                # Refuse the filter here if it cannot be read: each poll of the group has to read
+                # it.
                 filter_of(args[-1])
             request = Request(self._client, sequence, waiting)
             changes = self._parts.changes

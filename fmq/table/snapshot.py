@@ -34,7 +34,8 @@ from fmq.table.table_errors import located
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.looks.outcomes import undecided_view
 
-HEAD_BYTES = 4 << 10  # So many bytes of most heads show whether an append begins there.
+# How many bytes are read to see whether an append begins there: enough for most heads.
+HEAD_BYTES = 4 << 10
 
 
 class Undecided(NamedTuple):

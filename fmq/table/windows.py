@@ -12,7 +12,7 @@ from fmq.store.bytes.record import HEAD_BYTES_MIN
 from fmq.table.entries import Column, RunEntries
 
 WINDOW_BYTES = 8 << 20
-# Reading so many bytes between two records costs less than a second read.
+# Reading up to this many bytes between two records costs less than a second read.
 GAP_BYTES = 16 << 10
 HEAD_BYTES = 4 << 10  # bytes of a record whose bodies are not wanted
 

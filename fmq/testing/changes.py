@@ -16,7 +16,7 @@ from typing import Protocol
 from fmq.testing.image import Image
 
 SECTOR_BYTES = 512  # pages of 4 KiB begin at some of these sectors
-# How many ends of sectors one write is cut at. A larger write is cut at some of them, chosen by the
+# At how many ends of sectors one write is cut. A larger write is cut at some of them, chosen by the
 # seed.
 BOUNDARIES_MAX = 16
 GARBAGE = Random("garbage").randbytes(4096)

@@ -197,7 +197,7 @@ class CrashDirectory:
             return list(self._opened().seen)
 
     def free_bytes(self) -> int:
-        return FREE_BYTES  # it is never full by itself
+        return FREE_BYTES  # a CrashDisk is never full by itself
 
     def open(self, name: str, *, write: bool = False) -> CrashFile:
         with self._power as power:

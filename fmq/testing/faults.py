@@ -24,9 +24,9 @@ Operation = Literal[
     "remove",
     "mkdir",
     "directory sync",
-    # Closing a file or a directory happens although it fails, as in the kernel.
+    # A close that fails has closed the file or the directory all the same, as in the kernel.
     "close",
-    "unlock",  # unlocking happens although it fails, as closing does
+    "unlock",  # an unlock that fails has unlocked all the same
 ]
 
 

@@ -50,7 +50,7 @@ class Point:
     stack: tuple[Place, ...]  # the calls of the program, the outermost first
     history: CrashDisk  # the disk that went on, which can name its operations
     disk: CrashDisk
-    # The disk as a process leaves it that dies just before its write is visible.
+    # The disk as left by a process that dies just before its write is visible.
     unwritten: CrashDisk | None
     files: Files
     told: tuple[object, ...]

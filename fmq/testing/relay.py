@@ -109,7 +109,7 @@ class RelayWorld:
         try:
             relay.run(once=True)
         except Crash:
-            return "crashed"  # and its target is left as it is
+            return "crashed"  # the target of the relay that crashed stays as it is
         except TakenOver:
             return "taken over"
         relay.close()

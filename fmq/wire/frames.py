@@ -62,7 +62,7 @@ class Op(IntEnum):
     EXTEND = 23
     ACK_ALL = 24  # acks several ranges of one consumer, all of them or none
     ADVANCE = 25  # acks as ACK does; the answer brings the next message, if there is one
-    WAIT = 26  # until one of several queues has a message
+    WAIT = 26  # waits until one of several queues has a message
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

@@ -202,7 +202,8 @@ class Outbox:
         tx = messages.tx if messages is not None else None
         if tx is None or tx.phase is not Phase.OPEN or tx.is_empty:
             return
-        # Without it SQLAlchemy would return the connection to its pool with the transaction open.
+        # Without this rollback SQLAlchemy would return the connection to its pool with the
+        # transaction open.
         connection.dialect.do_rollback(connection.connection)
         raise BindError(
             f"{self._database.path}: this commit is not that of the session itself, or a savepoint "

@@ -31,7 +31,7 @@ class Broadcasts:
         self._grace = grace
         self._unused_since: dict[str, float] = {}
         self._joining: dict[str, int] = {}
-        # False: no such groups, so a round of chores need not look for them.
+        # False: there are no broadcast groups, so a round of chores need not look for them.
         self._may_be_some = True
 
     @contextmanager

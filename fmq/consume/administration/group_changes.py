@@ -125,7 +125,7 @@ def ack_below(changes: Changes, group: str, topic: str, number: int, offset: int
         (queue,) = changes.queues(topic, number)
         check_end(queue, offset)
         acked = changes.ledger.acked_of(group, topic, number)
-        gaps = acked.gaps(queue.first, offset)  # those that it has not acked
+        gaps = acked.gaps(queue.first, offset)  # the ranges that the group has not acked
         ranges = [AckRange(group, topic, number, *gap) for gap in gaps]
         if ranges:
             changes.check_decided(group, topic, number, ranges[0].first, offset)
@@ -168,7 +168,7 @@ def reject(changes: Changes, group: str, topic: str, number: int, offset: int, r
         found = wanted()
         if found not in (None, queue):  # the topic was deleted and made again meanwhile
             raise OffsetGone(topic, number, offset, queue.end)
-        # Its ACK is a new one each time, as it gets the request of a client.
+        # Make a new ACK each time, because it gets the request of a client.
         ack = Acks([AckRange(group, topic, number, offset, offset + 1)], 0)
         return [] if found is None else [ack, *letter]
 

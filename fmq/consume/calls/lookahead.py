@@ -19,8 +19,8 @@ AHEAD_MAX = 64
 AHEAD_MAX_OF_SEVERAL = 8  # a lower limit if other members of the group may wait for messages
 AHEAD_SECONDS = 0.1
 LEASE_SHARE = 0.1  # A message waits in a loop for at most this part of its lease.
-# With fewer attempts allowed, one crash of the program could use up those of messages it has not
-# seen.
+# If fewer attempts are allowed, one crash of the program could use up all attempts of messages that
+# it has not seen.
 ATTEMPTS_MIN = 3
 ASK_SECONDS = 10.0  # seconds for which a loop believes that its group has no other member
 

@@ -80,7 +80,7 @@ class QueueHolds:
         # True once the group was moved. From then on it uses another object.
         self.has_ended = False
         self._by_priority: PriorityOrder | None = None
-        self.limiter: Limiter | None = None  # if the group has a limit
+        self.limiter: Limiter | None = None  # None if the group has no limit
 
     def belong_to(self, ready: ReadyQueues) -> None:
         """Let polls find the queue by `ready`."""

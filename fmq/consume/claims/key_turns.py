@@ -37,7 +37,8 @@ class KeyTurns(KeyOrder):
         super().__init__(looked, filter_text)
         # The offsets of each key that wait, in order. The key whose turn it is comes first.
         self._turns: dict[MessageKey, deque[int]] = {}
-        self.tries: dict[int, int] = {}  # how often a message was tried that waits for its turn
+        # Offset of a message that waits for its turn -> how often it was tried.
+        self.tries: dict[int, int] = {}
 
     def key_of(self, offset: int) -> MessageKey:
         """Return the key of a message that is out."""
@@ -97,7 +98,8 @@ class KeyTurns(KeyOrder):
                 self.waiting -= 1
                 self.tries.pop(offset, None)
                 if line:
-                    self._turns[key] = line  # behind the others
+                    # The next turn of this key comes after those of all other keys.
+                    self._turns[key] = line
                 took(key)
                 self.add(offset, key, is_out=True)
                 taken.append(offset)

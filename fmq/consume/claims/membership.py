@@ -90,7 +90,7 @@ class Member:
         self.is_ordered = ordered
         self.is_told = is_told
         self.retry = retry
-        self.process: Process | None = None  # where its program runs
+        self.process: Process | None = None  # where the member's program runs
         self.turn = 0  # the queue at which its last poll began
         self.seen = 0.0  # when the member last polled, acked or extended a lease
         self.waiting: set[object] = set()  # the wakeups of the member's waiting polls
@@ -270,7 +270,7 @@ class GroupRoom:
     def set_timeout(self, timeout: float) -> None:
         """From now on, a member is out after `timeout` seconds without a call."""
         self._timeout = timeout
-        self.next_death = 0.0  # the next look finds out
+        self.next_death = 0.0  # the next look finds out when a member is out
 
     # --- who is in ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from fmq.consume.claims.ranges import Ranges, ranges_of
 from fmq.consume.claims.redelivery import GivenBack
 from fmq.tx.ledger.queues import Queue
 
-LOOKED_AT_ONCE = 512  # messages, unless a poll asks for more
+LOOKED_AT_ONCE = 512  # how many keys one look reads, unless a poll asks for more messages
 LOOKED_AT_ONCE_MAX = 4096
 
 

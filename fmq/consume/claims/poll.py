@@ -26,7 +26,7 @@ class Poll:
     ranges: list[tuple[int, int]]  # the parts of the claim that the group wants
     pieces: list[Any]  # the messages of `ranges` if they were in memory; else empty
     is_counted = False  # True once an attempt of each message of `ranges` is planned
-    most = 0  # how many it may get, if its group has a limit; 0: as many as it asks for
+    most = 0  # how many messages the poll may get, by the group's limit; 0: as many as it asks for
     waits = False  # True if the poll has found nothing and has time left
     # What wakes the waiting thread, which waits at most until `until`.
     wakeup: Wakeup | None = None

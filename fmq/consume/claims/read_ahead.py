@@ -39,7 +39,7 @@ class ReadAhead:
         self._messages = messages
         self._check_engine = check_engine
         self.batches: dict[Queue, BatchAhead] = {}
-        self._ends: dict[Queue, int] = {}  # queue -> the offset after the last one read
+        self._ends: dict[Queue, int] = {}  # queue -> the offset after the last message read
 
     def take_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
         """Return the claimed messages. Make Message objects of everything that was read ahead."""

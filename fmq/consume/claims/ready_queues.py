@@ -34,7 +34,7 @@ class ReadyQueues:
     __slots__ = ("_next_end", "_owner", "lease_ends", "numbers", "unleased")
 
     def __init__(self, queues: Iterable[int], owner: Member | None = None) -> None:
-        self._owner = owner  # whose polls look here; None: those of all members
+        self._owner = owner  # the member whose polls look at these queues; None: all members
         self.numbers = [*queues]  # the queues that a poll looks at, sorted
         # A heap of (time, number), of idle queues with leases.
         self.lease_ends: list[tuple[float, int]] = []

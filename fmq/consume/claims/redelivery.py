@@ -121,7 +121,7 @@ class Redeliveries:
         self._due.popleft()
         self._remove(waiting)
         waiting.is_gone = False
-        # Hand out messages together that were given back one by one.
+        # Hand out together messages that were given back one by one.
         while waiting.end - waiting.first < limit:
             i = self.by_first.bisect_left(waiting.first)
             before = self.by_first.peekitem(i - 1)[1] if i else None

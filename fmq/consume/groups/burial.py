@@ -236,7 +236,7 @@ class Burying:
 
             def plan(append: Append, acks: list[AckRange] = acks) -> bool:
                 if self._replayed(group)[: len(acks)] != acks:
-                    return False  # a consumer has acked some of them meanwhile: look again
+                    return False  # a consumer has acked some of the messages meanwhile: look again
                 self._writer.send(append)
                 return True
 

@@ -135,7 +135,7 @@ class GroupClaims:
         `ready.numbers[i]`, and goes in a circle.
         """
         now = asked.now
-        while ready.numbers:  # a queue that has nothing leaves them
+        while ready.numbers:  # a queue that has nothing is removed from `ready`
             i = 0 if i >= len(ready.numbers) else i
             queue = topic.queues[ready.numbers[i]]
             key = asked.group, topic.name, queue.number
@@ -274,7 +274,7 @@ class GroupClaims:
         holds = self._holds_of(group, topic, queue.number)
         if room.is_ordered:
             order_of(holds, self._ledger.subscriptions[group, topic].filter)
-        # When the member has polled them is not known any more.
+        # It is not known any more when the member polled these messages.
         now = self._clock.monotonic()
         parts = holds.unacked(first, end)
         claims = [Claim(member, queue, holds, *part, since=now) for part in parts]

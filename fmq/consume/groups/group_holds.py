@@ -37,7 +37,8 @@ class GroupHolds:
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self.ledger = ledger
         self.clock = clock
-        self.rooms: dict[str, GroupRoom] = {}  # of each group that has members, by its name
+        # The room of each group that has members, by the group's name.
+        self.rooms: dict[str, GroupRoom] = {}
         self.by_queue: dict[GroupKey, QueueHolds] = {}
         # By group, topic and owner. The owner is None if all members share the queues.
         self.ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
@@ -61,8 +62,8 @@ class GroupHolds:
             self._load_tried(key, holds)
             known = self.ledger.queue(topic, queue)
             if self._former is not None and known is not None:
-                # What was given back has a due time in the journal, and no client has it. What
-                # was in hand has none there, whichever attempt it was.
+                # In the journal, messages that were given back have a due time, and no client has
+                # them. Messages that were in hand have no due time, whichever attempt it was.
                 tried, now_us = self.ledger.tried.get(key), self.clock.time_us()
                 found = () if tried is None else tried.all()
                 waits = [(first, end) for first, end, _, due_us in found if due_us > now_us]
@@ -158,7 +159,7 @@ class GroupHolds:
         """Return where the polls of `member` look."""
         room = self.rooms.get(group)
         owner = None if room is None or room.strategy is None else member
-        # No lease of what is paused ends before a poll looks there again.
+        # Leave out paused topics: their leases end when a poll looks there again.
         names = self.with_replays(group, self.ledger.unpaused(group, member.topics))
         found = [self.ready.get((group, name, looking(name, owner))) for name in names]
         return [each for each in found if each is not None]

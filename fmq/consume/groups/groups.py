@@ -84,7 +84,8 @@ class Groups:
 
     def _delete_group(self, change: Changed) -> None:
         self.tallies.pop(change.group, None)
-        # If the group is made again, it has to look at queues that this one had found idle.
+        # If the group is made again, the new group has to look at queues that the old one had found
+        # idle.
         self.holds.forget(lambda group, topic: group == change.group)
         self.holds.limits.forget(change.group)
         self.rooms.delete(change.group)

@@ -16,7 +16,7 @@ from fmq.consume.claims.holds import QueueHolds
 from fmq.consume.groups.sieve import SIFTED_AT_ONCE
 from fmq.tx.ledger.queues import Queue
 
-# Of so many messages that are handed out, one is the oldest of its queue.
+# One of this many messages that are handed out is the oldest of its queue.
 OLDEST_EVERY = 10
 
 
@@ -51,7 +51,7 @@ def take_best(
             claim = Claim(asked.member, chosen.queue, chosen.holds, first, end, *what)
             if claim.may_have_expired(now_us):
                 claim.now_us = now_us
-                # Claim many at once, so that many can be passed over. Those that remain are given
+                # Claim many at once, so that many can be passed over. The remaining ones are given
                 # back.
                 pieces_max = choice.left = max(limit, SIFTED_AT_ONCE)
         else:

@@ -63,7 +63,7 @@ class KeyRooms:
         self._rates = rates
         self._now = now
         self.in_hand: Counter[MessageKey] = Counter()
-        # What is claimed and will count for the rate, or be given back.
+        # How many messages of each key are claimed, and do not count for the rate yet.
         self.untold: Counter[MessageKey] = Counter()
 
     def has_room(self, key: MessageKey) -> bool:

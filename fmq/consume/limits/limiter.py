@@ -32,9 +32,10 @@ class GroupLimiter:
         self._limit = limit
         self._wake = wake
         self._found_at = found_at
-        self._holds: set[QueueHolds] = set()  # of the group, in each of its queues
+        self._holds: set[QueueHolds] = set()  # the holds of the group in each of its queues
         self._is_awaited = False  # True if a poll waits because of the limit
-        # Queues where only keys wait that have no room, and when one of them has by its rate.
+        # The holds of queues in which only keys without room wait, and the time at which the rate
+        # gives one of these keys room.
         self._full: set[QueueHolds] = set()
         self._full_until = math.inf
         self._window: RateWindow | None = None
@@ -107,7 +108,7 @@ class GroupLimiter:
         given back first.
         """
         limit, window = self._limit, self._window
-        in_hand = untold = 0  # `untold`: what is claimed, and will count or be given back
+        in_hand = untold = 0  # `untold`: how many messages are claimed and not counted yet
         for holds in self._holds:
             if now >= holds.earliest_deadline:
                 holds.expire(now)

@@ -22,7 +22,8 @@ class RateWindow:
         """
         self._count = max(1, math.floor(rate))
         self._span = self._count / rate
-        self._handed: deque[tuple[float, int]] = deque()  # (when it counts no longer, how many)
+        # Pairs: when messages count no longer, and how many they are.
+        self._handed: deque[tuple[float, int]] = deque()
         self._out = 0  # the sum over `_handed`
         self.note(found_at, self._count)
 

@@ -212,7 +212,7 @@ class Prepare:
         self.flags = 0
         self.extension = b""
 
-    tail: bytes  # set when the size is measured, as that of a Run
+    tail: bytes  # set when the size is measured, as the tail of a Run is
 
 
 class Decided:
@@ -276,7 +276,7 @@ class Decided:
         self.flags = 0
         self.extension = b""
 
-    tail: bytes  # set when the size is measured, as that of a Run
+    tail: bytes  # set when the size is measured, as the tail of a Run is
 
 
 class Acks:

@@ -439,7 +439,7 @@ class CommitQueue:
         """
         with self.lock, self.changing:
             if self._leader != me and not self._is_due():
-                return  # woken to end, or another write has taken the posts
+                return  # the engine closes, or another write has taken the posted appends
             taken = self._take(me)
         self._drive(me, taken)
 

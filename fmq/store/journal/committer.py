@@ -64,6 +64,7 @@ class Committer:
                 stopping = self._stopping
                 queue.lead_for_others(heir.thread)
         except BaseException as error:
-            # No caller can catch this error here. Those that wait get it, and so do later calls.
+            # No caller can catch this error here. The waiting callers get it, and so do later
+            # calls.
             with queue.lock:
                 queue.fail(error)

@@ -53,8 +53,7 @@ class JournalWrite:
         self.start = start
         self.rolls: tuple[Roll, ...] = ()
         self.buffers: list[Buffer] = []
-        # Of a write ahead of its sync, whose bytes stay pending: how many of their buffers are
-        # written with it. Else 0.
+        # How many buffers a write ahead of its sync writes. They stay pending. 0 for other writes.
         self.ahead = 0
         self.is_forced = False  # True if a call wants a sync in a mode without syncs
         self.is_noted = False  # True once `CommitQueue.on_pending` was called for it

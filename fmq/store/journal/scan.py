@@ -242,7 +242,7 @@ class Scan:
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
         # Compare with the bytes in memory, which were all read at one moment. Mixed with newer
-        # ones, an append of meanwhile would look like damage.
+        # bytes, an append that was written meanwhile would look like damage.
         known = self._data[position - self._data_start :]
         offset, end = position - self._base, self._limit - self._base
         if self._rest_was_zeros:

@@ -14,7 +14,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from fmq.tx.commands.transaction_content import TransactionContent
 
-# From so many blocks on, those that ended in another context are dropped from the list.
+# If the list has this many blocks, those that ended in another context are dropped from it.
 PRUNED_FROM = 16
 
 

@@ -219,12 +219,12 @@ def carry(ledger: Ledger, state: dict[str, Any]) -> None:
         ledger.pauses = {(group, name): PauseMet(*pause) for group, name, *pause in state["paused"]}
     if "limits" in state:  # an older fmq limited nothing
         ledger.limits = {group: limit_in(*limit) for group, *limit in state["limits"]}
-    if "schedules" in state:  # an older fmq had none
+    if "schedules" in state:  # an older fmq had no schedules
         found = [schedule_in(*each) for each in state["schedules"]]
         ledger.schedules = {each.name: each for each in found}
         ledger.timers.sooner = True
     ledger.requests.carry(state.get("requests", []))
-    if "options" in state:  # an older fmq wrote none
+    if "options" in state:  # an older fmq wrote no options
         ledger.options.clear()
         ledger.options.update(state["options"])
     for name, (value, data) in state.get("marks", {}).items():
@@ -309,7 +309,8 @@ def check_carried(state: Any) -> dict[str, Any]:
         check_text("a group", group)
         if limit_in(*said).is_empty:
             raise ValueError("a limit that limits nothing")
-    for schedule in check_list("schedules", state.get("schedules", [])):  # an older fmq had none
+    # An older fmq had no schedules.
+    for schedule in check_list("schedules", state.get("schedules", [])):
         schedule_in(*check_list("a schedule", schedule, 4))
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)

@@ -156,7 +156,7 @@ class Ledger:
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
         # By group and topic: one of the two is "", as a group or a topic is paused.
         self.pauses: dict[tuple[str, str], PauseMet] = {}
-        self.limits: dict[str, LimitMet] = {}  # by group
+        self.limits: dict[str, LimitMet] = {}  # the limit of each group, by its name
         self.schedules: dict[str, ScheduleMet] = {}
         self.dead: dict[str, DeadLetterState] = {}  # the dead letters by name of the group
         # Group and topic -> the internal topic with the group's replayed dead letters of that

@@ -63,5 +63,5 @@ def forget(ledger: Ledger, topic: str) -> None:
 
 def _put(ledger: Ledger, schedule: ScheduleMet) -> None:
     ledger.schedules[schedule.name] = schedule
-    # The thread that publishes what is due asks again when that is.
+    # The thread that publishes due messages asks again for the next due time.
     ledger.timers.sooner = True

@@ -146,7 +146,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         if mine is None:
             mine = ledger.undecided_of[prepare.producer] = Amount()
         mine.add(prepare)
-    is_new = entry.prepare is prepare  # an entry that was there before is relocated
+    is_new = entry.prepare is prepare  # an entry that existed before is relocated
     entry.prepare, entry.runs, entry.start = prepare, runs, start
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry

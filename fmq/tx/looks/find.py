@@ -80,7 +80,7 @@ class Finder:
         """Yield for each segment, the newest first, the runs that may have a key with `hash`."""
         ledger = self._ledger
         with self._messages.lock:
-            # Records before this belong to a deleted topic of the name.
+            # Records before this position belong to a deleted topic of the same name.
             since = ledger.deleted.get(topic, -1)
             new = [ledger.index, *reversed(ledger.sealed)]
             bases = self._catalog.bases()

@@ -43,7 +43,8 @@ class JournalTail:
 
         Raises PositionGone if retention has dropped an append behind `position`.
         """
-        # What a topic does not keep any more is left out once that is durable.
+        # Wait until all changes of topics are durable: messages that a topic does not keep any more
+        # are left out.
         self._messages.catch_up(self._ledger.changed_at)
         with self._lock:
             visible = self._ledger.shown_to

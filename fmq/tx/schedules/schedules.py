@@ -233,7 +233,7 @@ class Schedules:
                 published = self._published(each, now_us)
                 own = measured(published.records)
                 if own > 2 * self._bytes_max:
-                    # It was made while segments were larger.
+                    # The schedule was made while segments were larger.
                     self._writer.journal.refuse(own)
             except FmqError as error:
                 logger.warning("the schedule named %r is not published: %s", each.name, error)
@@ -273,7 +273,7 @@ class Schedules:
         for schedule, own in found:
             if self._ledger.schedules.get(schedule.name) is schedule:
                 records += own
-                # The clock said that it is due. So the records may have no earlier time.
+                # The clock said that the schedule is due. So the records may have no earlier time.
                 self._writer.not_before_us = max(self._writer.not_before_us, schedule.next_us)
         if records:
             self._writer.send(records)
