@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Make the site of the documents: python3 tools/make_site.py, then open build/site/index.html
+"""Make the site of the documents in build/site: python3 tools/make_site.py
 
 The pages are those of docs/, with the README as their start; they can be read without the site. It
 adds a search, a menu, and a reference of the public names made of their docstrings. The tools for
-it are installed into build/site-tools, and the site loads nothing from elsewhere.
+it are installed into build/site-tools, and the site loads nothing from elsewhere. It can be read
+from the disk; the search needs a server, such as `python3 -m http.server -d build/site`. The
+environment must have the tools of `tools/dev.py`, because the modules of the reference are
+imported.
 
 What is checked, in the HTML: each link leads to a file and an anchor that are there, each page is
 reached from the start in two clicks and leads back to it. The exit code is 1 otherwise.
@@ -285,7 +288,7 @@ def main() -> int:
     wrong = troubles()
     print("\n".join(wrong[:50]))
     count = len([*SITE.rglob("*.html")])
-    print(f"{count} pages in {SITE}; {len(wrong)} things are wrong. Start at {SITE}/index.html")
+    print(f"{count} pages in {SITE}; {len(wrong)} things are wrong")
     return 1 if wrong else 0
 
 
