@@ -64,6 +64,7 @@ class Release:
         """Return the version, which fmq/__init__.py alone has. Check that the changelog has it."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         code = (ROOT / "fmq" / "__init__.py").read_text()
+        version: str
         version, *others = re.findall(r'^__version__ = "(.*)"$', code, re.MULTILINE)
         one_place = not others and project["dynamic"] == ["version"]
         self.check("version", one_place, f"{version}, in one place")
