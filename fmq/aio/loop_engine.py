@@ -42,7 +42,7 @@ class AsyncEngine(AsyncWritingEngine):
         on_stop: Callable[[], None] | None = None,
     ) -> Serving:
         """Let other processes use the directory by `fmq.connect`, until the returned Serving or the
-        engine is closed. A thread serves them, and calls `on_stop` as that of a blocking engine.
+        engine is closed. A thread serves them. It calls `on_stop` as a blocking engine does.
         """
         reach = Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets), on_stop)
         return await self._door.serve(reach)

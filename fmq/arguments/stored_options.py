@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {each.name: getattr(Options(), each.name) for each in
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option as it is, with where its value comes from."""
+    """One option, with its value and with where the value comes from."""
 
     name: str
     value: Any
@@ -92,7 +92,9 @@ def with_stored(options: Options, stored: Mapping[str, Any]) -> Options:
 
 
 def sound(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored options without those that this version does not know, or refuses."""
+    """Return the stored options, but leave out options that this version does not know or
+    refuses.
+    """
     found = {}
     for name, value in stored.items():
         if name in STORED:
@@ -136,7 +138,9 @@ def overwrite(options: Options, values: Mapping[str, Any]) -> None:
 
 
 def settings(opened: Options, counts: Options, stored: Mapping[str, Any]) -> list[Setting]:
-    """Return all options. `opened` are those of the opening, and `counts` those that count now."""
+    """Return all options. `opened` are the options of the opening, and `counts` the values that
+    count now.
+    """
     known = sound(stored)
     found = []
     for name, default in DEFAULTS.items():

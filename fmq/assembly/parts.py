@@ -348,7 +348,8 @@ class Parts:
 
         With or without the lock.
         """
-        written = self.journal.written_to  # this is final: a failed engine writes nothing more
+        # This position is final: a failed engine writes nothing more.
+        written = self.journal.written_to
         if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.shown_to):
             raise self.commit_queue.failed_error()
 

@@ -41,8 +41,8 @@ class Suspending:
         self.has_begun = False
 
     async def drive(self, queue: CommitQueue) -> Any:
-        """Run the step to its end, and return or raise its result. Its waits for `queue` are
-        awaited, too.
+        """Run the step to its end, and return or raise its result. Where the step waits for
+        `queue`, await that, too.
         """
         self.has_begun = True
         me, runner = get_ident(), self._runner

@@ -50,8 +50,8 @@ def setting(word: str) -> tuple[str, Any]:
 
 
 def _value(said: str, kind: str) -> Any:
-    """Return the value that a text stands for. A text that is no value of this kind is returned as
-    it is: the engine refuses it with the error of the option.
+    """Return the value that a text stands for. If the text is no value of this kind, return the
+    text: the engine refuses it with the error of the option.
     """
     if said.lower() == "none":
         return None

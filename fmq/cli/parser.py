@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         return self.subverbs
 
     def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
-        """Add an argument. One that many verbs have needs no help of its own."""
+        """Add an argument. An argument that many verbs have needs no help of its own."""
         if help_ := HELP.get(named.get("metavar", "")):
             named.setdefault("help", help_)
         return super().add_argument(*names, **named)
@@ -110,7 +110,7 @@ def _with_directory(
     except WrongUsage as error:
         if given is not None:
             return given
-        # One argument too many: it was not DIR that was missing.
+        # There is one argument too many, so DIR was not left out.
         raise wrong if wrong and "unrecognized" in str(error) else error from None
 
 

@@ -38,7 +38,7 @@ ShutDown: type[Exception] = getattr(queue, "ShutDown", _ShutDown)
 
 
 class Undecodable(FmqError):
-    """The decoder of the queue raised. `message` is the one that `get` has taken."""
+    """The decoder of the queue raised. `message` is the message that `get` has taken."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(

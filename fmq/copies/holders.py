@@ -49,7 +49,9 @@ def release(directory: Directory, destination: str) -> bool:
 
 
 def holders(directory: Directory) -> list[ShippingHolder]:
-    """Return all holders. One that cannot be read holds nothing: its tool writes it again."""
+    """Return all holders. A holder file that cannot be read holds nothing: its tool writes it
+    again.
+    """
     found = []
     for name in sorted(directory.names()):
         if name.startswith(SHIPPING) and not name.endswith(NEW):

@@ -117,8 +117,8 @@ def name_segments(directory: Directory, bases: Sequence[int]) -> None:
 
 
 def clear(target: Directory) -> None:
-    """Remove what an interrupted run has made in a new directory, the first segment first: without
-    it, what is left is no journal.
+    """Remove what an interrupted run has made in a new directory. The first segment goes first,
+    because no engine takes the rest for a journal without it.
     """
     with suppress(OSError):
         for name in sorted(target.names()):

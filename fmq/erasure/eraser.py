@@ -230,8 +230,8 @@ class Eraser:
         return record
 
     def _refuse_open(self, run: Run) -> None:
-        """Raise EraseRefused for a message that will be copied yet: of an undecided transaction, or
-        one that waits for its time.
+        """Raise EraseRefused for a message that will still be copied: it is of an undecided
+        transaction, or waits for its time.
         """
         with self._writer.commit_queue.lock:
             entry = self._ledger.undecided.get(run.tx) if run.kind == PRE_MESSAGE else None

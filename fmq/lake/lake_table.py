@@ -18,8 +18,9 @@ class LakeTable(Protocol):
     """A table that rows are added to, with the position of each journal in the same commit."""
 
     def positions(self, stores: Iterable[str]) -> dict[str, int]:
-        """Look at the table as it is now, and make it if it is not there. Return the position up
-        to which it has each of these stores, without those of which it has nothing.
+        """Look at the table as it is now, and make it if it does not exist. Return for each of
+        these stores the position up to which the table has it. Leave out stores of which the table
+        has nothing.
         """
 
     def append(self, batch: LakeBatch) -> None:

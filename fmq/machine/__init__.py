@@ -1,1 +1,1 @@
-"""What is asked of the machine: its disk, and how that is mounted."""
+"""What fmq needs of the machine: its disk, and how the disk is mounted."""

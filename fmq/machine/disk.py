@@ -155,7 +155,7 @@ def free_of(directory: Directory) -> int | None:
     """Return how much more the file system would store; None if it does not say."""
     try:
         return directory.free_bytes()
-    except OSError:  # this is also raised if the directory is closed
+    except OSError:  # also raised if the directory is closed
         return None
 
 

@@ -32,7 +32,8 @@ from fmq.relay.relay_errors import RelayError, TakenOver, Unsure
 logger = logging.getLogger("fmq.relay")
 WAIT_SECONDS = 0.2  # a sink that waits for messages checks this often whether it should stop
 LOOK_SECONDS = 30  # how often it looks whether a topic has more partitions
-TRANSACTION_BYTES = 4 << 20  # of bodies; one transaction has at least one message
+# Bytes of the bodies in one transaction, which has at least one message.
+TRANSACTION_BYTES = 4 << 20
 GONE = KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE
 
 
@@ -139,7 +140,7 @@ class KafkaSink:
             reader = Consumer(
                 {
                     **self._at,
-                    "group.id": self._owner_mark,  # it commits nothing to Kafka
+                    "group.id": self._owner_mark,  # the consumer commits nothing to Kafka
                     "isolation.level": "read_committed",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
@@ -193,7 +194,7 @@ class KafkaSink:
         """Ask the marks how far all partitions are, and let the reader go on there."""
         names = [self._prefix + topic for topic in self._topics]
         with explained():
-            admin = AdminClient(self._at)  # it must live until the answers are there
+            admin = AdminClient(self._at)  # the client must live until its answers have come
             asked = admin.describe_topics(TopicCollection(names))
             ids = {name: str(each.result(SECONDS).topic_id) for name, each in asked.items()}
         self._ids = {topic: ids[self._prefix + topic].encode() for topic in self._topics}

@@ -32,7 +32,7 @@ from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
 T = TypeVar("T")
 SECONDS = 10  # how long an answer may take until the relay is in doubt
-MESSAGES_MAX = 999  # an atomic batch has 1,000, and the last one is the place
+MESSAGES_MAX = 999  # an atomic batch has at most 1,000 messages, and the last one is the place
 NO_STREAM, NO_MESSAGE, WRONG_LAST = 10059, 10037, (10071, 10164)
 """Codes of errors of the server."""
 TOKEN = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")

@@ -69,7 +69,7 @@ class ServedMember:
 
     @property
     def group(self) -> str:
-        """The group as records name it: that of a broadcast member has a name of its own."""
+        """The name of the group in records. A broadcast member has a group of its own there."""
         return self.in_group.group
 
     @property
@@ -112,7 +112,7 @@ class ServedMember:
                 end = batch.next
                 room -= sum(map(len, batch.bodies))
             if end < whole.next:
-                room = 0  # give back all later messages, too: they must not overtake these
+                room = 0  # give back all later messages, too: none may overtake this batch
                 self.in_group.try_give_back(claim, end, whole.next)
         return found
 

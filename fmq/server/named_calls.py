@@ -1,4 +1,4 @@
-"""The calls that clients make by their names: those that are rare."""
+"""The calls that clients make by their names, which are the rare calls."""
 
 from __future__ import annotations
 

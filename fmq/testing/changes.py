@@ -125,8 +125,8 @@ class Write:
         return set(boundaries)
 
     def _places(self, random: Random) -> set[int]:
-        """Return other places to cut at. One is the file's old end, in case the new size was
-        lost.
+        """Return other places to cut at. One of them is the file's old end, because the new size
+        may be lost.
         """
         size = len(self.data)
         places = {1, size // 2, size - 1, random.randrange(size), self.size_before - self.offset}

@@ -71,8 +71,8 @@ class CrashState:
 
 
 def states(point: Point, count: int, seed: int) -> Iterator[CrashState]:
-    """Yield the disk that a kill leaves, and those of up to `count` power cuts chosen by `seed`.
-    Of these, the one that loses most comes first.
+    """Yield the disk that a kill leaves, and the disks of up to `count` power cuts chosen by
+    `seed`. The first of these is the power cut that loses most.
     """
     yield CrashState(point, KILL, point.disk)
     if point.unwritten is not None:

@@ -50,7 +50,7 @@ class Order:
 
 @dataclass(slots=True, kw_only=True)
 class Fault(Order):
-    """An order that an operation fails."""
+    """An order to let an operation fail."""
 
     error: int
     short: int | None

@@ -83,7 +83,7 @@ def _subsets(numbers: list[int], random: Random) -> Iterator[Sequence[int]]:
 
 
 def random_loss(pending: Sequence[Change], random: Random) -> Loss:
-    """Return one loss. Losses that often find bugs are as likely as all the others."""
+    """Return one loss. The losses that often find bugs are together as likely as all others."""
     numbers = [change.number for change in pending]
     tears = [(change, cut) for change in pending for cut in change.tears(random)]
     match random.choice(("none", "all", "prefix", "some", "torn", "torn")):

@@ -274,5 +274,5 @@ class NameChange:
             names[self.name] = self.node
 
     def tears(self, random: Random) -> Iterator[Cut]:
-        """Yield nothing: a lost rename leaves the old name, and one that survives the new name."""
+        """Yield nothing: a rename is lost or survives as a whole."""
         return iter(())

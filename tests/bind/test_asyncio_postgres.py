@@ -107,7 +107,7 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     assert rows(address) == messages(engine) == (["0", "1"] if happens else ["0"])
 
 
-def test_the_mark_detects_a_swallowed_error(engine: fmq.Engine, address: str) -> None:
+def test_the_marker_detects_a_swallowed_error(engine: fmq.Engine, address: str) -> None:
     async def program() -> None:
         async with await Connection.connect(address) as connection:
             with pytest.raises(psycopg.errors.InFailedSqlTransaction):

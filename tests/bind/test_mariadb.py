@@ -159,7 +159,7 @@ def test_after_a_tombstone_the_producer_cannot_insert_its_marker(
     assert checker.ask("1") == "rollback"
 
 
-def test_a_mark_after_the_deadline_is_refused(producer: Session) -> None:
+def test_a_marker_after_the_deadline_is_refused(producer: Session) -> None:
     mark = filled(MARK, "1", deadline=f"{NOW} - 1")
     assert producer.run("BEGIN", mark, "SELECT ROW_COUNT()") == ["0"]
 

@@ -54,7 +54,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
     assert rows(address) == messages(engine) == ["1", "3"]
 
 
-def test_the_mark_detects_a_swallowed_error(
+def test_the_marker_detects_a_swallowed_error(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     """PostgreSQL would roll back at COMMIT, and psycopg would report success."""
@@ -114,7 +114,7 @@ def tenant(connection: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_mark_in_the_table_of_another_schema_is_refused(
+def test_a_marker_in_the_table_of_another_schema_is_refused(
     engine: fmq.Engine, connection: Any, address: str, tenant: str, inside: bool
 ) -> None:
     """The checker would not find the mark, and would roll the messages back."""

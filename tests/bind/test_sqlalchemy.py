@@ -197,7 +197,7 @@ def test_a_hook_that_fails_after_the_commit_undoes_nothing(
 # --- savepoints -----------------------------------------------------------------------------------
 
 
-def test_a_savepoint_that_is_rolled_back_leaves_the_mark(
+def test_a_savepoint_that_is_rolled_back_leaves_the_marker(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with engine.transaction(bind=session) as tx:
@@ -458,7 +458,7 @@ def test_a_checker_waits_for_no_lock_and_reads_the_committed_state(
     assert check(asked) == "commit"
 
 
-def test_a_checker_rules_out_a_transaction_without_a_mark(
+def test_a_checker_rules_out_a_transaction_without_a_marker(
     engine: fmq.Engine, session: Session, check: Any
 ) -> None:
     place(engine, session, "registers the producer")

@@ -421,7 +421,7 @@ def test_a_message_is_redelivered_if_the_session_with_its_ack_does_not_commit(
     assert engine.groups("shop")[0].unread == 0
 
 
-def test_an_error_that_another_hook_swallows_after_the_mark_is_checked(
+def test_an_error_that_another_hook_swallows_after_the_marker_is_checked(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     """PostgreSQL would roll back at COMMIT and report success, so the database is asked."""

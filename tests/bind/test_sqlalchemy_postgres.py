@@ -75,7 +75,7 @@ def swallow(session: Session) -> None:
         session.execute(text("INSERT INTO nonsense VALUES (1)"))
 
 
-def test_the_mark_detects_a_swallowed_error(
+def test_the_marker_detects_a_swallowed_error(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with pytest.raises(InternalError), engine.transaction(bind=session) as tx:
@@ -101,7 +101,7 @@ def commit_one(session: Session, outbox: Any, then: Any) -> str:
     return tx_id
 
 
-def test_an_error_that_a_hook_swallows_after_the_mark_is_detected(
+def test_an_error_that_a_hook_swallows_after_the_marker_is_detected(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     """The commit returns without an error, but the database is asked and has rolled back."""
@@ -192,7 +192,7 @@ def test_a_transaction_that_ended_is_noticed_after_another_began(
 
 
 @pytest.mark.parametrize("way", ["bound", "followed"])
-def test_a_mark_in_the_table_of_another_schema_is_refused(
+def test_a_marker_in_the_table_of_another_schema_is_refused(
     engine: fmq.Engine, session: Session, database: Engine, way: str
 ) -> None:
     """The checker would not find the mark, and would roll the messages back."""
@@ -298,7 +298,7 @@ def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_a_checker_sees_a_mark_at_any_isolation_level(
+def test_a_checker_sees_a_marker_at_any_isolation_level(
     engine: fmq.Engine, database: Engine, address: str, level: str
 ) -> None:
     strict = sqlalchemy.create_engine(address, isolation_level=level)
@@ -374,7 +374,7 @@ CONSTRAINTS = (
 INDEXES = "SELECT indexdef FROM pg_indexes WHERE tablename = 'fmq_tx'"
 
 
-def test_each_way_makes_the_table_of_fmq_ddl(database: Engine) -> None:
+def test_each_way_to_make_the_marker_table_gives_that_of_fmq_ddl(database: Engine) -> None:
     """The comparison covers columns, defaults, constraints and indexes."""
     metadata = MetaData()
     marker_table(metadata)

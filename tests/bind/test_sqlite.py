@@ -349,7 +349,7 @@ def test_the_text_factory_of_a_connection_may_be_bytes(
 # --- what a checker does ------------------------------------------------------------------------
 
 
-def test_a_checker_rules_out_a_transaction_without_a_mark(
+def test_a_checker_rules_out_a_transaction_without_a_marker(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """It leaves a tombstone, so that a late producer cannot commit."""

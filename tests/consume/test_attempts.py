@@ -315,7 +315,7 @@ def test_an_attempt_that_an_exit_or_a_drain_ends_does_not_count(engine: Engine) 
         assert sorted(each for each, _ in polled(engine)) == []
 
 
-def test_an_attempt_that_an_exit_uncounted_stays_uncounted_after_a_kill(disk: CrashDisk) -> None:
+def test_an_attempt_that_an_exit_took_back_does_not_count_after_a_kill(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send("t", b"x")
         with pytest.raises(Stopped), engine.consumer("t", group="g") as consumer:

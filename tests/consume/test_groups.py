@@ -289,7 +289,7 @@ def test_explain_lists_members_with_their_queues(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "never"])
-def test_a_change_in_steps_leaves_each_write_to_its_driver(disk: CrashDisk, sync: str) -> None:
+def test_a_change_made_in_steps_leaves_each_write_to_its_driver(disk: CrashDisk, sync: str) -> None:
     """A loop drives it. A write between two steps would block all its clients.
 
     Method: two calls join one group. The first is planned and not written, so the second has

@@ -215,7 +215,7 @@ def test_a_limit_outlives_the_engine_with_and_without_its_checkpoint(
                 assert len(consumer.poll()) == 2
 
 
-def test_explain_and_the_list_say_what_it_is(engine: fmq.Engine) -> None:
+def test_explain_and_the_list_of_groups_show_the_limit(engine: fmq.Engine) -> None:
     group = engine.group("g")
     group.limit(concurrency=2000, rate=0.5, reason="slow", by="ann")
     first, *_ = group.explain().splitlines()

@@ -157,7 +157,7 @@ def test_a_limit_by_key_holds_with_and_without_the_checkpoint(
         clock.advance(60.0)
 
 
-def test_a_filter_and_priorities_do_not_confuse_it(engine: fmq.Engine) -> None:
+def test_a_filter_and_priorities_do_not_disturb_a_limit_by_key(engine: fmq.Engine) -> None:
     for number in range(40):
         engine.send(
             "t", b"%d" % number, key="ab"[number % 2], tag="xy"[number % 4 // 2], priority=5
@@ -185,7 +185,9 @@ def test_an_ordered_group_has_no_limit_by_key(engine: fmq.Engine) -> None:
 
 
 @pytest.mark.parametrize("case", range(within_budget(4)))
-def test_the_limit_holds_whatever_happens(engine: fmq.Engine, clock: FakeClock, case: int) -> None:
+def test_a_limit_by_key_holds_whatever_happens(
+    engine: fmq.Engine, clock: FakeClock, case: int
+) -> None:
     """Members come and go, leases end, messages are acked, given back and rejected."""
     rng = Random(f"{SEED} {case}")
     engine.create_topic("t", queues=2)

@@ -142,7 +142,7 @@ def test_a_pause_ends_with_its_group_and_its_topic(engine: fmq.Engine) -> None:
         assert len(consumer.poll()) == 1
 
 
-def test_explain_says_who_has_paused_it_and_why(engine: fmq.Engine) -> None:
+def test_explain_says_who_has_paused_a_group_and_why(engine: fmq.Engine) -> None:
     engine.topic("t").pause(reason="bad", by="bob")
     assert " by bob: bad" in engine.group("g").explain().splitlines()[1]
     engine.group("g").pause(reason="slow", by="ann")

@@ -101,7 +101,7 @@ USUAL = ("a crash after a delivery", "a relay that overlaps", "a lost answer")
 
 
 @pytest.mark.parametrize("case", USUAL if BUDGET <= 1 else [*CASES])
-def test_it_keeps_what_a_relay_counts_on(system: Callable[[], Any], case: str) -> None:
+def test_the_kafka_target_keeps_the_rules_of_a_target(system: Callable[[], Any], case: str) -> None:
     check_target(system, only=case)
 
 

@@ -56,7 +56,7 @@ def test_refused_connections_leave_nothing_behind(tmp_path: Path) -> None:
             assert open_files() <= before + 1
 
 
-def test_the_crowd_tool_finds_flat_memory(tmp_path: Path) -> None:
+def test_the_crowd_tool_finds_that_memory_does_not_grow(tmp_path: Path) -> None:
     arguments = ["--connections", "100", "--rounds", "6"]
     said = said_by("crowd", str(tmp_path / "d"), *arguments)
     assert said.endswith("flat\n")

@@ -107,7 +107,7 @@ def test_only_a_decision_may_take_a_reserved_spare() -> None:
         spares.take(0, ordinary=False)
 
 
-def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
+def test_an_ordinary_append_takes_a_spare_above_the_reserve() -> None:
     spares = spares_on(CrashDisk())
     spares.reserve(2, CAPACITY)
     spares.take(0, ordinary=True)

@@ -76,7 +76,7 @@ class AsyncCoordinator(Owner, Protocol):
     def after(self) -> None:
         """Note the end of a call that has written. It may run chores."""
 
-    async def hold_id(self, transaction: TransactionBuffer) -> None:  # on a loop: not held yet
+    async def hold_id(self, transaction: TransactionBuffer) -> None:  # on a loop: put off till now
         """Hold the id that the user chose, if it is not held yet. Raises TxIdInUse."""
 
     def check_alone(self, transaction: TransactionBuffer) -> None:  # on a loop: tasks may meet

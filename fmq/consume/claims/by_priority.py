@@ -80,7 +80,7 @@ class PriorityOrder:
         self._not_new[first] = max(end, self._not_new.get(first, 0))
 
     def take(self, first: int, end: int) -> None:
-        """Note that a range is handed out, which is one that `best` or `oldest` has returned."""
+        """Note that a range which `best` or `oldest` has returned is handed out."""
         for given_back in self._given_back.values():
             if given_back and given_back[0].first <= first < given_back[0].end:
                 whole = given_back.popleft()
@@ -137,7 +137,7 @@ class PriorityOrder:
 
     def oldest(self) -> tuple[int, int] | None:
         """Return the offset of the oldest message that can be handed out, and how often it was
-        tried. The age of a message that was given back is that of its turn. Call it after `best`.
+        tried. A message that was given back counts as old as its turn. Call this after `best`.
         """
         found = self._free_new(max(self._oldest, self._queue.first), self._queue.next)
         self._oldest = self._queue.next if found is None else found[0]

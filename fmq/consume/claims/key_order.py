@@ -180,7 +180,7 @@ class KeyOrder:
 
     def may_go(self, offset: int, before: Iterable[int]) -> bool:
         """Return whether a message that was handed out, and that no member holds any more, may be
-        handed out again together with those in `before`.
+        handed out again together with the messages in `before`.
         """
         out = self._out[self._key_of[offset]]
         return all(each in before for each in out[: bisect_left(out, offset)])

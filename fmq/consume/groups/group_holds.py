@@ -146,8 +146,8 @@ class GroupHolds:
         return *topics, *(again[group, name] for name in topics if (group, name) in again)
 
     def ready_of(self, group: str, topic: str, owner: Member | None) -> ReadyQueues:
-        """Return the queues at which the polls of `owner` look; those of all members if it
-        is None.
+        """Return the queues at which the polls of `owner` look. If `owner` is None, return the
+        queues at which the polls of all members look.
         """
         ready = self.ready.get((group, topic, owner))
         if ready is None:

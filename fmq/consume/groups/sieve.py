@@ -75,7 +75,7 @@ def filter_of(text: str) -> Filter:
 
 
 def check_filter(group: str, topic: str, has: str, brings: str | None) -> None:
-    """Raise FilterDiffers if the filter `brings` of a new member is not `has`, that of its
+    """Raise FilterDiffers if a new member brings another filter than `has`, the filter of its
     group.
     """
     if brings is not None and brings != has:
@@ -278,8 +278,8 @@ class Sieve:
     def _carried(
         self, queue: Queue, at: int, end: int, tags: Sequence[bytes] | None
     ) -> Iterator[Carried]:
-        """Yield what the messages carry, up to the first one that cannot be read. Raise if that is
-        the first of all.
+        """Yield what the messages carry, up to the first message that cannot be read. Raise if the
+        very first one cannot be read.
         """
         first = at
         try:

@@ -38,7 +38,7 @@ def broadcast_group(group: str, member: str) -> str:
 
 
 def is_broadcast(group: str) -> bool:
-    """Return whether a group is that of a broadcast member."""
+    """Return whether `group` is the own group of a broadcast member."""
     return group.startswith(INTERNAL + BROADCAST + INTERNAL)
 
 

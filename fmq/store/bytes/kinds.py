@@ -196,7 +196,8 @@ class Prepare:
         self.bytes = size_bytes
         self.seal = seal
         self.acks = tuple(acks)
-        self.tx = tx  # the position of the transaction's first PREPARE; 0: this is the first
+        # The position of the transaction's first PREPARE; 0: this PREPARE is the first.
+        self.tx = tx
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # in a relocation: the position of the PREPARE that it replaces
         self.check_after_ms = check_after_ms
@@ -205,7 +206,7 @@ class Prepare:
         self.bound = False
         self.marks: tuple[MarkChange, ...] = ()  # the changes of the MARK in the same append
         self.reserved = 0  # bytes set aside for what the transaction may still have to write
-        # Bytes of its messages that stay in memory until it is decided.
+        # Bytes of the transaction's messages that stay in memory until its decision.
         self.kept_bytes = 0
         self.position = 0
         self.size = 0

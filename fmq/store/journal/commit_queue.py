@@ -506,8 +506,8 @@ class CommitQueue:
             del waiters[:served]
 
     def fail(self, error: BaseException) -> None:
-        """Refuse all calls from now on because of `error`, and serve those that wait. The caller
-        holds the engine's lock.
+        """Refuse all calls from now on because of `error`, and serve the waiting callers. The
+        caller holds the engine's lock.
         """
         first = self.failure is None
         if first:

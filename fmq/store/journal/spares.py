@@ -53,7 +53,9 @@ class Spares:
     """The spares of a directory. Any thread may call it."""
 
     def __init__(self, directory: Directory, first: int, most: int) -> None:
-        """`first` is the capacity of a journal's first segment, and `most` that of its largest."""
+        """`first` is the capacity of a journal's first segment, and `most` the capacity of its
+        largest segment.
+        """
         self._directory = directory
         self._first, self._most = first, most
         self._capacity = most  # the size of new spares
@@ -72,7 +74,7 @@ class Spares:
 
     def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
         """Take over the spares of an earlier engine that are complete and all zeros. With
-        `any_size`, also those that are larger than a segment of this engine.
+        `any_size`, also take over spares that are larger than a segment of this engine.
         """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)

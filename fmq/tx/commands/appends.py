@@ -157,8 +157,8 @@ class Ending:
         self._lost = lost
 
     def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
-        """Read the bodies among `runs` that the commit will have to copy, outside the lock: those
-        that are small or lie in an older segment, and are not in memory.
+        """Read, outside of the lock, the bodies among `runs` that the commit will have to copy:
+        bodies that are small or lie in an older segment, and are not in memory.
         """
         if self.decided.kind == Kind.ROLLBACK:
             return

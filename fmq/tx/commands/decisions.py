@@ -117,8 +117,8 @@ class Decisions:
         decided_by: str = "",
         seal: str | None = None,
     ) -> Outcome:
-        """Commit or roll back a transaction, and return its outcome. If the same decision was made
-        before, return the outcome of that one.
+        """Commit or roll back a transaction, and return its outcome. If an earlier call made the
+        same decision, return the outcome of that decision.
         """
         return self._drive(
             self.deciding(tx_id, decision, reason=reason, decided_by=decided_by, seal=seal)

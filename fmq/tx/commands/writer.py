@@ -201,7 +201,7 @@ class Writer:
     def _uncovered(self) -> list[TriedRange]:
         """Return the attempts that only the page has and that still count."""
         tried_in = self.ledger.tried.get
-        left: dict[TriedRange, None] = {}  # each once, in order
+        left: dict[TriedRange, None] = {}  # each range once, in order
         for group, topic, queue, first, end, *_ in self.attempts.noted:
             key = group, topic, queue
             for low, known in (tried_in(key) or NOTHING).within(first, end):

@@ -145,7 +145,7 @@ class Ledger:
         # Transactions that were decided since the engine was opened.
         self.commits = self.rollbacks = 0
         self.topics: dict[str, Topic] = {}
-        # By number of the transaction, in the order of the PREPAREs.
+        # The undecided transactions by number, in the order of their PREPAREs.
         self.undecided: dict[int, Entry] = {}
         self.by_tx_id: dict[str, Entry] = {}
         self.undecided_in_all = Amount()
@@ -154,7 +154,7 @@ class Ledger:
         self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
         # The subscriptions by group and topic.
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
-        # By group and topic: one of the two is "", as a group or a topic is paused.
+        # The pauses by group and topic. One of the two is "", because a group or a topic is paused.
         self.pauses: dict[tuple[str, str], PauseMet] = {}
         self.limits: dict[str, LimitMet] = {}  # the limit of each group, by its name
         self.schedules: dict[str, ScheduleMet] = {}

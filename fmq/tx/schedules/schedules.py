@@ -43,7 +43,7 @@ logger = logging.getLogger("fmq")
 GRACE_US = 60_000_000
 SCHEDULES_MAX = 1000
 BODY_BYTES_MAX = 16 * 1024
-# All of them are in each checkpoint, and in each STATE.
+# All schedules are in each checkpoint, and in each STATE.
 TOTAL_BYTES_MAX = 1 << 20
 NAME_HEADER, DUE_HEADER = "fmq-schedule", "fmq-due"
 """The headers of a message of a schedule: its name, and the time that was due."""
