@@ -6,7 +6,7 @@ adds a search, a menu, and a reference of the public names made of their docstri
 it are installed into build/site-tools, and the site loads nothing from elsewhere. It can be read
 from the disk; the search needs a server, such as `python3 -m http.server -d build/site`. The
 environment must have the tools of `tools/dev.py`, because the modules of the reference are
-imported.
+imported. Beside the pages lie llms.txt and llms-full.txt, for programs that read.
 
 What is checked, in the HTML: each link leads to a file and an anchor that are there, each page is
 reached from the start in two clicks and leads back to it. The exit code is 1 otherwise.
@@ -42,7 +42,7 @@ PLACES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "crash_tests/README.md": "crash_tests.md",
-    "crash_tests/BUGS.md": "planted_bugs.md",
+    "crash_tests/BUGS.md": "bugs.md",
     "benchmarks/price.md": "price.md",
 }
 REFERENCE = (
@@ -195,6 +195,16 @@ def title_of(place: Path) -> str:
     return place.read_text().splitlines()[0].lstrip("# ").replace("`", "").replace('"', "'")
 
 
+def write_texts() -> None:
+    """Write the pages for programs that read: a list of them, and all of them in one file."""
+    titles, texts = ["# fmq\n"], []
+    for page, place in sorted(pages().items(), key=lambda each: each[1].parent != Path()):
+        titles.append(f"- [{title_of(page)}]({place.with_suffix('.html')})")
+        texts.append(page.read_text())
+    (SITE / "llms.txt").write_text("\n".join(titles) + "\n")
+    (SITE / "llms-full.txt").write_text("\n\n".join(texts))
+
+
 def write_pages() -> None:
     places = pages()
     shutil.rmtree(PAGES, ignore_errors=True)
@@ -285,6 +295,7 @@ def main() -> int:
     if built.returncode:
         print(built.stdout + built.stderr)
         return 1
+    write_texts()
     wrong = troubles()
     print("\n".join(wrong[:50]))
     count = len([*SITE.rglob("*.html")])
