@@ -62,6 +62,31 @@ WORKLOADS = {
             fresh=True,
         ),
         Workload(
+            "joint-decision",
+            [
+                ["prepare", "t1", [["a", 0, 2, 30], ["b", 1, 1, 200]], None],
+                ["prepare", "m2", [["a", 0, 1, 100]], None],
+                ["prepare", "t3", [["b", 0, 1, 40]], None],
+                ["decide many", ["t1", "m2"], "commit"],
+                ["send", "a", 0, 20],
+                ["prepare", "t4", [["b", 0, 1, 40]], None],
+                ["decide many", ["t3", "t4"], "rollback"],
+            ],
+        ),
+        Workload(
+            "joint-decision-over-segments",
+            [
+                ["prepare", "t1", [["a", 0, 1, 1400], ["b", 1, 1, 20]], None],
+                ["prepare", "t2", [["a", 0, 1, 1300]], None],
+                ["prepare", "t3", [["b", 0, 1, 1300]], None],
+                ["prepare", "t4", [["b", 0, 1, 900]], None],
+                ["send", "a", 0, 20],
+                ["decide many", ["t1", "t2", "t3", "t4"], "commit"],
+                ["send", "a", 0, 20],
+            ],
+            {"checkpoint_bytes": 100_000},
+        ),
+        Workload(
             "roll",
             [
                 ["prepare", "t1", [["a", 0, 1, 500], ["b", 0, 2, 20]], None],

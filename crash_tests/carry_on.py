@@ -23,24 +23,29 @@ Refused = (StorageFull, UsageError, LeaseLost, WrongState)
 Unknown = (StorageError, OSError)  # without the errors above, which are caught first
 
 
-def call(run: Run, name: str, act: Callable[[], Any], *, durable: bool | None = None) -> Any:
-    """Make the call about the unit `name`, which is being tried. Return its result; None if it did
-    not return.
+def call(
+    run: Run, name: str, act: Callable[[], Any], *others: str, durable: bool | None = None
+) -> Any:
+    """Make the call about the unit `name`, which is being tried, or also about `others`. Return its
+    result; None if it did not return.
     """
     run.was_refused = False
+    names = name, *others
     try:
         result = act()
     except Refused:
-        run.oracle.refused(name)
+        for each in names:
+            run.oracle.refused(each)
         run.was_refused = True
         run.refused += 1
         return None
     except Unknown:
         if not run.survives:
             raise
-        restart(run, name)
+        restart(run, *names)
         return None
-    run.oracle.returned(name, durable=run.waits if durable is None else durable)
+    for each in names:
+        run.oracle.returned(each, durable=run.waits if durable is None else durable)
     return result if result is not None else True
 
 
@@ -65,18 +70,18 @@ def told(run: Run, name: str, receipts: list[Receipt]) -> None:
         run.oracle.told(name, lane, receipt.offset, receipt.position)
 
 
-def restart(run: Run, name: str = "") -> None:
+def restart(run: Run, *names: str) -> None:
     """Open the directory in a new process after an error, because the outcome of the call, and of
-    the unit `name`, is unknown.
+    the units `names`, is unknown.
     """
     run.unknown += 1
-    _use_what_failed(run, name)
+    _use_what_failed(run, *names)
     abandon(run.engine)
     run.open()
     look_again(run)
 
 
-def _use_what_failed(run: Run, failed: str) -> None:
+def _use_what_failed(run: Run, *failed: str) -> None:
     """Use the engine after an error. What it shows and accepts is a promise like any other.
 
     One that still takes something says that the call that failed has changed nothing.
@@ -97,8 +102,8 @@ def _use_what_failed(run: Run, failed: str) -> None:
     except (*Refused, *Unknown):
         run.oracle.refused(name)
     else:
-        if failed:
-            run.oracle.refused(failed)
+        for each in failed:
+            run.oracle.refused(each)
         run.oracle.returned(name, durable=run.waits)
 
 

@@ -40,7 +40,9 @@ class Follower:
         self._asked += 1
         if self._asked % self._every:
             return
-        for (topic, queue), (first, bodies) in self.lanes().items():
+        lanes = self.lanes()
+        oracle.check_joint({body for _, bodies in lanes.values() for body in bodies})
+        for (topic, queue), (first, bodies) in lanes.items():
             known = max(first, self._read_to.get((topic, queue), 0))
             for offset, body in enumerate(bodies[known - first :], known):
                 oracle.shown((topic, queue), offset, body, is_durable=True)

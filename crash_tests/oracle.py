@@ -149,6 +149,7 @@ class Oracle:
         self.read_from: dict[tuple[str, Lane], int] = {}  # the first offset that a group ever got
         self.owner: dict[bytes, tuple[str, Lane]] = {}
         self.ages: dict[str, float] = {}  # seconds since a transaction was decided
+        self.joint: list[tuple[str, ...]] = []  # transactions that are decided together
         self._tick = 0
 
     def copy(self) -> Oracle:
@@ -157,14 +158,14 @@ class Oracle:
         twin.first, twin.reach = self.first.copy(), self.reach
         twin.read_from = self.read_from.copy()
         twin.owner, twin._tick = self.owner.copy(), self._tick
-        twin.ages = self.ages.copy()
+        twin.ages, twin.joint = self.ages.copy(), self.joint.copy()
         return twin
 
     def promises(self) -> int:
         """Return a value that differs between moments with different promises, in one process."""
         units = tuple((u.name, u.content, u.fates, u.goal, u.returned) for u in self.units.values())
         seen = tuple(self.first.items()), tuple(self.read_from.items())
-        return hash((units, tuple(self.published), seen, self.reach))
+        return hash((units, tuple(self.published), seen, self.reach, tuple(self.joint)))
 
     # --- told by the workload as it runs --------------------------------------------------------
 
@@ -187,11 +188,29 @@ class Oracle:
         self._add(unit, {Fate.ABSENT, Fate.UNDECIDED}, Fate.UNDECIDED)
 
     def trying_decision(self, name: str, decision: str) -> None:
+        # An earlier decision over many has not happened, or there was nothing to decide now.
+        self.joint = [names for names in self.joint if name not in names]
         unit = self.units[name]
         goal = Fate.VISIBLE if decision == "commit" else Fate.ROLLED_BACK
         self._set(replace(unit, fates=unit.fates | {goal}, goal=goal, returned=False))
         if goal is Fate.VISIBLE and name not in self.published:
             self.published.append(name)
+
+    def trying_joint_decision(self, names: list[str], decision: str) -> None:
+        """Note that a call begins that decides many transactions together."""
+        for name in names:
+            self.trying_decision(name, decision)
+        self.joint.append((*names,))
+
+    def check_joint(self, visible: set[bytes]) -> None:
+        """Raise Violation if only a part of what was decided together is visible."""
+        if self.rules.retain_bytes is not None:
+            return  # a part may be dropped
+        for names in self.joint:
+            bodies = [b for name in names for bs in self.units[name].bodies.values() for b in bs]
+            there = sum(body in visible for body in bodies)
+            if there not in (0, len(bodies)):
+                raise Violation("I2", f"{there} of {len(bodies)} messages of {names}")
 
     def _add(self, unit: Unit, fates: set[Fate], goal: Fate) -> None:
         old = self.units.get(unit.name)

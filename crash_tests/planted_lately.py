@@ -78,4 +78,52 @@ FOUND_LATELY = (
         "            if False:\n",
         "--tier threads --workload checkpoint-of-unsynced --rounds 30",
     ),
+    Mutant(
+        "an opening leaves a joint decision as it is",
+        "        if not left or joint is None:\n            return\n",
+        "        if left or not left:\n            return\n",
+        "--tier hand --workload joint-decision-over-segments",
+    ),
+    Mutant(
+        "an opening writes only the next ending of a joint decision",
+        "        for tx in joint.transactions[-left:]:\n",
+        "        for tx in joint.transactions[-left:][:1]:\n",
+        "--tier hand --workload joint-decision-over-segments",
+    ),
+    Mutant(
+        "readers see a part of a joint decision",
+        "        if not held and not (self._holds and type(first) is Joint):\n",
+        "        if not held:\n",
+        tests="tests/recovery/test_joint_crashes.py -k opening_completes",
+    ),
+    Mutant(
+        "readers see a joint decision without its last ending",
+        "len(held) > len(joint.transactions))",
+        "len(held) >= len(joint.transactions))",
+        tests="tests/recovery/test_joint_crashes.py -k last_ending",
+    ),
+    Mutant(
+        "a joint decision does not look at its mark",
+        "        check_marks(self._ledger, marks)\n        joint = ",
+        "        joint = ",
+        tests="tests/tx/test_joint_decisions.py -k mark_that_has_moved",
+    ),
+    Mutant(
+        "what was decided without the mark counts as decided with it",
+        "not alone or _mark_of(each) != marks[0][:2]",
+        "not alone",
+        tests="tests/tx/test_joint_decisions.py -k refused_whole",
+    ),
+    Mutant(
+        "a table is read with a part of a joint decision",
+        "    return whole_end(journal, start, end, stop, disk)\n",
+        "    return end\n",
+        tests="tests/recovery/test_joint_crashes.py -k in_batches",
+    ),
+    Mutant(
+        "a tail ends inside of a joint decision",
+        "flags & EXTENDED and self._goes_on(base, place - aligned(size))",
+        "False",
+        tests="tests/tx/test_joint_decisions.py -k tail_splits",
+    ),
 )

@@ -134,6 +134,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "sure tx": transactions.sure_one_phase,
     "prepare": transactions.prepare,
     **transactions.deciding(transactions.decide),
+    "decide many": transactions.decide_many,
     "consume": consuming.consume,
     "batch": consuming.batch,
     "read": consuming.read,

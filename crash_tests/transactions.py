@@ -140,6 +140,22 @@ def decide(
         told(run, name, receipts)
 
 
+def decide_many(run: Run, names: list[str], decision: str) -> None:
+    """Decide those of `names` that are undecided, together. A mark moves with them."""
+    oracle, engine = run.oracle, run.live
+    names = [name for name in names if name in oracle.units and may_decide(run, name)]
+    if not names:
+        return
+    oracle.trying_joint_decision(names, decision)
+    ids, mark = [tx_id_of(name) for name in names], ("joint", run.at, None)
+
+    def act() -> None:
+        engine.decide_many(ids, decision, mark=mark)  # type: ignore[arg-type]
+        engine.decide_many(ids, decision, mark=mark)  # type: ignore[arg-type]
+
+    call(run, names[0], act, *names[1:])
+
+
 def may_decide(run: Run, name: str) -> bool:
     """Return whether a transaction is undecided. If that is unknown, ask, as an application
     would.

@@ -26,7 +26,9 @@ from crash_tests.oracle import (
 def check(oracle: Oracle, seen: Seen) -> None:
     """Raise Violation unless `seen` keeps every promise. What was seen is promised from then on."""
     oracle.arrange(seen)
-    _settle(oracle, seen, _no_phantoms(oracle, seen))
+    visible = _no_phantoms(oracle, seen)
+    oracle.check_joint(visible)
+    _settle(oracle, seen, visible)
     for lane in oracle.lanes() | seen.lanes.keys():
         _check_lane(oracle, lane, *seen.lanes.get(lane, (0, [])))
     _check_undecided(oracle, seen)

@@ -10,6 +10,7 @@
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
     ["lazy commit", name]  ["sure commit", name]
     ["decide", name, "commit" or "rollback"]
+    ["decide many", [name...], "commit" or "rollback"]   together, and a mark with them
     A transaction whose name begins with m also sets a mark of that name.
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one

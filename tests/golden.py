@@ -179,6 +179,8 @@ def outcome(engine: fmq.Engine | fmq.ReadOnlyEngine, tx_id: str) -> Any:
     """All fields of an outcome; of one that cannot be had, the name of the error."""
     try:
         said = plain(engine.outcome(tx_id))
+        if said["joint"] is None:
+            del said["joint"]  # older directories were described without it
     except FmqError as error:
         return type(error).__name__
     if not said["asked"]:

@@ -48,6 +48,7 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
         "IDS": 16,
         "HOLE": 17,
         "ERASE": 18,
+        "JOINT": 19,
     }
 
 
@@ -138,6 +139,7 @@ ROWS = {
     "IDS": ("8xq", ""),
     "HOLE": ("8xq", ""),
     "ERASE": ("8xqQ", "II"),
+    "JOINT": ("8xqB", "BI"),
 }
 
 

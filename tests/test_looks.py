@@ -323,6 +323,18 @@ class Plans:
         tx.prepare()
         tx.commit(sync=False)
 
+    def joint(self) -> None:
+        """One decision over two transactions, with a mark. It is planned, and nobody waits."""
+        for name in ("one", "two"):
+            tx = self.engine.transaction(tx_id=f"{name} {self.number}")
+            tx.send("t", b"x")
+            tx.prepare()
+        ids = [f"{name} {self.number}" for name in ("one", "two")]
+        call = self.parts.manager.joint_decisions.deciding(ids, "commit", ("m", self.number, None))
+        step: Any = next(call)
+        queue = self.parts.commit_queue
+        queue.run(step.plan, step.what, False)
+
     def run(self, sort: Callable[[Plans], None]) -> None:
         self.number += 1
         sort(self)

@@ -322,6 +322,25 @@ class EngineMachine(RuleBasedStateMachine):
             assert outcome.state == self.model.outcomes[tx.tx_id]
             self.opened = [one for one in self.opened if one.tx.tx_id != tx.tx_id]
 
+    @precondition(lambda self: self.model.undecided)
+    @rule(number=some, decision=decisions)
+    def decide_many(self, number: int, decision: Any) -> None:
+        """Together: all that are undecided, or all but the first ones."""
+        undecided = [each.tx_id for each in self.engine.undecided()]
+        names = undecided[number % len(undecided) :]
+
+        def decided(model: Model) -> None:
+            for name in names:
+                model.decide(name, decision)
+
+        engine = self.engine
+        self.do(lambda: self.engine.decide_many(names, decision), decided)
+        if engine is self.engine:
+            self.opened = [one for one in self.opened if one.tx.tx_id not in names]
+            if not self.dropped:
+                self.engine.decide_many(names, decision)
+                assert len({self.engine.outcome(name).joint for name in names}) == 1
+
     @precondition(lambda self: self.model.outcomes and not self.dropped)
     @rule(number=some)
     def decide_again(self, number: int) -> None:

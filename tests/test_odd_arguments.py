@@ -66,6 +66,8 @@ KINDS: dict[str, list[Any]] = {
     "at": [*TIMES, *NUMBERS, *TEXTS],
     **dict.fromkeys(("sync", "ordered", "strict", "broadcast", "all", "replace", "fair"), FLAGS),
     "exist_ok": FLAGS,
+    "tx_ids": [*THINGS, [], [""], ["T", 5], ["T", "\ud800"], ["unknown"], "T"],
+    "mark": [*THINGS, ("m", 1), ("m", -1, None), ("m", 1, "x"), (5, 1, None), ("m", math.nan, 1)],
     **dict.fromkeys(("body", "bodies", "headers", "filter", "wanted", "retry"), THINGS),
     **dict.fromkeys(("on_change", "receipt", "delivery", "question", "messages"), THINGS),
     **dict.fromkeys(("local", "handler", "data", "error", "damaged", "options", "places"), THINGS),
@@ -77,6 +79,8 @@ CALLED = {  # how an error may call an argument that it names
     "name": "name|topic|group|mark",
     "names": "mark",
     "bodies": "bodies|body|message",
+    "tx_ids": "tx_id|cannot be decided",
+    "mark": "mark|value|expect",
     "wanted": "filter",
     "limit": "limit",
     "headers": "header",
@@ -191,7 +195,7 @@ GOOD: dict[str, Any] = {
     "group": "g", "topics": "t", "name": "n", "queue": 0, "offset": 0, "count": 1, "number": 0,
     "value": 1, "seconds": 1.0, "handler": lambda delivery: None, "wanted": None,
     "time": datetime(2026, 1, 1, tzinfo=UTC), "error": ValueError(),
-    "member": "m", "reason": "slow", "by": "ann", "cron": "0 0 2 2 *",
+    "tx_ids": ["T"], "member": "m", "reason": "slow", "by": "ann", "cron": "0 0 2 2 *",
     "options": fmq.Options(queues=2),
 }  # fmt: skip
 """What is given for an argument that has to be given, while another one is odd."""

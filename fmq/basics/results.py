@@ -33,6 +33,18 @@ class UndecidedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class JointDecision:
+    """One decision over many transactions, by `engine.decide_many`."""
+
+    number: int
+    """All of its transactions have this number, and no others."""
+    transactions: int
+    mark: str | None = None
+    """The mark that moved with it, and its new value."""
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a transaction, or what is known so far of an undecided one."""
 
@@ -52,6 +64,8 @@ class Outcome:
     receipts: tuple[Receipt, ...] = ()
     asked: int = 0
     """How many times a question about it was answered since the engine was opened."""
+    joint: JointDecision | None = None
+    """Which decision it shares with others; None if it was decided alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from fmq.store.bytes.kinds import (
     ChangeKind,
     Decided,
     IdsKept,
+    Joint,
     Kind,
     Prepare,
     Record,
@@ -218,6 +219,8 @@ def _own(record: Record) -> dict[str, Any]:
     own = FORMS[record.kind].say(record)
     if isinstance(record, Changed):
         own |= {"asked": ChangeKind(record.asked).name, "says": change_said(record)}
+    elif isinstance(record, Joint):
+        own["decision"] = Kind(record.decision).name
     elif isinstance(record, IdsKept):
         own["count"] = len(decode_ids(0, record.table))
     return own

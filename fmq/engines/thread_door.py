@@ -97,6 +97,7 @@ class ThreadDoor(ProducingDoor):
         what = parts.manager, parts.feedback, parts.questions, options, clock
         self._producing = Producing(self, *what, background=background)
         try:
+            parts.manager.joint_decisions.complete()
             parts.store_options()
             topic_changes.grow_topics(parts.changes)
             with suppress(StorageFull):  # a later opening finishes the erasure

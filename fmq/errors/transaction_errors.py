@@ -86,14 +86,18 @@ class Impaired(TransactionError):
 
 
 class AlreadyDecided(TransactionError):
-    """The opposite decision is durable already, and is in `outcome`."""
+    """Another decision is durable already, and is in `outcome`."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, others: str = "") -> None:
+        """`others` names the transactions of a joint decision that were decided otherwise, or
+        without its mark.
+        """
         at, by = outcome.decided_at, outcome.decided_by
+        which = f" (of those that this decision is about: {others})" if others else ""
         super().__init__(
             f"transaction {outcome.tx_id!r} was {outcome.state}"
             f"{f' at {as_text(at)}' if at else ''}"
-            f"{f' by {by}' if by else ''}; the first durable decision stands and nothing was "
-            "changed. Have your own side follow it: `error.outcome` has what was decided."
+            f"{f' by {by}' if by else ''}{which}; the first durable decision stands and nothing "
+            "was changed. Have your own side follow it: `error.outcome` has what was decided."
         )
         self.outcome = outcome

@@ -82,6 +82,7 @@ again.
 IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {
     "checkpoint": lambda parts: parts.checkpointing,
     "decide": lambda parts: parts.manager.decisions.deciding,
+    "decide_many": lambda parts: parts.manager.joint_decisions.deciding,
     "erase": lambda parts: parts.eraser.erasing,
     "purge_dead": lambda parts: parts.burying.purging,
     "put_out": lambda parts: parts.evictions.putting_out,

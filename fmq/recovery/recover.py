@@ -166,7 +166,8 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     report = RecoveryReport(
         clean=clean,
         replayed_bytes=replay.replayed_bytes,
-        undecided=len(replay.ledger.undecided),
+        # an opening writes the endings that are left before it returns
+        undecided=len(replay.ledger.undecided) - replay.ledger.endings_left,
         cut_bytes=cut,
         copied=copied,
         damaged=tuple(_passed_over(replay, [each for each in segments if each.base in lost])),

@@ -26,7 +26,7 @@ from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.noted_attempts import NotedAttempts
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.recovery.timer_files import carry_timers
-from fmq.store.bytes.kinds import Carryover, Record
+from fmq.store.bytes.kinds import Carryover, Hole, Joint, Record
 from fmq.store.bytes.record import BadRecord
 from fmq.store.index.index import SegmentIndex
 from fmq.store.index.index_blocks import BadIndex, decode_blocks
@@ -77,6 +77,9 @@ class Replay:
         self.part_size = 0
         # Where a bit of a head has turned: the position of its byte, and what the byte was.
         self.turned: dict[int, int] = {}
+        # A joint decision and its endings so far, for readers: they see none of it, or all.
+        self._held: list[tuple[list[Record], Segment]] = []
+        self._holds = False  # True in a replay for readers
         # An exception that stopped the replay in the middle of an append.
         self.interrupted_by: BaseException | None = None
         self.attempts = NotedAttempts()  # the attempts that only the page ATTEMPTS has
@@ -176,6 +179,7 @@ class Replay:
 
         With `durable_only`, appends at the tail that may not be durable are left out.
         """
+        self._held, self._holds = [], durable_only
         start = min(self.scan_from, self.applied_from, self._index_from, self._timers_from)
         at = self.segments.index(self._segment_at(start))
         for number in range(at, len(self.segments)):
@@ -267,9 +271,8 @@ class Replay:
 
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
         """Apply the appends of `scan`. With `hold`, return the new ones without applying them."""
-        if segment.base > self.ledger.index.base:
-            self.ledger.enter_segment(segment.base)
-            self.part_size = 0  # the checkpoint's part file belongs to the segment before
+        if not self._held:
+            self._enter(segment)
         waiting = []
         for append in scan:
             if scan.damaged:
@@ -281,6 +284,11 @@ class Replay:
                 self._apply(append, segment)
         return waiting
 
+    def _enter(self, segment: Segment) -> None:
+        if segment.base > self.ledger.index.base:
+            self.ledger.enter_segment(segment.base)
+            self.part_size = 0  # the checkpoint's part file belongs to the segment before
+
     def _note_damaged(self, damaged: dict[int, str], segment: Segment) -> None:
         """Note the messages whose bodies are damaged, in the words of an error."""
         for position, reason in damaged.items():
@@ -288,6 +296,24 @@ class Replay:
             self.ledger.damaged.setdefault(position, what)
 
     def _apply(self, append: list[Record], segment: Segment) -> None:
+        """Apply `append`. For readers, keep a joint decision until its last ending is there."""
+        held, first = self._held, append[0]
+        if not held and not (self._holds and type(first) is Joint):
+            return self._apply_now(append, segment)
+        held.append((append, segment))
+        joint = held[0][0][0]
+        if (
+            first.position < self.applied_from
+            or type(first) is Hole
+            or (type(joint) is Joint and len(held) > len(joint.transactions))
+        ):
+            self._held = []
+            for each, where in held:
+                self._apply_now(each, where)
+        return None
+
+    def _apply_now(self, append: list[Record], segment: Segment) -> None:
+        self._enter(segment)
         ledger = self.ledger
         position = append[0].position
         try:

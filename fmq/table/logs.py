@@ -8,6 +8,7 @@ repeat what was so before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from fmq.store.bytes.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    Joint,
+    MarkChange,
     Marks,
     Record,
     Run,
@@ -79,16 +82,19 @@ def _marks(source: OpenSplit, append: ReadAppend, _: frozenset[str]) -> Iterator
             for name, (value, data) in dict(_carried(source, record, "marks")).items():
                 said = {"name": shown(name), "value": value, "data": bytes.fromhex(data)}
                 yield _front(record) | {"carried": True, "removed": False} | said
+        elif isinstance(record, Joint):
+            yield from map(partial(_mark, record), record.marks)
         elif isinstance(record, Marks) and isinstance(last, Decided) and last.kind == COMMIT:
-            for name, value, marked in record.changes:
-                yield _front(record) | {
-                    "name": shown(name),
-                    "value": None if marked is None else value,
-                    "data": marked,
-                    "removed": marked is None,
-                    "tx_id": last.tx_id,
-                    "producer": last.producer or None,
-                }
+            of = {"tx_id": last.tx_id, "producer": last.producer or None}
+            for change in record.changes:
+                yield _mark(record, change) | of
+
+
+def _mark(record: Marks | Joint, change: MarkChange) -> dict[str, Any]:
+    name, value, marked = change
+    removed = marked is None
+    said = {"name": shown(name), "value": None if removed else value, "data": marked}
+    return _front(record) | said | {"removed": removed}
 
 
 def _range(group: str, topic: str, queue: int, first: int, end: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fmq.store.bytes.decoding import columns_of
 from fmq.store.bytes.extension import EXPIRED_ACKS
 from fmq.store.bytes.forms import ACK, FORMS, MARK, RANGE, TRY
 from fmq.store.bytes.internal import shown
+from fmq.store.bytes.joint_column import joint_in
 from fmq.store.bytes.kinds import (
     AckRange,
     Acks,
@@ -30,6 +31,7 @@ from fmq.store.bytes.kinds import (
     Erasure,
     Hole,
     IdsKept,
+    Joint,
     Kind,
     Marks,
     Prepare,
@@ -152,7 +154,17 @@ def _of_decided(decided: Decided) -> dict[str, Any]:
         "reason": decided.reason or None,
         "prepared": decided.prepared_us,
         "asked": decided.asked,
+        "joint": _ending(decided),
     }
+
+
+def _ending(decided: Decided) -> str | None:
+    """Return which ending of a joint decision it is."""
+    joint = joint_in(decided.extension)
+    if joint is None:
+        return None
+    said = {"number": joint.joint, "place": joint.place, "transactions": joint.endings}
+    return json.dumps(said)
 
 
 def _of_acks(acks: Acks) -> dict[str, Any]:
@@ -204,6 +216,12 @@ def _of_erasure(erasure: Erasure) -> dict[str, Any]:
     return {"erased": json.dumps(said | {"ranges": [RANGE.say(each) for each in erasure.ranges]})}
 
 
+def _of_joint(joint: Joint) -> dict[str, Any]:
+    said = {"decision": Kind(joint.decision).name, "transactions": [*joint.transactions]}
+    marks = [MARK.say(each) for each in joint.marks]
+    return {"joint": json.dumps(said), "marks": json.dumps(marks) if marks else None}
+
+
 SAYS: dict[type, Any] = {
     Run: _of_run,
     Prepare: _of_prepare,
@@ -216,6 +234,7 @@ SAYS: dict[type, Any] = {
     IdsKept: _of_ids,
     Hole: _of_hole,
     Erasure: _of_erasure,
+    Joint: _of_joint,
 }
 
 

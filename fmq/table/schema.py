@@ -93,6 +93,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "dead": pa.string(),
         "marks": pa.string(),
         "erased": pa.string(),
+        "joint": pa.string(),
         "change": pa.string(),
         "carried": pa.string(),
         "ids": pa.int64(),
@@ -115,6 +116,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "asked": pa.int32(),
         "position": pa.int64(),
         "seal": pa.string(),
+        "joint": pa.int64(),
     },
     "marks": {
         "position": pa.int64(),

@@ -1,7 +1,8 @@
 """Reads journals as streams: where reading goes on, and where a batch ends.
 
-A batch has whole appends, so it never has a part of a transaction. If retention drops what was not
-yet read, the stream fails, or counts it if that is allowed. This module does not know Spark.
+A batch has whole appends and whole joint decisions, so it never has a part of either. If retention
+drops what was not yet read, the stream fails, or counts it if that is allowed. This module does not
+know Spark.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fmq.recovery.layout import read_header
 from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
 from fmq.table.extents import Extent
+from fmq.table.joint_ends import whole_end
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import OpenSplit, opened
@@ -132,7 +134,7 @@ def batch_end(
             end = reached
         if reached < high:
             break
-    return end
+    return whole_end(journal, start, end, stop, disk)
 
 
 def _end_in(

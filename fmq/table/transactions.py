@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fmq.store.bytes.joint_column import joint_in
 from fmq.store.bytes.kinds import TIMER, Decided, Kind, Run
 from fmq.store.bytes.timing import timing_in
 from fmq.table.records import NO_OFFSET_YET, RecordRow, in_batches
@@ -39,6 +40,7 @@ def undecided_rows(undecided: Iterable[Undecided]) -> tuple[RecordRow, ...]:
 
 
 def _decided(decided: Decided, runs: list[Run]) -> dict[str, Any]:
+    joint = joint_in(decided.extension)
     return {
         "tx_id": decided.tx_id,
         "state": STATES[Kind(decided.kind)],
@@ -55,6 +57,7 @@ def _decided(decided: Decided, runs: list[Run]) -> dict[str, Any]:
         "asked": decided.asked,
         "position": decided.position,
         "seal": seal_text(decided.seal),
+        "joint": None if joint is None else joint.joint,
     }
 
 

@@ -119,6 +119,7 @@ CALLS: dict[str, Signature] = {
         tx_id=text,
         decision=scalar,
     ),
+    "decide_many": Signature(tx_ids=list_of(text), decision=scalar, mark=_anything),
     "delayed": Signature(topic=optional(text), limit=positive),
     "end_try": Signature(asked=_question),
     "erase": Signature(

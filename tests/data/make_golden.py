@@ -421,6 +421,46 @@ def make_erased() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_joint() -> tuple[Files, Seen]:
+    """A directory with decisions over several transactions: with a mark, over two segments, and a
+    roll back.
+    """
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, CLOSED) as engine:
+        for number in range(9):
+            clock.advance(1)
+            tx_id = "waiting" if number == 8 else f"part {number}"
+            tx = engine.transaction(tx_id=tx_id, producer="lake")
+            tx.send("orders", text(f"part {number}", 900), key=f"{number}")
+            if number < 8:
+                tx.send("audit", b"%d" % number)
+            tx.prepare()
+        engine.decide_many([f"part {each}" for each in (0, 1)], "rollback")
+        engine.decide_many(
+            [f"part {each}" for each in (2, 3, 4, 5, 6)], "commit", mark=("e", 7, -1)
+        )
+        engine.decide_many(["part 7"], "commit", mark=("e", 8, 7))
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": [*(f"part {number}" for number in range(8)), "waiting"],
+        "not acked": [],
+        "unread": {},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+    }
+    shown = look(disk, clock, asked)
+    assert shown["marks"] == {"e": [8, ""]}
+    states = [shown["outcomes"][each]["state"] for each in ("part 0", "part 4", "waiting")]
+    assert states == ["rolled back", "committed", "undecided"]
+    shown["handed out"] = hand_out(disk, clock, {})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def _torn(before: Files, after: Files) -> Files:
     """`before`, and of what the last append changed only its first bytes."""
     segments = (name for name in after if name.endswith(".seg"))
@@ -497,6 +537,7 @@ GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2-pauses": {"closed": make_pauses},
     "v2-options": {"closed": make_options},
     "v2-limits": {"closed": make_limits},
+    "v2-joint": {"closed": make_joint},
     "v2-schedules": {"closed": make_schedules},
 }
 

@@ -81,6 +81,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "count_decision": ([asked], {}),
         "count_unknown": ([asked], {}),
         "decide": (["U", "commit"], decided),
+        "decide_many": ([["U"], "commit", ["m", 1, None]], {}),
         "delayed": (["t"], {"limit": 10}),
         "end_try": ([asked], {}),
         "finish_decisions": ([], {}),

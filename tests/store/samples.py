@@ -22,6 +22,7 @@ from fmq.store.bytes.kinds import (
     Erasure,
     Hole,
     IdsKept,
+    Joint,
     Kind,
     MarkChange,
     Marks,
@@ -110,6 +111,7 @@ def examples() -> dict[str, Record]:
     records["HOLE"] = Hole(b"\0" * 40, 1_700)
     erased = [AckRange("", "orders ä", 3, 41, 47), AckRange("", "t", 0, 0, 1)]
     records["ERASE"] = Erasure(1 << 40, erased, [0, 1 << 39], 1_700)
+    records["JOINT"] = Joint(Kind.COMMIT, changes[:1], [64, 1 << 40], 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
 
@@ -291,6 +293,13 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
     st.builds(IdsKept, st.binary(max_size=200), times),
     st.builds(Hole, st.binary(max_size=200), times),
     st.builds(Erasure, u64, st.lists(acks, max_size=3), st.lists(u64, max_size=3), times),
+    st.builds(
+        Joint,
+        st.sampled_from([Kind.COMMIT, Kind.ROLLBACK]),
+        st.lists(mark_changes, max_size=1),
+        st.lists(u64, max_size=5),
+        times,
+    ),
     st.builds(TopicMade, texts(), u16, times),
 )
 

@@ -43,6 +43,11 @@ def story(disk: CrashDisk, *, carried: bool = True) -> CrashDisk:
         three.send("u", b"never")
         three.prepare()
         three.rollback()
+        for name in ("four", "five"):
+            each = engine.transaction(tx_id=name)
+            each.send("u", b"together")
+            each.prepare()
+        engine.decide_many(["four", "five"], "commit", mark=("joint", 5, None))
         with engine.consumer("t", group="g", retry=fmq.Retry(5)) as consumer:
             first, second, third = consumer.poll(limit=3)
             first.reject("no good")
@@ -117,6 +122,7 @@ SAYS: dict[Kind, list[set[str]]] = {
     Kind.IDS: [{"bytes", "ids"}],
     Kind.HOLE: [{"bytes"}],
     Kind.ERASE: [{"erased"}],
+    Kind.JOINT: [{"joint", "marks"}],
 }
 """Of each kind, what some of its records say besides COMMON."""
 
@@ -152,8 +158,10 @@ OTHERWISE = {
 KEYS: dict[str, list[Any]] = {
     "ranges": [(AckRange("g", "t", 0, 0, 1),), (TriedRange("g", "t", 0, 0, 1, 1),)],
     "changes": [(MarkChange("m", 1, b""),)],
+    "marks": [(MarkChange("m", 1, b""),)],
     "places": [(QueuePlace(0, 5),)],
     "segments": [(4096,)],
+    "transactions": [(64,)],
     "acks": [(AckRange("g", "t", 0, 0, 1),)],
 }
 
@@ -183,6 +191,8 @@ def sample(made: Any) -> Any:
         "acks": (),
         "places": (),
         "segments": (),
+        "transactions": (),
+        "decision": Kind.COMMIT,
         "ranges": (),
         "changes": (),
         "marks": (),
@@ -243,7 +253,7 @@ def test_the_last_row_of_a_mark_equals_its_value_in_the_engine(carried: bool) ->
     }
     with opened(disk) as engine:
         said = {name: (mark.value, mark.data) for name, mark in engine.marks(prefix="").items()}
-    assert shown == said == {"page": (2**64 - 1, b"\0data")}
+    assert shown == said == {"page": (2**64 - 1, b"\0data"), "joint": (5, b"")}
     assert carried == ("gone" not in found) == found["page"]["carried"]
     if not carried:
         assert (found["page"]["tx_id"], found["gone"]["tx_id"]) == ("one", "two")

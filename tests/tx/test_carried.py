@@ -28,6 +28,7 @@ from fmq.store.bytes.kinds import (
     Erasure,
     Hole,
     IdsKept,
+    Joint,
     Kind,
     MarkChange,
     Marks,
@@ -134,6 +135,9 @@ GOOD: dict[Kind, Make] = {
     Kind.TIMER: lambda _: [timer()],
     Kind.IDS: lambda _: [IdsKept(table_of(0, []).encode(), 0)],
     Kind.HOLE: lambda _: [Hole(b"", 0)],
+    Kind.JOINT: lambda ledger: [
+        Joint(Kind.COMMIT, [MarkChange("m", 1, b"x")], [*ledger.undecided])
+    ],
     Kind.ERASE: lambda _: [Erasure(1, [AckRange("", "a", 0, 0, 1)], [BASE], 0)],
 }
 

@@ -58,6 +58,7 @@ from fmq.faces.steps import appended, found_messages, unread_messages
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
+from fmq.tx.commands.joint_decisions import MarkMove, PlainDecision, check_ids
 from fmq.tx.commands.sender import made_send_arguments
 from fmq.tx.looks.find import check_find
 from fmq.tx.schedules.schedules import check_schedule
@@ -426,6 +427,19 @@ class AsyncWritingEngine(AsyncAnyEngine):
         why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
         named = {"reason": why, "decided_by": by, "seal": seal}
         return await self._door.change("decide", tx_id, decision, **named)
+
+    async def decide_many(
+        self, tx_ids: Iterable[str], decision: PlainDecision, *, mark: MarkMove | None = None
+    ) -> None:
+        """Commit or roll back many prepared transactions by one decision: readers see all of their
+        messages at one instant, and a crash leaves none of them decided, or all.
+
+        With `mark`, the mark of that name gets a new value in the same decision, if it has the
+        value that is expected: `(name, value, expect)`, as in `tx.mark`. The same call again
+        succeeds, and changes nothing. Raises AlreadyDecided, UnknownTransaction or MarkMoved, and
+        then nothing was decided.
+        """
+        await self._door.change("decide_many", check_ids(tx_ids), decision, mark)
 
     @property
     def feedback(self) -> AsyncFeedback:

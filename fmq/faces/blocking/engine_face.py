@@ -58,6 +58,7 @@ from fmq.feedback.service import Feedback
 from fmq.filters import Filter
 from fmq.store.reading.batch import Batch
 from fmq.tx.commands.due import timing_of
+from fmq.tx.commands.joint_decisions import MarkMove, PlainDecision, check_ids
 from fmq.tx.commands.sender import made_send_arguments
 from fmq.tx.commands.transaction import Transaction
 from fmq.tx.looks.find import check_find
@@ -423,6 +424,19 @@ class WritingEngine(AnyEngine):
         why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
         named = {"reason": why, "decided_by": by, "seal": seal}
         return self._door.change("decide", tx_id, decision, **named)
+
+    def decide_many(
+        self, tx_ids: Iterable[str], decision: PlainDecision, *, mark: MarkMove | None = None
+    ) -> None:
+        """Commit or roll back many prepared transactions by one decision: readers see all of their
+        messages at one instant, and a crash leaves none of them decided, or all.
+
+        With `mark`, the mark of that name gets a new value in the same decision, if it has the
+        value that is expected: `(name, value, expect)`, as in `tx.mark`. The same call again
+        succeeds, and changes nothing. Raises AlreadyDecided, UnknownTransaction or MarkMoved, and
+        then nothing was decided.
+        """
+        self._door.change("decide_many", check_ids(tx_ids), decision, mark)
 
     @property
     def feedback(self) -> Feedback:

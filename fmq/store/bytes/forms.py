@@ -41,6 +41,7 @@ from fmq.store.bytes.kinds import (
     Erasure,
     Hole,
     IdsKept,
+    Joint,
     MarkChange,
     Marks,
     QueuePlace,
@@ -267,14 +268,15 @@ def _say_range(erased: AckRange) -> dict[str, Any]:
     return {name: value for name, value in _say_ack(erased).items() if name != "group"}
 
 
-def _decode_base(data: bytes, at: int) -> tuple[int, int]:
+def _decode_number(data: bytes, at: int) -> tuple[int, int]:
     return U64.unpack_from(data, at)[0], at + U64.size
 
 
 ACK = Value("acks", encode_ack, _decode_ack, _say_ack)
 TRY = Value("tries", _encode_try, _decode_try, _say_try)
 RANGE = Value("ranges", encode_ack, _decode_ack, _say_range)
-SEGMENT = Value("segments", U64.pack, _decode_base, lambda base: {"base": base})
+SEGMENT = Value("segments", U64.pack, _decode_number, lambda base: {"base": base})
+TX = Value("transactions", U64.pack, _decode_number, lambda tx: {"tx": tx})
 MARK = Value("marks", encode_mark, _decode_mark, _say_mark)
 PLACE = Value("places", _encode_place, _decode_place, QueuePlace._asdict)
 NAME = "B", None
@@ -295,6 +297,7 @@ FORMS = {
         Form(IdsKept, "8x time_us:q", bodies="table"),
         Form(Hole, "8x time_us:q", bodies="content"),
         Form(Erasure, "8x time_us:q number:Q", ranges=("I", RANGE), segments=("I", SEGMENT)),
+        Form(Joint, "8x time_us:q decision:B", marks=("B", MARK), transactions=("I", TX)),
     )
 }  # fmt: skip
 """The row of each kind that has one."""

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     IDS = 16
     HOLE = 17
     ERASE = 18
+    JOINT = 19
 
 
 ERASED = 64
@@ -499,9 +500,37 @@ class Erasure:
         self.extension = b""
 
 
+class Joint:
+    """JOINT: one decision over many prepared transactions. Their endings follow it at once, each an
+    append of its own, in the order of `transactions`.
+    """
+
+    kind = Kind.JOINT
+    __slots__ = (
+        *("decision", "extension", "flags", "marks", "position", "size", "tail", "time_us"),
+        "transactions",
+    )
+
+    def __init__(
+        self,
+        decision: int,
+        marks: Sequence[MarkChange],
+        transactions: Sequence[int],
+        time_us: int = 0,
+    ) -> None:
+        self.decision = decision  # the kind of their endings: COMMIT or ROLLBACK
+        self.marks = tuple(marks)  # what moves with the decision: one mark, or none
+        self.transactions = tuple(transactions)  # their numbers
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
 Record = (
     Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade
-    | Hole | Erasure
+    | Hole | Erasure | Joint
 )  # fmt: skip
 Append = list[Any]
 """Records that are applied and written as one piece. The running engine makes appends, and a replay

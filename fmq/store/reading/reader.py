@@ -17,9 +17,10 @@ from fmq.errors import Damaged, NewerFormat
 from fmq.store.bytes.columns import Columns
 from fmq.store.bytes.decoding import columns_of, decode
 from fmq.store.bytes.extras import NEVER
-from fmq.store.bytes.kinds import REF_MESSAGE, Record, Run
+from fmq.store.bytes.joint_column import joint_in
+from fmq.store.bytes.kinds import REF_MESSAGE, Decided, Record, Run
 from fmq.store.bytes.pieces import EqualPieces, Pieces
-from fmq.store.bytes.record import HEAD_BYTES_MIN, LAST, BadRecord, aligned
+from fmq.store.bytes.record import EXTENDED, HEAD_BYTES_MIN, LAST, BadRecord, aligned
 from fmq.store.index.index import NOWHERE, Lane
 from fmq.store.journal.files import Files, read_front, read_head
 from fmq.store.journal.segment import HEADER_BYTES, Header, decode_header, segment_name
@@ -156,16 +157,26 @@ class Reader:
         with self._files.using(base) as file:
             return decode_header(file.read(0, HEADER_BYTES), segment_name(base))
 
-    def append_end(self, base: int, place: int) -> int:
-        """Return the place after the append to which the record at `place` belongs. Raises
-        Damaged.
+    def append_end(self, base: int, place: int, segment_end: int) -> int:
+        """Return the place after the append to which the record at `place` belongs. Of a joint
+        decision, return the place after its last ending; 0 if that lies behind `segment_end`.
+        Raises Damaged.
         """
         with self._files.using(base) as file:
-            flags = 0
-            while not flags & LAST:
+            while place < segment_end:
                 size, flags = read_front(file, base, place)
                 place += aligned(size)
-        return place
+                if flags & LAST and not (
+                    flags & EXTENDED and self._goes_on(base, place - aligned(size))
+                ):
+                    return place
+        return 0
+
+    def _goes_on(self, base: int, place: int) -> bool:
+        """Return whether the record at `place` is an ending of a joint decision, not the last."""
+        record = self.record(base, place)
+        joint = joint_in(record.extension) if isinstance(record, Decided) else None
+        return joint is not None and not joint.is_last
 
     def carried(
         self,

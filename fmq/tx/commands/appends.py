@@ -144,7 +144,7 @@ class Ending:
     def __init__(
         self, entry: Entry, decided: Decided, outcomes: Outcomes, reference_bytes_min: int
     ) -> None:
-        self._entry = entry
+        self.entry, self.prepare = entry, entry.prepare
         self._outcomes = outcomes
         self._reference_bytes_min = reference_bytes_min
         self.decided = decided
@@ -172,7 +172,7 @@ class Ending:
         """Return the append's records, provided that it is written into `segment`."""
         if self.decided.kind == Kind.ROLLBACK:
             return [self.decided]
-        entry = self._entry
+        entry = self.entry
         base, lost = segment.base, self._lost
         self.runs = [self._published(pre, base) for pre in entry.runs if pre.position not in lost]
         if lost:

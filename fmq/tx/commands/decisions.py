@@ -6,7 +6,7 @@ that one is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import partial
 from threading import get_ident
 from typing import Protocol, TypeVar, get_args
@@ -34,10 +34,6 @@ from fmq.tx.looks.receipts import RepeatOf, receipts_of, with_left_out
 
 T = TypeVar("T")
 DECISIONS = get_args(Decision)
-Planner = tuple[Ending, Callable[[Ending], bool]]
-"""The records that end a transaction, and what plans them, under the lock. That returns whether it
-did: another call may have been faster.
-"""
 
 
 class Numbered(Protocol):
@@ -204,11 +200,10 @@ class Decisions:
                 reasons = [self._ledger.damaged[run.position] for run in lost]
                 raise Impaired(tx_id, sum(run.count for run in lost), reasons)
             decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-            planner = self._planner(entry, decided, {run.position for run in lost})
-            if planner is not None:
-                ending, plan = planner
+            ending = self.read_ending(entry, decided, {run.position for run in lost})
+            if ending is not None:
                 is_awaited = partial(self._is_awaited, entry) if posted else None
-                if (yield Durable(plan, ending, sync, is_awaited=is_awaited)):
+                if (yield Durable(self.plan, ending, sync, is_awaited=is_awaited)):
                     return ending
             # Another call has decided or relocated the transaction. Look it up again.
 
@@ -218,44 +213,52 @@ class Decisions:
         """
         return self._ledger.undecided.get(entry.tx) is not entry
 
-    def _planner(self, entry: Entry, decided: Decided, lost: Set[int]) -> Planner | None:
+    def read_ending(self, entry: Entry, decided: Decided, lost: Set[int]) -> Ending | None:
         """Read what the records that end `entry` need, without its messages at the positions
         `lost`. Return None if another call has decided it first.
         """
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
         with self._commit_queue.lock:
-            prepare, runs = entry.prepare, [*entry.runs]
+            ending.prepare, runs = entry.prepare, [*entry.runs]
         ending.leave_out(lost)
         try:
             ending.read_ahead(journal.current, runs)
         except (OSError, Damaged):
             with self._commit_queue.lock:
                 self._commit_queue.check()  # the engine may have been closed meanwhile
-                if entry.prepare is not prepare or self.is_deciding(entry):
+                if not self.is_due(ending):
                     # The transaction was relocated, and retention has dropped the records at its
                     # old place.
                     return None
             raise
+        return ending
 
-        def plan(ending: Ending) -> bool:
-            if entry.prepare is not prepare or self.is_deciding(entry):
-                return False
-            append = ending.records(journal.current)
-            # What is reserved for the transaction is more than enough for its decision.
-            if not (journal.fits(prepare.reserved) or journal.fits(measured(append))):
-                # The append will be in the next segment, and the prepared bodies are not: copy
-                # them.
-                at_most = DECISION_BYTES_MAX + decided.size
-                if decided.kind == COMMIT:
-                    at_most += measured([entry.prepare, *entry.runs])
-                append = ending.records(journal.roll(at_most, ordinary=False))
-            writer.send(append, ordinary=False, stated=decided)
-            self._reserve.give_back(entry.prepare.reserved)
-            self._kept.drop(entry.prepare)
-            return True
+    def is_due(self, ending: Ending) -> bool:
+        """Return whether its transaction is still undecided, and lies where it was read ahead. The
+        caller holds the engine's lock.
+        """
+        return ending.entry.prepare is ending.prepare and not self.is_deciding(ending.entry)
 
-        return ending, plan
+    def plan(self, ending: Ending) -> bool:
+        """Plan the append of `ending`. Return False if another call was faster. The caller holds
+        the engine's lock.
+        """
+        journal, entry, decided = self._writer.journal, ending.entry, ending.decided
+        if entry.prepare is not ending.prepare or self.is_deciding(entry):
+            return False
+        append = ending.records(journal.current)
+        # What is reserved for the transaction is more than enough for its decision.
+        if not (journal.fits(entry.prepare.reserved) or journal.fits(measured(append))):
+            # The append will be in the next segment, and the prepared bodies are not: copy them.
+            at_most = DECISION_BYTES_MAX + decided.size
+            if decided.kind == COMMIT:
+                at_most += measured([entry.prepare, *entry.runs])
+            append = ending.records(journal.roll(at_most, ordinary=False))
+        self._writer.send(append, ordinary=False, stated=decided)
+        self._reserve.give_back(entry.prepare.reserved)
+        self._kept.drop(entry.prepare)
+        return True
 
     def _is_awaited(self, entry: Entry) -> bool:
         """Return whether a caller waits for the messages that `entry` publishes. The caller holds

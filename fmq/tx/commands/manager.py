@@ -20,6 +20,7 @@ from fmq.tx.commands.appends import one_phase, runs_of, two_phases
 from fmq.tx.commands.buffer import Receipts, TransactionBuffer
 from fmq.tx.commands.decisions import Decisions
 from fmq.tx.commands.ids import IdsInUse, TxIds, new_buffer
+from fmq.tx.commands.joint_decisions import JointDecisions
 from fmq.tx.commands.limits import Limits
 from fmq.tx.commands.marks import check_marks
 from fmq.tx.commands.message_ids import MessageIds, in_prepared
@@ -68,6 +69,7 @@ class TransactionManager:
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._kept = PreparedBytes(options.reference_bytes_min)
         self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
+        self.joint_decisions = JointDecisions(writer, outcomes, self.decisions)
         self.commit_prepared = self.decisions.commit_prepared
         self.confirm_prepared = partial(self.decisions.commit_prepared, posted=True)
         self.roll_back_prepared = self.decisions.roll_back_prepared

@@ -43,8 +43,8 @@ from fmq.tx.ledger.transitions import (
     OUTSIDE,
     ack_applied,
     check_acks,
+    check_ending,
     forget,
-    mark_applied,
     prepare_applied,
     publish_run,
     timer_waits,
@@ -65,6 +65,8 @@ def apply(ledger: Ledger, append: Sequence[Any], end: int, step: Step | None = N
     requests: CarriedOut = []
     changed = False  # True once a record has changed the ledger
     try:
+        if ledger.endings_left:
+            check_ending(ledger, append)
         if step is None or type(append[0]) is TopicMade:
             of_transaction: list[Any] = []
             for record in append:
@@ -251,7 +253,7 @@ class Step:
             for ack in self.acks:
                 ack_applied(ledger, ack)
             for change in self.marks:
-                mark_applied(ledger, change)
+                ledger.set_mark(change)
         else:
             ledger.rollbacks += 1
             if entry is not None and ledger.listener is not None:

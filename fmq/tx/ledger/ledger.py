@@ -19,7 +19,7 @@ from fmq.basics.clock import as_datetime
 from fmq.basics.message import Mark
 from fmq.basics.results import Limit, Pause
 from fmq.store.bytes.internal import is_internal, replay_topic
-from fmq.store.bytes.kinds import AckRange, Changed, Prepare, Run
+from fmq.store.bytes.kinds import AckRange, Changed, Joint, MarkChange, Prepare, Run
 from fmq.store.index.index import SegmentIndex
 from fmq.tx.ledger.acks import AckSet
 from fmq.tx.ledger.attempts import AttemptMap
@@ -169,6 +169,8 @@ class Ledger:
         self.marks: dict[str, Mark] = {}
         # Marks that an undecided transaction changes -> the number of that transaction.
         self.held_marks: dict[str, int] = {}
+        self.joint: Joint | None = None  # the newest joint decision
+        self.endings_left = 0  # how many of its endings still have to follow
         # Message id keys that an undecided transaction holds -> the number of that transaction.
         self.held_ids: dict[bytes, int] = {}
         # The window is made when the first message id is looked up.
@@ -222,6 +224,14 @@ class Ledger:
                 for queue in topic.queues:
                     queue.is_placed = False
         return topic
+
+    def set_mark(self, change: MarkChange) -> None:
+        """Set or remove a mark, as `change` says."""
+        self.marked_at = self.end
+        if change.data is None:
+            self.marks.pop(change.name, None)
+        else:
+            self.marks[change.name] = Mark(change.value, change.data)
 
     def is_deleted(self, topic: str, position: int) -> bool:
         """Return whether a message sent to `topic` at `position` was deleted with the topic."""

@@ -5,23 +5,25 @@ A record that breaks a rule raises IllegalStep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fmq.arguments.options import QUEUES_MAX
-from fmq.basics.message import Mark, Origin
+from fmq.basics.message import Origin
 from fmq.store.bytes.columns import COUNT_MAX
 from fmq.store.bytes.extension import EXPIRED_ACKS
 from fmq.store.bytes.extras import NO_EXTRAS, Extras, has_extras
 from fmq.store.bytes.kinds import (
+    COMMIT,
     TIMER,
     AckRange,
     Acks,
     Carryover,
+    Decided,
     Hole,
     IdsKept,
+    Joint,
     Kind,
-    MarkChange,
     Prepare,
     Run,
     TopicMade,
@@ -217,14 +219,6 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
         ledger.listener.acked(ack)
 
 
-def mark_applied(ledger: Ledger, change: MarkChange) -> None:
-    ledger.marked_at = ledger.end
-    if change.data is None:
-        ledger.marks.pop(change.name, None)
-    else:
-        ledger.marks[change.name] = Mark(change.value, change.data)
-
-
 def timer_waits(ledger: Ledger, run: Run) -> None:
     check_queue(run.topic, run.queue)
     check_number("an offset", run.offset)
@@ -338,6 +332,45 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
         queue.is_placed = True
 
 
+def joint_applied(ledger: Ledger, joint: Joint) -> None:
+    """Apply a JOINT: its mark moves, and its endings must follow.
+
+    Once it is durable, its transactions are decided. Nothing comes between it and its last ending:
+    the engine plans all of them in one step. After a crash some may be missing. Then an opening
+    writes them before anything else, and other readers show nothing from the JOINT on.
+    """
+    numbers = joint.transactions
+    if (
+        joint.decision not in (COMMIT, Kind.ROLLBACK)
+        or not numbers
+        or len(set(numbers)) < len(numbers)
+    ):
+        raise IllegalStep(f"a joint decision {joint.decision} over {len(numbers)} transactions")
+    for tx in numbers:
+        # Retention may have dropped the PREPARE of one that was decided.
+        if tx not in ledger.undecided and (ledger.is_live or tx >= ledger.known_from):
+            raise IllegalStep(f"a joint decision over {tx}, which is not undecided")
+    for change in joint.marks:
+        check_text("a mark", change.name)
+    for change in joint.marks:
+        ledger.set_mark(change)
+    ledger.joint, ledger.endings_left = joint, len(numbers)
+
+
+def check_ending(ledger: Ledger, append: Sequence[Any]) -> None:
+    """Count `append`, the next ending of the joint decision. Raises IllegalStep if it is not."""
+    joint, left = ledger.joint, ledger.endings_left
+    assert joint is not None
+    decided = append[-1]
+    if decided.kind == Kind.HOLE:  # what a salvage has left out may have been the endings
+        ledger.endings_left = 0
+        return
+    due = joint.transactions[-left]
+    if type(decided) is not Decided or decided.kind != joint.decision or decided.tx != due:
+        raise IllegalStep(f"{left} endings of a joint decision have to follow, first {due}")
+    ledger.endings_left = left - 1
+
+
 # Kinds that belong to no transaction, each with its transition.
 OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
@@ -348,6 +381,7 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.TOPIC: topic_applied,
     Kind.HOLE: _hole,
     Kind.ERASE: erased,
+    Kind.JOINT: joint_applied,
 }
 # Kinds that may belong to a transaction. If they do, they take effect with its COMMIT.
 EITHER: dict[int, Callable[..., None]] = {Kind.ACK: _acks, TIMER: timer_waits}

@@ -61,12 +61,14 @@ class JournalTail:
                 index = in_memory.get(base) or self._index(base, topics)
                 lanes = [] if index is None else self._lanes(index, topics)
                 low, high = max(position - base, 0), visible - base
-                cut = self._cut(base, lanes, low, high, limit)
+                segment_end = high if index is None else min(high, index.end - base)
+                cut = self._cut(base, lanes, low, segment_end, limit)
                 part = self._ranges(lanes, low, cut or high)
                 found += part
                 if cut:
                     return base + cut, found
-                limit -= sum(end - first for _, _, first, end in part)
+                # A joint decision may go on in the next segment. Then it is taken whole.
+                limit = max(limit - sum(end - first for _, _, first, end in part), 1)
         except FileNotFoundError:
             self._catalog.check_dropped(base)
             return self.look(position, topics, limit)  # retention has dropped the segment meanwhile
@@ -106,7 +108,7 @@ class JournalTail:
         for place, count in merge(*parts):
             limit -= count
             if limit <= 0:
-                return self._reader.append_end(base, place)
+                return self._reader.append_end(base, place, high)
         return 0
 
     def _ranges(self, lanes: Lanes, low: int, high: int) -> list[QueueRange]:

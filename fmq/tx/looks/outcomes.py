@@ -14,9 +14,10 @@ from typing import Protocol
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock, as_datetime
 from fmq.basics.message import Message, Origin, Receipt
-from fmq.basics.results import Outcome, UndecidedTransaction
+from fmq.basics.results import JointDecision, Outcome, UndecidedTransaction
 from fmq.errors import Damaged, UnknownTransaction
 from fmq.store.bytes.decoding import columns_of, with_bodies
+from fmq.store.bytes.joint_column import joint_in
 from fmq.store.bytes.kinds import Decided, Kind, Record, Run
 from fmq.store.bytes.record import aligned
 from fmq.store.index.catalog import Catalog
@@ -234,4 +235,13 @@ def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:
         decided.position,
         tuple(receipts),
         decided.asked,
+        joint_of(decided) if decided.extension else None,
     )
+
+
+def joint_of(decided: Decided) -> JointDecision | None:
+    joint = joint_in(decided.extension)
+    if joint is None:
+        return None
+    name, value = (None, None) if joint.mark is None else joint.mark[:2]
+    return JointDecision(joint.joint, joint.endings, name, value)
