@@ -11,12 +11,15 @@ from contextlib import suppress
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.machine.disk import Disk
-from fmq.store.bytes.joint_column import joint_in
-from fmq.store.bytes.kinds import Decided, Record
-from fmq.store.journal.scan import end_of
+from fmq.store.bytes.decoding import decode
+from fmq.store.bytes.joint_column import EndingOf, joint_in
+from fmq.store.bytes.kinds import Decided
+from fmq.store.bytes.record import EXTENDED, LAST, aligned
+from fmq.store.journal.files import read_front
+from fmq.store.reading.window import UNREADABLE, refused
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot
-from fmq.table.split import opened
+from fmq.table.split import OpenSplit, opened
 from fmq.table.table_errors import located
 
 
@@ -27,18 +30,37 @@ def whole_end(journal: Snapshot, start: int, end: int, stop: int, disk: Disk | N
     if start < end < stop:
         # Whoever reads what lies behind `end` finds its damage.
         with suppress(Damaged, NewerFormat):
-            for append in _appends(journal, end, stop, disk):
-                decided = append[-1]
-                joint = joint_in(decided.extension) if isinstance(decided, Decided) else None
+            for joint, append_end in _endings(journal, end, stop, disk):
                 if joint is None or joint.joint >= end:
                     break
                 if joint.joint > start:
                     return joint.joint
-                end = end_of(append)
+                end = append_end
     return end
 
 
-def _appends(journal: Snapshot, start: int, stop: int, disk: Disk | None) -> Iterator[list[Record]]:
+def _endings(
+    journal: Snapshot, start: int, stop: int, disk: Disk | None
+) -> Iterator[tuple[EndingOf | None, int]]:
+    """Yield for each append from `start` on which ending it is, if it is one, and where it ends.
+    Only heads are read.
+    """
     for split in journal.splits(EVERYTHING, start=start, end=stop, lanes=False, disk=disk):
         with located(split.path), opened(split, disk) as source:
-            yield from source.appends()
+            place = split.start - split.base
+            while place < split.end - split.base:
+                size, flags = read_front(source.file, split.base, place)
+                if flags & LAST:
+                    yield _ending(source, place, size, flags), split.base + place + aligned(size)
+                place += aligned(size)
+
+
+def _ending(source: OpenSplit, place: int, size: int, flags: int) -> EndingOf | None:
+    if not flags & EXTENDED:
+        return None
+    data, position = source.file.read(place, size), source.split.base + place
+    try:
+        record = decode(data, 0, position, source.seed, bodies=False)
+        return joint_in(record.extension) if isinstance(record, Decided) else None
+    except UNREADABLE as error:
+        raise refused(source.split.base, place, error) from None

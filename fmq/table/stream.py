@@ -78,15 +78,16 @@ def go_on(
 
 
 def append_at(journal: Snapshot, position: int, disk: Disk | None = None) -> int:
-    """Return where the append begins in which `position` lies; `position` itself if an append
-    begins there, or none is there.
+    """Return where the append or joint decision begins in which `position` lies; `position` itself
+    if one begins there, or none is there.
     """
     for seen in journal.segments:
         begin = seen.segment.base + HEADER_BYTES
         if begin < position < seen.end:
             with located(seen.path), _opened_whole(journal, seen, begin, seen.end, disk) as source:
-                return Boundaries(source, seen.in_memory or source.index()).before(position)
-    return position
+                position = Boundaries(source, seen.in_memory or source.index()).before(position)
+            break
+    return whole_end(journal, 0, position, journal.visible_to, disk)
 
 
 def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:

@@ -101,9 +101,13 @@ def rolls(count: int, size: int) -> list[CrashDisk]:
     engine = opened(disk, checkpoint_bytes=100_000)
     names = prepare(engine, *many(count), size=size, also="u")
 
+    before = ""
+
     def look(operation: str) -> None:
-        if operation.startswith("rename") and ".seg" in operation:
+        nonlocal before
+        if before.startswith("rename") and ".seg" in before:
             made.append(disk.after_kill())
+        before = operation
 
     disk.watch(look)
     engine.decide_many(names, "commit", mark=("epoch", 1, -1))
