@@ -295,8 +295,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "Durable(plan, ending, sync, is_awaited=is_awaited)",
-        "Durable(plan, ending, None, is_awaited=is_awaited)",
+        "Durable(self.plan, ending, sync, is_awaited=is_awaited)",
+        "Durable(self.plan, ending, None, is_awaited=is_awaited)",
         "--workload asked-to-sync",
     ),
     Mutant(
