@@ -41,6 +41,11 @@ def test_relay_once_copies_all_that_is_there(shop: Path, database: str) -> None:
     assert (first["messages"], first["lag"]) == (len(bodies(database)), 0)
     assert first["messages"] > 0
     assert fmq_json(*asked).of("relay")[0]["messages"] == 0
+    with fmq.connect(shop) as engine:  # the process that the command has started still has it
+        engine.send("orders", b"no text of PostgreSQL has a NUL", key="a\0b")
+    refused = fmq_process(*asked)
+    assert (refused.returncode, "--on-refused park" in refused.stderr) == (3, True)
+    assert fmq_json(*asked, "--on-refused", "park").of("relay")[0]["parked"] == 1
 
 
 def test_relay_copies_until_sigterm_or_until_another_relay_takes_over(

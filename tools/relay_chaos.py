@@ -1,0 +1,449 @@
+#!/usr/bin/env python3
+"""Kill relays, engine and broker while messages are copied: 1 if any is missing, twice or cut.
+
+    python tools/relay_chaos.py --target kafka --seed 7 --minutes 3
+
+Two writers send single messages, `send_many` over two queues, and transactions over three topics,
+of which some are prepared and some rolled back. Relays are killed with SIGKILL at random times and
+around the calls of their target, or stopped with SIGSTOP while another one takes over, and come
+back. The engine and the broker are killed, too. In the end a reader that knows no relay compares
+what the target shows with the journal, message by message and transaction by transaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import fmq
+from fmq.errors import FmqError
+from fmq.relay import Relay, RelayBatch, TakenOver
+from fmq.relay.addresses import target_at
+from fmq.testing.relay import Hooked
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPICS = {"a": 2, "b": 1, "c": 1}  # with how many queues
+NAME, PREFIX, HEADER = "chaos", "chaos-", "chaos-batch"
+BATCH = 200
+POINT = 0.03  # how likely a relay dies or stops at each call of its target
+DRAIN_SECONDS = 150
+EVENTS = {"relay killed": 6, "relay stopped": 4, "broker killed": 1, "engine killed": 1}
+
+
+class Shown(NamedTuple):
+    """A message as a reader of the target sees it."""
+
+    topic: str
+    queue: int
+    offset: int
+    body: bytes
+    batch: str
+
+
+# --- the processes that are killed ----------------------------------------------------------------
+
+
+def write(path: str, seed: str, folder: str) -> None:
+    """Send messages until the file `stop` is there. Note what was acknowledged."""
+    random, topics = Random(int(seed)), [*TOPICS]
+    number = 0
+    engine = fmq.connect(path, start=False, retry_for=60)
+    with engine, Path(folder, f"acked-{seed}").open("w") as acked:
+        while not Path(folder, "stop").exists():
+            time.sleep(random.expovariate(30))
+            ids = [f"{seed}-{number + n}" for n in range(random.randint(2, 39))]
+            number += len(ids)
+            kind = random.random()
+            try:
+                if kind < 0.4:
+                    ids = ids[:1]
+                    engine.send(random.choice(topics), ids[0].encode())
+                elif kind < 0.5:
+                    engine.send_many("a", [each.encode() for each in ids])
+                else:
+                    tx = engine.transaction()
+                    for each in ids:
+                        topic = random.choice(topics)
+                        tx.send(topic, each.encode(), queue=random.randrange(TOPICS[topic]))
+                    if random.random() < 0.3:
+                        tx.prepare()
+                    if kind > 0.95:
+                        tx.rollback()
+                        ids = [f"not {each}" for each in ids]
+                    else:
+                        tx.commit()
+            except FmqError as error:  # a lost answer: it may be there or not
+                print(type(error).__name__, error, flush=True)
+                continue
+            acked.write("".join(f"{each}\n" for each in ids))
+            acked.flush()
+
+
+class Marked(Hooked):
+    """A target whose messages say in which batch they came."""
+
+    def deliver(self, batch: RelayBatch) -> None:
+        said = {HEADER: uuid.uuid4().hex}
+        marked = [
+            each._replace(headers={**(each.headers or {}), **said}) for each in batch.messages
+        ]
+        super().deliver(batch._replace(messages=marked))
+
+
+def relay(path: str, address: str, seed: str, point: str) -> int:
+    """Run a relay that dies or stops at some of its points. Return 3 if another one has taken
+    over.
+    """
+    random = Random(int(seed))
+
+    def hook(_: str) -> None:
+        if random.random() < float(point):
+            os.kill(os.getpid(), random.choice((signal.SIGKILL, signal.SIGSTOP)))
+
+    prefix = "" if address.startswith("postgres") else PREFIX
+    with fmq.connect(path, start=False, retry_for=60) as engine:
+        target = Marked(target_at(address, NAME, TOPICS, prefix=prefix), hook)
+        try:
+            Relay(engine, target, topics=[*TOPICS], name=NAME, batch=BATCH).run()
+        except TakenOver:
+            return 3
+    return 0
+
+
+# --- the brokers, and their readers ---------------------------------------------------------------
+
+
+class Kafka:
+    def __init__(self, folder: Path) -> None:
+        from tools import kafka
+
+        if missing := kafka.fetch():
+            raise SystemExit(missing)
+        self.broker = kafka.Broker(folder)
+        self.address = f"kafka://{self.broker.servers}"
+        self.start, self.stop = self.broker.start, self.broker.stop
+
+    def read(self) -> list[Shown]:
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        settings = {"bootstrap.servers": self.broker.servers, "group.id": "judge"}
+        how = {"enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0}
+        consumer = Consumer({**settings, **how, "isolation.level": "read_committed"})
+        places = [(topic, queue) for topic, n in TOPICS.items() for queue in range(n)]
+        consumer.assign([TopicPartition(PREFIX + topic, queue, 0) for topic, queue in places])
+        found, left = [], len(places)
+        while left:
+            message = consumer.poll(30)
+            assert message is not None, "the reader hangs"
+            error = message.error()
+            if error is None:
+                headers: dict[str, Any] = dict(message.headers() or ())
+                topic, queue, offset = _id(headers["fmq-id"].decode())
+                assert (message.topic(), message.partition()) == (PREFIX + topic, queue)
+                batch = headers[HEADER].decode()
+                found.append(Shown(topic, queue, offset, message.value() or b"", batch))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left -= 1
+        consumer.close()
+        return found
+
+
+class Nats:
+    def __init__(self, folder: Path) -> None:
+        from tools import nats_server
+
+        if missing := nats_server.missing():
+            raise SystemExit(missing)
+        self.server = nats_server.Server(folder)
+        self.address = self.server.address
+        self.start, self.stop = self.server.start, self.server.stop
+
+    def read(self) -> list[Shown]:
+        return asyncio.run(self._read())
+
+    async def _read(self) -> list[Shown]:
+        import nats
+
+        client = await nats.connect(self.address)
+        js, stream = client.jetstream(), f"fmq-relay-{NAME}"
+        left = (await js.stream_info(stream)).state.messages
+        reader = await js.add_consumer(stream, ack_policy="none")
+        reading = await js.pull_subscribe_bind(stream=stream, consumer=reader.name)
+        found = []
+        while left:
+            for message in await reading.fetch(min(left, 500), timeout=30):
+                left -= 1
+                if message.subject != stream:
+                    headers: dict[str, Any] = message.headers or {}
+                    topic, queue, offset = _id(headers["fmq-id"])
+                    assert message.subject == f"{PREFIX}{topic}.{queue}"
+                    what = topic, queue, offset, message.data, headers[HEADER]
+                    found.append(Shown(*what))
+        await client.close()
+        return found
+
+
+class PostgreSQL:
+    def __init__(self, folder: Path) -> None:
+        from benchmarks.peers.postgres import SETTINGS, Postgres
+
+        folder.chmod(0o755)
+        self.folder, self.settings = folder, SETTINGS
+        self.peer = Postgres(folder)
+        self.server = self.peer._server
+        self.address = f"postgresql://postgres@/postgres?host={self.server.sockets}"
+
+    def stop(self) -> None:
+        pid = int((self.folder / "cluster" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)  # it ends at once, and has to recover
+        assert self.server._process is not None
+        self.server._process.wait()
+
+    def start(self) -> None:
+        line = (self.server.program("postgres"), "-D", str(self.folder / "cluster"))
+        where = ("-k", self.server.sockets, *self.settings)
+        log = self.folder / "postgres.log"
+        self.server.start(*line, *where, log=log, ready=self.peer._ready)
+
+    def read(self) -> list[Shown]:
+        import psycopg
+
+        asked = f"SELECT topic, queue, \"offset\", body, headers->>'{HEADER}' FROM fmq_relayed"
+        with psycopg.connect(self.address) as connection:
+            return [Shown(*row) for row in connection.execute(f"{asked} ORDER BY id")]
+
+
+BROKERS: dict[str, Callable[[Path], Any]] = {
+    "kafka": Kafka,
+    "nats": Nats,
+    "postgresql": PostgreSQL,
+}
+
+
+def _id(text: str) -> tuple[str, int, int]:
+    _, topic, queue, offset = text.split("/")
+    return topic, int(queue), int(offset)
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+class Run:
+    """All processes of one run, and what has happened to them."""
+
+    def __init__(self, target: str, seed: int, folder: Path) -> None:
+        self.random, self.folder, self.path = Random(seed), folder, folder / "store"
+        (folder / "broker").mkdir()
+        folder.chmod(0o755)
+        self.broker = BROKERS[target](folder / "broker")
+        with fmq.open(self.path) as engine:
+            for topic, queues in TOPICS.items():
+                engine.create_topic(topic, queues=queues)
+        prefix = "" if target == "postgresql" else PREFIX
+        target_at(self.broker.address, NAME, TOPICS, create=True, prefix=prefix).close()
+        self.events: Counter[str] = Counter()
+        self.serve()
+        self.writers = [self.spawn("write", self.path, n, folder) for n in (1, 2)]
+        self.relays: list[subprocess.Popen[bytes]] = []
+        self.stopped: list[tuple[float, subprocess.Popen[bytes]]] = []
+        self.until_acked()
+        self.begin()
+
+    def until_acked(self) -> None:
+        """Wait until the writers have sent more."""
+        before, ends = self.acked(), time.monotonic() + 120
+        while self.acked() == before:
+            assert time.monotonic() < ends, (self.folder / "write.log").read_text()
+            time.sleep(0.1)
+
+    def acked(self) -> int:
+        return sum(each.stat().st_size for each in self.folder.glob("acked-*"))
+
+    def spawn(self, *what: object) -> subprocess.Popen[bytes]:
+        line = [sys.executable, __file__, *map(str, what)]
+        with (self.folder / f"{what[0]}.log").open("ab") as log:
+            return subprocess.Popen(line, stdout=log, stderr=log)
+
+    def serve(self) -> None:
+        line = [sys.executable, "-m", "fmq", "serve", str(self.path)]
+        with (self.folder / "serve.log").open("ab") as log:
+            self.engine = subprocess.Popen(line, cwd=ROOT, stdout=log, stderr=log)
+
+    def begin(self, point: float = POINT) -> None:
+        """Begin another relay."""
+        seed = self.random.randrange(1 << 30)
+        self.now = self.spawn("relay", self.path, self.broker.address, seed, point)
+        self.relays.append(self.now)
+
+    def step(self) -> None:
+        """Wait a moment, let relays come back, and kill something."""
+        time.sleep(self.random.uniform(0.2, 2.5))  # a relay needs a second to begin
+        for until, each in [pair for pair in self.stopped if pair[0] < time.monotonic()]:
+            each.send_signal(signal.SIGCONT)
+            self.stopped.remove((until, each))
+            self.events["relay came back"] += 1
+        for each in self.relays:
+            if is_stopped(each) and all(each is not other for _, other in self.stopped):
+                self.events["relay stopped"] += 1  # by itself, at a point
+                self.stopped.append((time.monotonic() + self.random.uniform(1, 4), each))
+                if each is self.now:
+                    self.begin()
+        if self.now.poll() is not None:
+            how = "killed" if self.now.returncode == -signal.SIGKILL else "ended"
+            self.events[f"relay {how}"] += 1  # by itself
+            self.begin()
+            return
+        (event,) = self.random.choices([*EVENTS], [*EVENTS.values()])
+        if event == "relay killed":
+            self.now.kill()
+            self.now.wait()
+            self.events[event] += 1
+            self.begin()
+        elif event == "relay stopped":
+            self.now.send_signal(signal.SIGSTOP)
+        elif event == "broker killed":
+            self.broker.stop()
+            self.events[event] += 1
+            time.sleep(self.random.uniform(0, 1))
+            self.broker.start()
+        else:
+            self.engine.kill()
+            self.engine.wait()
+            self.events[event] += 1
+            time.sleep(self.random.uniform(0, 0.5))
+            self.serve()
+            self.until_acked()
+
+    def end(self) -> None:
+        """End the writers, let every relay come back, and let one that does not die copy the
+        rest.
+        """
+        (self.folder / "stop").touch()
+        for writer in self.writers:
+            writer.wait(120)
+        self.begin(0.0)
+        last, ends = self.now, time.monotonic() + DRAIN_SECONDS
+        with fmq.connect(self.path, start=False, retry_for=30) as engine:
+            while time.monotonic() < ends:
+                for each in self.relays:  # they stop once more, or are fenced
+                    if is_stopped(each):
+                        each.send_signal(signal.SIGCONT)
+                if last.poll() is not None:  # one that came back had claimed the target
+                    self.begin(0.0)
+                    last = self.now
+                if not sum(each.unread for each in engine.groups(f"relay-{NAME}")):
+                    break
+                time.sleep(0.5)
+
+    def close(self) -> None:
+        for each in (*self.relays, *self.writers, self.engine):
+            with suppress(ProcessLookupError):
+                each.kill()
+            each.wait()
+        self.broker.stop()
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return process.poll() is None and state == "T"
+
+
+def judged(run: Run) -> Counter[str]:
+    """Compare what the target shows with the journal, and with what the writers know."""
+    found = Counter[str](dict.fromkeys(("missing", "twice", "out of order", "other bodies"), 0))
+    shown: dict[tuple[str, int], list[Shown]] = defaultdict(list)
+    for each in run.broker.read():
+        shown[each.topic, each.queue].append(each)
+    bodies, batches = set(), defaultdict(set)
+    with fmq.connect(run.path, start=False, retry_for=30) as engine:
+        for topic, queues in TOPICS.items():
+            for queue in range(queues):
+                at, sent = 0, []
+                while page := engine.read(topic, queue=queue, offset=at, limit=1000):
+                    sent += page
+                    at += len(page)
+                got = shown[topic, queue]
+                offsets = [each.offset for each in got]
+                found["messages"] += len(sent)
+                found["missing"] += len({*range(at)} - {*offsets})
+                found["twice"] += len(offsets) - len({*offsets})
+                found["out of order"] += sum(a > b for a, b in pairwise(offsets))
+                by_offset = {each.offset: each for each in got}
+                for message in sent:
+                    bodies.add(message.body)
+                    copy = by_offset.get(message.offset or 0)
+                    if copy is not None and copy.body != message.body:
+                        found["other bodies"] += 1
+                    if message.origin is not None and message.origin.tx_id is not None:
+                        batch = None if copy is None else copy.batch
+                        batches[message.origin.tx_id].add(batch)
+    found["transactions"] = len(batches)
+    found["halves"] = sum(len(each) > 1 for each in batches.values())
+    found["lost or undone here"] = 0
+    for seed in (1, 2):
+        for line in (run.folder / f"acked-{seed}").read_text().split("\n")[:-1]:
+            is_wrong = (line.removeprefix("not ").encode() in bodies) == line.startswith("not ")
+            found["lost or undone here"] += is_wrong
+    return found
+
+
+WRONG = ("missing", "twice", "out of order", "halves", "other bodies", "lost or undone here")
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["write"]:
+        write(*sys.argv[2:])
+        return 0
+    if sys.argv[1:2] == ["relay"]:
+        return relay(*sys.argv[2:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", choices=BROKERS, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fmq-relay-") as folder:
+        run = Run(args.target, args.seed, Path(folder))
+        try:
+            ends = time.monotonic() + 60 * args.minutes
+            while time.monotonic() < ends:
+                run.step()
+            run.end()
+            found = judged(run)
+        finally:
+            run.close()
+        codes = Counter(each.returncode for each in run.relays)
+        for name in ("write", "relay", "serve"):
+            print(
+                f"--- {name}.log",
+                (Path(folder) / f"{name}.log").read_text()[-2000:],
+                file=sys.stderr,
+            )
+    said = {"target": args.target, "seed": args.seed, **run.events, "fenced": codes[3], **found}
+    print(json.dumps(said))
+    return int(any(found[what] for what in WRONG))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
