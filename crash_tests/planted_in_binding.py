@@ -78,7 +78,7 @@ FOUND_IN_BINDING = (
     ),
     Mutant(
         "receipts are given before they are durable",
-        "        self._sync = False  # a later commit() has to wait until it is durable\n",
+        "        self._sync = False  # a later commit() has to wait until this commit is durable\n",
         "",
         tests=POSTED,
     ),

@@ -42,9 +42,7 @@ class AsyncFeedback:
         return found
 
     async def ask_about(self, tx_id: str) -> list[Question]:
-        """Return the question about one transaction. It takes the question from any caller that has
-        it.
-        """
+        """Return the question about one transaction, and take it from any caller that has it."""
         found: list[Question] = await self._threads.run(self._feedback.ask_about, tx_id)
         return found
 

@@ -356,7 +356,9 @@ class RemoteSide:
             choose_now(transaction, self.door.router)
 
     async def quickly(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
-        """Return what `function` returns. It may ask the engine process, so a thread calls it."""
+        """Return what `function` returns. A thread calls the function, because it may ask the
+        engine process.
+        """
         return await self.threads.run(function, *args, **named)
 
     # --- ending ---------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_text(what: str, text: str) -> str:
-    """Return `text` if it is a str. Raises TypeError. It may be a name that no topic or group can
-    have.
+    """Return `text` if it is a str. Raises TypeError. The text may be a name that no topic or group
+    can have.
     """
     if isinstance(text, str):
         return text

@@ -129,7 +129,7 @@ class Parts:
         `check_readable` if nothing can be read. `after` is called at the end of a call that wrote.
         """
         self.directory = directory
-        # The options of the opening. `options` has those that count: stored ones come first.
+        # The options of the opening. `options` has the values that count: stored ones come first.
         self._opened_with = options
         self.options = options = with_stored(options, found.ledger.options)
         self._store = found.store

@@ -104,7 +104,9 @@ class Message(_MessageFields):
 
     @property
     def time(self) -> datetime | None:
-        """The time of the record that published the message. It never decreases within a queue."""
+        """The time of the record that published the message. Within a queue this time never
+        decreases.
+        """
         return self.origin.time if self.origin else None
 
     @property

@@ -196,7 +196,7 @@ class BoundTransaction(Transaction):
         if not self._is_undecided():
             self._commit()
             return
-        self._sync = False  # a later commit() has to wait until it is durable
+        self._sync = False  # a later commit() has to wait until this commit is durable
         self._step(Phase.COMMITTED, self._manager.confirm_prepared)
         self._manager.after()
 

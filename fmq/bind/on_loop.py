@@ -58,7 +58,8 @@ class AsyncBoundTransaction(BoundTransaction):
             if self.phase is Phase.OPEN:  # the database has begun, and the block will not run
                 await self._take(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
-        # The step has noted the running transaction in its own context. Note it in this one, too.
+        # The step has noted the running transaction in its own context. Note the transaction in
+        # this context, too.
         enter(self)
         return self
 

@@ -158,7 +158,7 @@ class Retention:
         most = self._bytes_max()
         if most is None or len(segments) < 2:
             return False
-        # Messages that wait for their time do not count: they would only be written again.
+        # Messages that wait for their time do not count: dropping them would only write them again.
         held = self._ledger.timers.held_bytes()
         over = segments[-1].limit - segments[0].base - held > most
         return over and self._journal.position >= self._counts_from
@@ -273,7 +273,7 @@ class Retention:
             if queue is None or is_internal(name) or self._is_gone(name, segment):
                 continue  # dead letters are carried forward
             if queue.first >= lane.next:
-                continue  # the topic's own retention has dropped them already
+                continue  # the topic's own retention has dropped the messages already
             if queue.owner.retain_ms:
                 yield f"the topic {name!r}, which keeps messages for a time of its own"
             elif name not in read:

@@ -238,8 +238,8 @@ class Chores:
             segment = self._journal.segment_of(index.base)
             assert segment is not None
             if self._journal.durable_to <= index.end:
-                # An index on disk proves that the next segment is durable. So make it durable
-                # first.
+                # An index on disk proves that the next segment is durable. So make this segment
+                # durable first.
                 self._commit_queue.flush()
             index.chain = segment.chain
             self._catalog.write(index)
@@ -363,8 +363,9 @@ class Chores:
                         self._if_there_is_room(self._merge_due_files)
                     if not retention.carry_over(segments):
                         return 0
-                # Without this checkpoint, recovery begins at an older one, which lies above these
-                # segments, and meets the STATE after it. The same holds after a crash here.
+                # Without this checkpoint, recovery begins at an older checkpoint, whose position is
+                # above these segments, and then reads the STATE. After a crash at this point it
+                # does so, too.
                 self._checkpoint_if_there_is_room()
                 retention.forget(segments)
                 retention.remove()

@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except OSError as error:
         return _not_shown(error)
-    # Ctrl-C before the verb began or after it ended; the verb handles its own.
+    # Ctrl-C came before the verb began or after it ended. The verb handles a Ctrl-C while it runs.
     except KeyboardInterrupt:
         return INTERRUPTED
     return _flush() or code

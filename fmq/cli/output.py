@@ -231,8 +231,7 @@ class TableOutput:
         count = 0
         widths = [0] * len(columns)
         for part in _parts(rows):
-            # There may be more rows than memory. So align them in parts, each with the widths so
-            # far.
+            # The rows may not fit into memory. So align them in parts, each with the widths so far.
             texts = [[printable_lines(column.text(row)) for column in columns] for row in part]
             widths = [
                 max(width, len(column.title), *map(_width, cells))
@@ -292,7 +291,7 @@ class TableOutput:
     def commands(self, what: str, rows: Iterable[Row]) -> None:
         for row in rows:
             self._console.print(self._text(f"  {row['why']}", "dim"))
-            # Users will copy it, so only the terminal itself may fold the line.
+            # Users will copy the command, so only the terminal itself may fold the line.
             self._console.print(self._text(f"    {row['run']}", "green"), soft_wrap=True)
 
     @contextmanager

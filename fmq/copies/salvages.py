@@ -308,8 +308,8 @@ class _Salvage:
         return len(bases)
 
     def _is_damaged(self) -> bool:
-        """Return whether a STATE has to say what is left. It also proves that all before it had
-        been durable, so that damage in the last append is not taken for a torn write.
+        """Return whether a STATE has to say what is left. Such a STATE also proves that all before
+        it had been durable, so that damage in the last append is not taken for a torn write.
         """
         found, ledger = self._findings, self._ledger
         gaps = any(self._gaps.values())

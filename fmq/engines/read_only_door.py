@@ -316,7 +316,7 @@ class ReadOnlyDoor:
         refuse(self.path, PUBLIC_NAMES.get(name, name))
 
     def run(self, steps: Callable[..., T], *args: Any) -> T:
-        """Return what `steps` returns. It makes several looks."""
+        """Return what `steps` returns, a function that makes several looks."""
         return steps(self, *args)
 
     def _not_in_files(self, what: str) -> NoReturn:

@@ -96,8 +96,9 @@ class SeenTransaction(NamedTuple):
     tx_id: str
     producer: str
     prepared_us: int
-    known_bound: bool  # False if retention has dropped the PREPARE, which says whether it was bound
-    decided_us: int = 0  # 0 while it is undecided
+    # False if retention has dropped the PREPARE, which says whether the transaction was bound.
+    known_bound: bool
+    decided_us: int = 0  # 0 while the transaction is undecided
     committed: bool = False
     position: int = 0  # the position of the decision
 

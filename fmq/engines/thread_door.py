@@ -168,7 +168,7 @@ class ThreadDoor(ProducingDoor):
         return drive(call(*args, **named), self._queue, self._clock)
 
     def run(self, steps: Callable[..., Any], *args: Any) -> Any:
-        """Return what `steps` returns. It makes several looks."""
+        """Return what `steps` returns, a function that makes several looks."""
         return steps(self, *args)
 
     # --- sending and reading --------------------------------------------------------------------

@@ -42,7 +42,8 @@ class GroupWaits:
     ) -> None:
         """`compete` says that any member may get a message, because the group has no strategy."""
         self._loop = loop
-        self._fired = notifier(loop, self._wake)  # any thread calls it, under the engine's lock
+        # Any thread may call this, under the engine's lock.
+        self._fired = notifier(loop, self._wake)
         self._commit_queue = commit_queue
         self._monotonic = monotonic
         self._compete = compete

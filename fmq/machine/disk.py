@@ -119,7 +119,7 @@ class Directory(Protocol):
         """Return the error that a writer would get now; None if no engine has the lock."""
 
     def make_page(self, name: str, begin: Callable[[Page], None]) -> Page:
-        """Return a new page, in place of any file `name`. It is held until it is closed.
+        """Return a new page, in place of any file `name`. The page is held until it is closed.
 
         `begin` is given it with zeros, and stores what it says first. Whoever opens `name` finds
         the file from before, or the page as `begin` has left it. Raises OSError, also where not all
@@ -169,8 +169,8 @@ def free(directory: Directory, *names: str) -> None:
 
 
 def replace(directory: Directory, name: str, temporary: str, data: Buffer) -> None:
-    """Make `data` the content of the file `name`, durably. It is written as `temporary` first. So
-    a reader finds the old file or the new one as a whole, also after a crash.
+    """Make `data` the content of the file `name`, durably. The data is first written to the file
+    `temporary`. So a reader finds the old file or the new one as a whole, also after a crash.
     """
     if temporary in directory.names():
         directory.remove(temporary)

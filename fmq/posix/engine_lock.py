@@ -115,8 +115,8 @@ class EngineLock:
 
 
 def _own_words() -> bytes:
-    """Return the text that LOCK has while this process writes. It names the host: a copy of the
-    directory may be read elsewhere, and each container has a process 1.
+    """Return the text that LOCK has while this process writes. The text names the host: a copy of
+    the directory may be read elsewhere, and each container has a process 1.
     """
     return f"process {os.getpid()}\nhost {host_name()}\n".encode()
 

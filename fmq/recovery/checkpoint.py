@@ -78,8 +78,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
 # a follower of a running engine reads the slots again and again, mostly unchanged
 @lru_cache(maxsize=4)
 def decode(data: bytes) -> Checkpoint | None:
-    """Return the checkpoint at the start of `data`; None if it is not sound. It is cached: do not
-    change it.
+    """Return the checkpoint at the start of `data`; None if it is not sound. The result is cached:
+    do not change it.
     """
     if len(data) < HEAD.size:
         return None

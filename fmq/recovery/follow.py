@@ -295,7 +295,8 @@ class Follower:
             if slots is not None and slots.newest is not None:
                 self._replay.prove(slots.newest.applied_upto)
             with self._lock:
-                # Do this before the run: it may apply appends from these segments and then raise.
+                # Do this before the run, which may apply appends from these segments and then
+                # raise.
                 self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
             if self.damage is None and slots is not None:

@@ -139,7 +139,7 @@ def _recover(directory: Directory, layout: Layout, replay: Replay) -> Recovered:
     last = replay.segments[-1]
     lost = {each.base for each in replay.segments} - set(layout.bases)
     check_ends(replay, layout)
-    # An empty last segment is proven: its header was synced before it got its name.
+    # An empty last segment is proven: its header was synced before the segment got its name.
     proven = last.end == last.base + HEADER_BYTES
     if replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end:
         proven = True

@@ -31,7 +31,7 @@ from fmq.relay.relay_errors import RelayError, TakenOver, Unsure
 
 logger = logging.getLogger("fmq.relay")
 WAIT_SECONDS = 0.2  # a sink that waits for messages checks this often whether it should stop
-LOOK_SECONDS = 30  # how often it looks whether a topic has more partitions
+LOOK_SECONDS = 30  # seconds between two looks whether a topic has more partitions
 # Bytes of the bodies in one transaction, which has at least one message.
 TRANSACTION_BYTES = 4 << 20
 GONE = KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE

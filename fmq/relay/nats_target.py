@@ -162,7 +162,7 @@ class NatsTarget:
                 raise MessageRefused(message, f"NATS has no header like {name!r}: {value!r:.80}")
         size = len(message.body) + 12
         size += sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
-        # The numbers of the batch are headers, too.
+        # The numbers of the batch are further headers of each message.
         if size + 120 > self._bytes_max:
             reason = f"it has {size} bytes with its headers, and the server takes {self._bytes_max}"
             raise MessageRefused(message, reason)
@@ -176,7 +176,7 @@ class NatsTarget:
         code, text = error.get("err_code"), error.get("description")
         if code in WRONG_LAST:
             if is_claim:
-                return  # another relay has claimed it just now: read again
+                return  # another relay has claimed the target just now: read again
             raise TakenOver(
                 f"another relay of this name has claimed {self._stream!r}: {text}. Nothing of the "
                 "last batch of this one is there."

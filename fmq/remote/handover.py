@@ -44,7 +44,9 @@ def when_let_go(path: str, opened: Callable[[], T], clock: Clock, timeout: float
 
 
 def _ask_to_go(path: str, clock: Clock) -> None:
-    """Ask the process that serves the directory to end. It does so if it was started on demand."""
+    """Ask the process that serves the directory to end. A process that was started on demand does
+    so.
+    """
     dial = Dialer(path, None, clock, starts=False).dial
     link = Link(path, dial, RealDisk().random, clock, 0.0, list, lambda: None)
     try:

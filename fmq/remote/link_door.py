@@ -123,7 +123,7 @@ class LinkDoor(ProducingDoor):
         return done if numbers is None else len(numbers)
 
     def run(self, steps: Callable[..., Any], *args: Any) -> Any:
-        """Return what `steps` returns. It makes several looks."""
+        """Return what `steps` returns, a function that makes several looks."""
         return steps(self, *args)
 
     # --- sending and reading --------------------------------------------------------------------

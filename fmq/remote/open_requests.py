@@ -66,7 +66,8 @@ class Asked:
         self.answer = b""
         self.error: Exception | None = None
         self.is_done = False
-        self.wake: Lock | None = None  # the caller's thread sleeps on it while another thread reads
+        # The caller's thread sleeps on this lock while another thread reads.
+        self.wake: Lock | None = None
 
 
 class OpenRequests:

@@ -204,7 +204,7 @@ class RemoteMember(RemoteSettler):
 
 
 class RemoteConsumer(AnyConsumer):
-    """A member of a group of an engine of another process. Safe for threads."""
+    """A consumer: a member of a group. Its engine is in another process. Safe for threads."""
 
 
 def _leave(link: Link, members: dict[int, Membership], handle: int, *, counts: bool = True) -> None:

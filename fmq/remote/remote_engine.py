@@ -19,8 +19,9 @@ class RemoteEngine(WritingEngine):
         self._door = cast(LinkDoor, door)  # a LazyDoor leads to a LinkDoor, and has its methods
 
     def stop(self, *, timeout: float = 10.0) -> None:
-        """Have the engine process end, as `fmq.stop` does, and close this client. It does not wait
-        for the end. Raises Locked if that is a program that cannot be stopped from outside.
+        """Have the engine process end, as `fmq.stop` does, and close this client. The call does not
+        wait until the process has ended. Raises Locked if the process runs a program that cannot be
+        stopped from outside.
         """
         self._door.stop(check_seconds("timeout", timeout))
         self.close()

@@ -46,8 +46,8 @@ class ClientCall:
     # attributes.
     _answer: Any = None
     _watch: LoopWatch | None = None  # made when the call waits for the first time
-    _is_woken = False  # True if it was woken between its look and its waiting
-    _name: int | None = None  # the number by which the client may cancel it
+    _is_woken = False  # True if the call was woken between its look and its waiting
+    _name: int | None = None  # the number by which the client may cancel the call
     # What a turn of the loop asks of an order:
     work: Any = None
     sync: bool | None = None

@@ -221,7 +221,9 @@ class ServedMember:
 def served_poll(
     member: GroupMember, limit: int, timeout: float = 0.0, *, in_one_piece: bool = True
 ) -> Poll:
-    """Return a poll for a client. It returns batches, or news of the queues that the client has."""
+    """Return a poll for a client. The poll returns batches, or news of the queues that the client
+    has.
+    """
     how = {"as_batch": True, "in_one_piece": in_one_piece, "listens": False}
     return Poll(member.clock, limit, timeout, **how)
 

@@ -57,5 +57,5 @@ class Serving:
 
 
 def after_fork(serving: Serving) -> None:
-    """Close the sockets of a server of the parent, in the child of a fork."""
+    """Close, in the child of a fork, the sockets of a server of the parent."""
     serving._listener.forked()

@@ -207,7 +207,9 @@ class Session:
         )
 
     def refuse(self, error: StorageError, asked: Frame | None = None) -> None:
-        """Answer `asked`, or without it no particular request, with an error. Then close."""
+        """Answer `asked` with an error, and close the connection. Without `asked`, the error
+        answers no particular request.
+        """
         self.host.bad_connections.note(str(error))
         op, request = (0, 0) if asked is None else (asked.op, asked.request)
         self._answers.append(frame(op, request, encode_error(error), flags=FAILED))

@@ -144,8 +144,8 @@ class Writes:
         messages: bytes,
         plan: Callable[[tuple[TransactionBuffer, Append]], None],
     ) -> Steps[tuple[TransactionBuffer, Append]]:
-        """Write a transaction, and return it with its append. It holds the deliveries that it
-        acks, and gives them back if it is refused.
+        """Write a transaction, and return it with its append. The transaction holds the deliveries
+        that it acks, and gives them back if it is refused.
         """
         if collected.acks:
             # Earlier orders of the client may be about the messages that the transaction acks.

@@ -101,5 +101,5 @@ class Wakeup:
         if not self.woken:
             if self.lock.locked():
                 self.lock.release()
-            # Set it last: if the engine fails before, its end wakes the thread once more.
+            # Set this last: if the engine fails before, its end wakes the thread once more.
             self.woken = True

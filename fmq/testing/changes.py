@@ -52,8 +52,8 @@ class FileChange(Change, Protocol):
 
     @property
     def durable(self) -> bool:
-        """Return whether the change must survive. It is in the list only because an earlier change
-        is pending.
+        """Return whether the change must survive. Such a change is in the list only because an
+        earlier change is pending.
         """
 
     def apply(self, image: Image) -> None: ...

@@ -26,7 +26,7 @@ class LateClock(FakeClock):
 def open_late(path: str, options: fmq.Options, disk: CrashDisk, clock: LateClock) -> fmq.Engine:
     """Return `fmq.open(...)`, with chores that only `clock` runs."""
     engine = fmq.open(path, options, disk=disk, clock=clock, background=False)
-    # As if it had a thread for chores, which has not run yet.
+    # As if the engine had a thread for chores, which has not run yet.
     engine._door.background = True
     clock.engine = engine
     return engine

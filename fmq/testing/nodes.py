@@ -40,7 +40,7 @@ class Inode:
 
     def __init__(self, number: int, seen: Image, durable: Image) -> None:
         self.number = number
-        self.path = ""  # the name by which it was last opened or renamed, for messages
+        self.path = ""  # the name by which the file was last opened or renamed, for messages
         self.seen = seen  # what a read returns: the bytes in the page cache
         self.durable = durable
         self.changes = NO_CHANGES  # pending changes; even the first of them is not durable

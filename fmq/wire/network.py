@@ -151,8 +151,8 @@ def server_context(certificate: str, key: str | None) -> SSLContext:
 
 
 def client_context(authorities: str) -> SSLContext:
-    """Return the settings of a client for TLS, with a server that one of `authorities` has
-    certified.
+    """Return the TLS settings of a client that accepts a server only if one of `authorities` has
+    certified it.
 
     Raises BadOption.
     """

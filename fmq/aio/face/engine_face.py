@@ -330,7 +330,7 @@ class AsyncWritingEngine(AsyncAnyEngine):
         deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
-        """Append one message. It is durable and visible on return.
+        """Append one message. The message is durable and visible on return.
 
         With `sync=False` the call does not wait, unless 8 MiB are pending: the message becomes
         durable and visible with the next sync of any call, or at a normal end of the process. With

@@ -57,7 +57,9 @@ class AsyncCoordinator(Owner, Protocol):
         """
 
     async def quickly(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what `function` returns. It may ask the engine process, but waits for no sync."""
+        """Return what `function` returns. The function may ask the engine process, but waits for no
+        sync.
+        """
 
     def waits(self, sync: bool | None) -> bool:
         """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
@@ -74,7 +76,7 @@ class AsyncCoordinator(Owner, Protocol):
         """Raise if the engine is closed, so that questions get no answer."""
 
     def after(self) -> None:
-        """Note the end of a call that has written. It may run chores."""
+        """Note the end of a call that has written. Chores may run now."""
 
     async def hold_id(self, transaction: TransactionBuffer) -> None:  # on a loop: put off till now
         """Hold the id that the user chose, if it is not held yet. Raises TxIdInUse."""
@@ -104,8 +106,8 @@ class AsyncTransaction(TransactionContent):
         await self._manager.quickly(self._buffer.ack, delivery)
 
     def savepoint(self) -> Callable[[], Awaitable[None]]:
-        """Return a function that drops what was added after the savepoint. It may be called
-        repeatedly.
+        """Return a function that drops what was added after the savepoint. The function may be
+        called repeatedly.
 
         Calling it also drops later savepoints: their functions raise WrongState from then on.
         """

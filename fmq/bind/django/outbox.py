@@ -49,7 +49,8 @@ class DjangoOutbox:
         self._given = engine
         self._using = using
         self._names: dict[str, Any] = {"producer": producer, "check_after": check_after}
-        # A block could not register the producer, so it is done before the next block.
+        # True if a block could not register the producer. Then the next block registers it before
+        # it begins.
         self.is_late = False
         note_outbox(self, using)
 

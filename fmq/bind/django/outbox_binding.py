@@ -17,7 +17,7 @@ class OutboxBinding(JoinedBinding):
     """A Django connection, bound to one transaction that its own atomic blocks begin and end."""
 
     ended_by = "outermost block"
-    # True inside of a TestCase, where it ends with the block of the program.
+    # True inside of a TestCase, where the transaction ends with the block of the program.
     ends_in_test = False
 
     def __init__(self, connection: Any) -> None:

@@ -36,7 +36,7 @@ class Broadcasts:
 
     @contextmanager
     def joining(self, group: str, member: str) -> Iterator[str]:
-        """Return the name of a member's own group. It is not swept while the block makes the group
+        """Return the name of a member's own group. The group is not swept while the block makes it
         and its consumer.
         """
         name = broadcast_group(group, member)

@@ -51,7 +51,7 @@ class Changes:
         self.schedules = schedules
 
     def write(self, change: Callable[..., Plan], *args: Any, **named: Any) -> None:
-        """Write what `change` plans. It is durable on return."""
+        """Write what `change` plans. The append is durable on return."""
         step = self._step_of(change(self, *args, **named), b"")
         if step is not None:
             self.writer.commit_queue.run(step.plan, step.what, step.sync)
@@ -99,7 +99,7 @@ class Changes:
         return known
 
     def finder(self, topic: str, at: At) -> Callable[[Queue], int]:
-        """Return a function that finds the offset for `at` in a queue. It is called in a plan,
+        """Return a function that finds the offset for `at` in a queue. Plans call the function,
         under the engine's lock.
 
         Raises TypeError or BadOption.

@@ -46,8 +46,8 @@ def join(
     *,
     at_end: bool = False,
 ) -> Plan:
-    """Subscribe the group to each of `topics` that it does not take from yet. It begins at the
-    earliest message, or with `at_end` after the newest.
+    """Subscribe the group to each of `topics` that it does not take from yet. There the group
+    begins at the earliest message, or with `at_end` after the newest.
 
     Its filter is `wanted`. Raises FilterDiffers if the group exists and has another filter;
     None fits any.

@@ -9,7 +9,7 @@ from fmq.consume.calls.thread_member import ThreadMember
 
 
 class Consumer(AnyConsumer):
-    """A member of a group of an engine of this process. Safe for threads."""
+    """A consumer: a member of a group. Its engine is in this process. Safe for threads."""
 
 
 def member_of(consumer: Any) -> ThreadMember:

@@ -32,7 +32,9 @@ class Draining:
 
     @contextmanager
     def handling(self, caller: object) -> Iterator[None]:
-        """Note that a thread or a task handles messages in the block. It cannot wait for itself."""
+        """Note that a thread or a task handles messages in the block. A drain that it calls does
+        not wait for these messages.
+        """
         self._handling.append(caller)
         try:
             yield

@@ -50,7 +50,7 @@ class Running:
     """One call of `run`."""
 
     def __init__(self, member: Any, handler: Handler, workers: int, time_limit: float) -> None:
-        """`member` is a member of an engine of this process or of another one."""
+        """`member` is a member of a group, whose engine is in this process or in another one."""
         self._member = member
         self._handler = handler
         self._time_limit = time_limit

@@ -73,8 +73,8 @@ class Retry:
 
     @property
     def longest(self) -> float:
-        """The longest delay in seconds. It is the largest one of a list. Without a list it is ten
-        minutes, or `backoff` if that is longer.
+        """The longest delay in seconds. If the delays are a list, this is the largest of them.
+        Otherwise it is ten minutes, or `backoff` if that is longer.
         """
         if isinstance(self.backoff, Sequence):
             return max(self.backoff) or BACKOFF_SECONDS_MAX

@@ -75,8 +75,9 @@ class DeliveredRange(HandedRange):
         self._settled = True
 
     def reject(self, reason: str = "") -> None:
-        """Move the messages to the dead letters of the group and ack them, in one append. It is
-        durable on return, and `engine.dead_letters(group)` shows them from then on.
+        """Move the messages to the dead letters of the group and ack them, in one append. The
+        append is durable on return, and `engine.dead_letters(group)` shows the letters from then
+        on.
 
         Raises LeaseLost if the messages were redelivered meanwhile, TooLarge if a message fills a
         segment so far that nothing can be added to it.

@@ -68,7 +68,9 @@ class QueueHolds:
     """The holds of one group in one queue, and the choice of what it hands out next."""
 
     def __init__(self, acked: AckSet, ready: ReadyQueues | None = None, number: int = 0) -> None:
-        """`number` is the number of the queue. It is added to `ready` when a hold is given back."""
+        """`number` is the number of the queue, which is added to `ready` when a hold is given
+        back.
+        """
         self._ready = ReadyQueues(range(1)) if ready is None else ready
         self._number = number
         self._acked = acked
@@ -77,7 +79,7 @@ class QueueHolds:
         self._untried = Untried(acked, self._holds, self.redeliveries)
         self.earliest_deadline = math.inf  # no lease of this queue ends before this time
         self.order: KeyOrder | None = None  # made only if the group keeps the order of each key
-        # True once the group was moved. From then on it uses another object.
+        # True once the group was moved. From then on the group uses another object.
         self.has_ended = False
         self._by_priority: PriorityOrder | None = None
         self.limiter: Limiter | None = None  # None if the group has no limit

@@ -94,7 +94,7 @@ class Member:
         self.turn = 0  # the queue at which its last poll began
         self.seen = 0.0  # when the member last polled, acked or extended a lease
         self.waiting: set[object] = set()  # the wakeups of the member's waiting polls
-        # The error that its calls raise once it is out of the group for good.
+        # The error that the member's calls raise once it is out of the group for good.
         self.refusal: Exception | None = None
         self.lost: list[OwnedQueue] = []  # queues that the member has lost and was not told about
         self.gained: list[OwnedQueue] = []

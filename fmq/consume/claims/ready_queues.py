@@ -39,7 +39,7 @@ class ReadyQueues:
         # A heap of (time, number), of idle queues with leases.
         self.lease_ends: list[tuple[float, int]] = []
         self._next_end: dict[int, float] = {}  # number of a queue -> its earliest time in the heap
-        self.unleased: set[HoldMap] = set()  # holds that may include those of transactions
+        self.unleased: set[HoldMap] = set()  # hold maps that may include holds of transactions
 
     def add(self, number: int) -> None:
         """Let the next polls look at this queue."""

@@ -38,7 +38,7 @@ class Tries:
         wake: Callable[[Queue], None],
         tally: GroupTally,
     ) -> None:
-        """`wake` is called under the engine's lock. It wakes the polls that wait for a queue.
+        """`wake` wakes the polls that wait for a queue. It is called under the engine's lock.
         `tally` counts the attempts of the whole group.
         """
         self._tally = tally
@@ -83,7 +83,9 @@ class Tries:
         self._wake(claim.queue)
 
     def attempt(self, claim: Claim, ranges: list[Range]) -> list[TriedRange]:
-        """Return what an attempt of `ranges` says of them, and count it for operators."""
+        """Return what a record of an attempt of `ranges` states, and count the attempt for
+        operators.
+        """
         queue, tries, tally = claim.queue, claim.count + 1, self._tally
         for first, end in ranges:
             tally.attempts += end - first

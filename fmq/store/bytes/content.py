@@ -202,8 +202,8 @@ def _not_several(items: object) -> TypeError:
 
 
 def copy_of(run: Run, kind: int) -> Run:
-    """Return a run of `kind` with the messages and the transaction of `run`. It has no place and no
-    size.
+    """Return a run of `kind` with the messages and the transaction of `run`, but without a place
+    and a size.
     """
     new = Run(kind, run.count, run.bodies, run.bodies_crc, run.raw_bytes, run.flags & ~OF_PLACE)
     (

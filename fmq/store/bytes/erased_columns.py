@@ -30,7 +30,7 @@ from fmq.store.bytes.kinds import ERASED, Run
 from fmq.store.bytes.pieces import NONE, BadColumns, EqualPieces, Pieces, pieces_of
 from fmq.store.bytes.record import PREFIX, PREFIX_BYTES, U32
 
-MARK = b"\x18\0\x18\0"  # control characters, so that it can be decoded as UTF-8, too
+MARK = b"\x18\0\x18\0"  # control characters, so that the mark can be decoded as UTF-8, too
 SAYS_ERASED = ERASED_HEADER.encode(), b"1"
 LAG_AT = PREFIX_BYTES + 16
 CRC_AT = PREFIX_BYTES + 20

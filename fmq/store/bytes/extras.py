@@ -133,7 +133,9 @@ class Extras:
 
 
 def with_ids_taken(extension: bytes) -> bytes:
-    """Return the extension for a copy of the record. It says that any ids are taken already."""
+    """Return the extension for a copy of the record. The copy says that any ids are taken
+    already.
+    """
     columns = decode_extension(extension) if extension else {}
     if MESSAGE_IDS not in columns or IDS_TAKEN in columns:
         return extension

@@ -105,7 +105,7 @@ class Run:
         # Of a REF_MESSAGE, `body_position` is the position of its PRE_MESSAGE.
         self.tx = self.queue = self.offset = self.body_position = self.columns_crc = self.size = 0
         self.tx_id = self.producer = ""
-        # None: if there are ids, the extension has them.
+        # None: the extension has the ids, if there are any.
         self.ids: Sequence[str | None] | None = None
 
     topic: str
@@ -306,7 +306,7 @@ class TriedRange(NamedTuple):
     first: int
     end: int
     tries: int  # how often each message was tried, this time included
-    # When they may be tried again, if they were given back until a time; else 0.
+    # When the messages may be tried again, if they were given back until a time; else 0.
     due_us: int = 0
 
 

@@ -108,7 +108,7 @@ class SegmentIndex:
         self.saved_outcomes = 0
         self.ids = IdTable(base)
         self.saved_ids = 0
-        # True if a running engine adds to it. Then no run can be missing.
+        # True if a running engine adds to the index. Then no run can be missing.
         self.is_live = False
         # True if the `.part` file has lanes that do not exist any more.
         self.begins_anew = False
@@ -181,8 +181,8 @@ class SegmentIndex:
         self.outcome_keys.append(outcome_key(decided.tx_id))
 
     def _find_new_outcomes(self) -> None:
-        """Index the decisions that were noted since the last look-up. It is done at a look-up,
-        because most programs decide more often than they look up an outcome.
+        """Index the decisions that were noted since the last look-up. A look-up does this, because
+        most programs decide more often than they look up an outcome.
         """
         keys, places = self.outcome_keys[self._found :], self.outcome_places[self._found :]
         for key, place in zip(keys, places, strict=False):

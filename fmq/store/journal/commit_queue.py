@@ -383,7 +383,7 @@ class CommitQueue:
         )
 
     def flush(self, *, force: bool = False) -> None:
-        """Write everything that is planned. It is durable then if the mode syncs, or with
+        """Write everything that is planned. The appends are durable then if the mode syncs, or with
         `force`.
         """
         self.run(_nothing, None, True if force else None, wait=True)

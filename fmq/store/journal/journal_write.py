@@ -56,8 +56,8 @@ class JournalWrite:
         # How many buffers a write ahead of its sync writes. They stay pending. 0 for other writes.
         self.ahead = 0
         self.is_forced = False  # True if a call wants a sync in a mode without syncs
-        self.is_noted = False  # True once `CommitQueue.on_pending` was called for it
-        self.is_hurried = False  # True if it began because posted appends were wanted
+        self.is_noted = False  # True once `CommitQueue.on_pending` was called for this write
+        self.is_hurried = False  # True if the write began because posted appends were wanted
         self.waiters: list[Waiter | Callback] = []
 
     end: int  # set when the write is taken

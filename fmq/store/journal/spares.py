@@ -269,7 +269,7 @@ class Spares:
 
 
 def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool) -> File:
-    """Create a spare. It gets its name once it is known to be sound.
+    """Create a spare. The file gets its name once it is known to be sound.
 
     In a file whose sync has failed, later writes may never become durable, and the next engine
     could not tell.

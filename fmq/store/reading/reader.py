@@ -67,7 +67,7 @@ class Carried:
         columns.opened()
 
     def may_have_tag(self, tags: Iterable[bytes]) -> bool:
-        """Return False if no message has one of `tags`. It looks at all messages at once."""
+        """Return False if no message has one of `tags`, by one look at all messages together."""
         pieces = self._columns.opened().tags
         return pieces is not None and pieces.has_any(tags)
 

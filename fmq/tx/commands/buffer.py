@@ -126,7 +126,7 @@ class TransactionBuffer:
         self.phase = self.before_step = OPEN
         self.was_prepared = False
         self.receipts: Receipts = list  # makes the receipts, once the transaction is committed
-        # True while a task of a loop commits or prepares it. A second task is refused.
+        # True while a task of a loop commits or prepares the transaction. A second task is refused.
         self.is_in_step = False
         # True if the user chose the id, and `take_id` has not been called yet.
         self.must_take_id = False
@@ -371,7 +371,7 @@ class TransactionBuffer:
         elif after is PREPARED:
             self.was_prepared = True
         else:
-            self._held.clear()  # applying the ROLLBACK gives them back
+            self._held.clear()  # applying the ROLLBACK gives the deliveries back
 
     def failed(self, error: BaseException) -> None:
         """Note that a step has raised `error`. If that refuses the step, the transaction is as it

@@ -82,7 +82,7 @@ class Delays:
 
     @property
     def unreadable(self) -> str | None:
-        """The reason why a due timer cannot be read. It goes on waiting."""
+        """The reason why a due timer cannot be read. The timer goes on waiting."""
         return self._unreadable if self._timers.waiting and self._timers.aside else None
 
     @property
@@ -361,7 +361,7 @@ def _recall(timing: Timing) -> Changed:
 
 
 def _message(due: Due, run: Run) -> Run:
-    """Return the MESSAGE that publishes the timer `due`. It names the timer."""
+    """Return the MESSAGE that publishes the timer `due`, and that names the timer."""
     message = copy_of(run, MESSAGE)
     message.tx = 0
     timing = Timing(due.due_us, due.number)

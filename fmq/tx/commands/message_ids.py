@@ -50,7 +50,9 @@ class MessageIds:
     # --- sending --------------------------------------------------------------------------------
 
     def planner(self, runs: list[Run]) -> Callable[[Append], object]:
-        """Return the function that plans an append of `runs`. It looks up their ids, if any."""
+        """Return the function that plans an append of `runs`. The function looks up their ids, if
+        any.
+        """
         if self.load_for(runs):
             return self._send
         return self._writer.send

@@ -53,7 +53,9 @@ class Coordinator(Owner, Protocol):
         """
 
     def quickly(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what `function` returns. It may ask the engine process, but waits for no sync."""
+        """Return what `function` returns. The function may ask the engine process, but waits for no
+        sync.
+        """
 
     def waits(self, sync: bool | None) -> bool:
         """Return whether a call that was given this `sync` waits for a sync. Raises TypeError."""
@@ -70,7 +72,7 @@ class Coordinator(Owner, Protocol):
         """Raise if the engine is closed, so that questions get no answer."""
 
     def after(self) -> None:
-        """Note the end of a call that has written. It may run chores."""
+        """Note the end of a call that has written. Chores may run now."""
 
 
 class Transaction(TransactionContent):
@@ -93,8 +95,8 @@ class Transaction(TransactionContent):
         self._manager.quickly(self._buffer.ack, delivery)
 
     def savepoint(self) -> Callable[[], None]:
-        """Return a function that drops what was added after the savepoint. It may be called
-        repeatedly.
+        """Return a function that drops what was added after the savepoint. The function may be
+        called repeatedly.
 
         Calling it also drops later savepoints: their functions raise WrongState from then on.
         """

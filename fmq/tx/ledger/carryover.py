@@ -30,7 +30,7 @@ from fmq.tx.said.limit_met import limit_in
 from fmq.tx.said.pauses import PauseMet
 from fmq.tx.said.schedule_met import schedule_in
 
-NUMBER_MAX = 1 << 63  # offsets, positions and times are below it
+NUMBER_MAX = 1 << 63  # offsets, positions and times are below this number
 # A mask has one bit for each of the priorities 0 to 9.
 MASKS = 1 << 10
 

@@ -141,7 +141,7 @@ class Ledger:
         self.end = base  # the end of the last append applied
         # The position of the last change of marks, of decisions, of groups and topics, and of acks.
         self.marked_at = self.decided_at = self.changed_at = self.acked_at = -1
-        self.is_live = False  # True once a running engine plans on it
+        self.is_live = False  # True once a running engine plans on this ledger
         # Transactions that were decided since the engine was opened.
         self.commits = self.rollbacks = 0
         self.topics: dict[str, Topic] = {}

@@ -175,7 +175,8 @@ class Timers:
         if self.ended is not None:
             self.ended.add(number)
         if in_memory is None or due.position != number:
-            # A run may hold its only entry, or an older one from before it was carried forward.
+            # A run may hold the timer's only entry, or an older one from before it was carried
+            # forward.
             heads = [run.head for run in self._runs if run.head is not None]
             if any(head[KEY] <= entry[KEY] for head in heads):
                 self.gone.add(entry[NUMBER])
@@ -257,8 +258,8 @@ class Timers:
         return View(runs, [run.at for run in runs], near, frozenset(self.gone))
 
     def held_bytes(self) -> int:
-        """Return about how many bytes of the journal the waiting timers take. It may be a few too
-        many.
+        """Return about how many bytes of the journal the waiting timers take. The number may be a
+        little too large.
         """
         return self.bytes + HEAD_BYTES * self.waiting
 

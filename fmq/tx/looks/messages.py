@@ -401,8 +401,8 @@ class Messages:
         return found
 
     def _behind(self, info: GroupInfo, oldest: list[tuple[str, int, int]]) -> GroupInfo:
-        """Return `info` with the age of the oldest message that is not acked. It is at one of the
-        places in `oldest`.
+        """Return `info` with the age of the oldest message that is not acked. This message is at
+        one of the places in `oldest`.
         """
         since = 0
         for place in oldest:

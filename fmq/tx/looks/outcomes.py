@@ -76,7 +76,9 @@ class Outcomes:
         return f"the last {self._window_seconds:g} seconds, and {kept}"
 
     def unknown(self, tx_id: str) -> UnknownTransaction:
-        """Return the error for a `tx_id` without an outcome. It says why there may be none."""
+        """Return the error for a `tx_id` without an outcome. The error says why there may be
+        none.
+        """
         return UnknownTransaction(
             f"no transaction {tx_id!r} is undecided or was decided within the window "
             f"({self.window()}). It was never prepared, was rolled back before, or was decided "
