@@ -58,10 +58,21 @@ class Caller:
     """Makes single calls of MessagingService, as one client. It repeats nothing by itself."""
 
     def __init__(
-        self, address: str, client: str = "caller", *, key: tuple[str, str] | None = None
+        self,
+        address: str,
+        client: str = "caller",
+        *,
+        key: tuple[str, str] | None = None,
+        tls_cert: bytes | None = None,
     ) -> None:
-        """`key` is an access key with its secret."""
-        self._channel = grpc.insecure_channel(address)
+        """`key` is an access key with its secret. With `tls_cert`, in PEM, the server must have
+        that certificate.
+        """
+        if tls_cert is None:
+            self._channel = grpc.insecure_channel(address)
+        else:
+            trusts = grpc.ssl_channel_credentials(tls_cert)
+            self._channel = grpc.secure_channel(address, trusts)
         self.client = client
         date = "20260101T000000Z"
         self.metadata = [("x-mq-client-id", client), ("x-mq-date-time", date)]

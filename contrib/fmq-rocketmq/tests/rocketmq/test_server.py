@@ -10,7 +10,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from shutil import which
+from typing import Any
 
+import grpc
 import pytest
 
 import fmq
@@ -119,6 +122,22 @@ def test_only_a_client_with_a_key_is_served(tmp_path: Path) -> None:
                 stream = caller.telemetry()
                 assert (stream.publishes("orders").status.code == Code.OK) == (code == Code.OK)
                 stream.close()
+        assert len(broker.engine.read("orders")) == 1
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="openssl is missing, which makes certificates")
+def test_with_a_certificate_a_client_must_speak_tls(tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    made += ["-nodes", "-keyout", str(key), "-out", str(cert), "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(made, check=True, capture_output=True)
+    how: dict[str, Any] = {"tls_cert": str(cert), "tls_key": str(key)}
+    with Broker(tmp_path / "a", **how) as broker:
+        with Caller(broker.address, tls_cert=cert.read_bytes()) as caller:
+            assert caller.send("orders", b"1").status.code == Code.OK
+        with Caller(broker.address) as caller, pytest.raises(grpc.RpcError):
+            caller.send("orders", b"2")
         assert len(broker.engine.read("orders")) == 1
 
 
