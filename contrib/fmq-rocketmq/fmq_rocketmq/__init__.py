@@ -8,6 +8,22 @@
 docs/rocketmq.md has the names of both beside each other, and what is not served.
 """
 
-from fmq_rocketmq.server import Server, serve
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fmq_rocketmq.server import Server, serve
 
 __all__ = ["Server", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the server when it is first asked for. pytest imports this package in each run, and
+    grpc is slow to import, or missing.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fmq_rocketmq import server
+
+    return getattr(server, name)
