@@ -259,6 +259,16 @@ class Caller:
         what = self._any.one_of(("commit", "rollback"))
         self.call(self._engine, "decide", tx_id, what, **named)
 
+    def decide_many(self) -> None:
+        """Of what is undecided, and perhaps an id that is not known, all or some at once."""
+        known = [each.tx_id for each in self.call(self._engine, "undecided")]
+        tx_ids = [each for each in known if self._any.chance(0.7)]
+        if self._any.chance(0.2):
+            tx_ids.append("tx 1")
+        mark = ("joint", self._random.randrange(9), self._any.one_of((None, -1, 5)))
+        what = self._any.one_of(("commit", "rollback"))
+        self.call(self._engine, "decide_many", tx_ids, what, mark=self._any.one_of((None, mark)))
+
     def ask(self) -> None:
         feedback = self._engine.feedback
         if self._hands.questions and self._any.chance(0.6):
@@ -477,6 +487,7 @@ WEIGHTED: dict[Callable[[Caller], None], int] = {
     Caller.begin: 10,
     Caller.go_on: 6,
     Caller.decide: 3,
+    Caller.decide_many: 2,
     Caller.ask: 2,
     Caller.join: 4,
     Caller.poll: 16,
