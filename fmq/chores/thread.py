@@ -73,8 +73,8 @@ class ChoreThread:
                 if chores.pending():
                     wait(self._lock, self._sync_seconds)
                     return
-                # Set it before asking whether the engine is idle, so that an append in between
-                # wakes the thread.
+                # Set `wake_at` before asking whether the engine is idle, so that an append in
+                # between wakes the thread.
                 self.wake_at = due_at if trouble else ANY
                 idle = not trouble and chores.idle()
                 if not idle:

@@ -21,7 +21,7 @@ from fmq.cli.place import reading, visit, writer_of
 from fmq.cli.text import counted, duration
 from fmq.cli.verdict import PATIENCE_SECONDS, PROBLEMS, Seen, remarks, worst
 
-HELD_MAX = 10_000  # ranges that are looked at
+HELD_MAX = 10_000  # how many ranges of a group are looked at
 Engine = fmq.ReadOnlyEngine | fmq.RemoteEngine
 
 

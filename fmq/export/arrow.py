@@ -21,7 +21,7 @@ from fmq.table.split import Split
 # How many bytes of rows are gathered in memory before they are written, so that a file has few
 # pieces.
 HELD_BYTES = 128 << 20
-OPEN_MAX = 256  # files that are open at the same time
+OPEN_MAX = 256  # how many files are open at the same time
 Told = Callable[[int, int], None]
 """Is told rows and bytes of the journal that were read since it was told last."""
 

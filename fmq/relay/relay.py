@@ -53,8 +53,8 @@ class Relay:
         batch: int = 1000,
         on_refused: str = STOP,
     ) -> None:
-        """`engine` is that of `fmq.open` or `fmq.connect`. The group `relay-NAME` holds what is not
-        copied. `batch` is how many messages are stored at once; an append is never cut.
+        """`engine` is the result of `fmq.open` or `fmq.connect`. The group `relay-NAME` holds what
+        is not copied. `batch` is how many messages are stored at once; an append is never cut.
 
         What the target will never take ends the relay. With on_refused="park" it becomes a dead
         letter of the group, and the relay goes on without it.

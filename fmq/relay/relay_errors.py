@@ -15,7 +15,7 @@ class TakenOver(RelayError):
 
 
 class Unsure(RelayError):
-    """Nothing says whether the target has stored a batch. The relay claims the target again, and
+    """It is not known whether the target has stored a batch. The relay claims the target again, and
     asks.
     """
 

@@ -43,7 +43,9 @@ class TableReader:
 
     @property
     def ends(self) -> dict[str, int]:
-        """Return `end` by store, which is `since` of the next read of the same journals."""
+        """Return, for each store, the position up to which rows are read: `since` of the next read
+        of these journals.
+        """
         return {each.store: each.end for each in self.ranges}
 
     @property

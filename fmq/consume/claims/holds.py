@@ -230,7 +230,7 @@ class QueueHolds:
             self.redeliveries.add(low, high, count, due)
 
     def hold_again(self, first: int, end: int, owner: object, deadline: float) -> bool:
-        """Hold a range again that `owner` has held before and that is not acked.
+        """Let `owner` hold a range again that it has held before and that is not acked.
 
         Return False, and change nothing, if a part of it has an owner other than FORMER.
         """

@@ -59,7 +59,9 @@ def size_of(record: Record) -> int:
 
 
 def measured(records: Iterable[Record]) -> int:
-    """Return how many bytes `records` take in the journal. Set the size of each that has none."""
+    """Return how many bytes `records` take in the journal. Set the size of each record that has
+    none.
+    """
     total = 0
     for record in records:
         size = record.size or SIZES[record.kind](record)

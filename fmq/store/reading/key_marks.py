@@ -41,7 +41,7 @@ HEAD = Struct("<4sII16sQII")
 LANE = Struct("<HB")
 MARKS = Struct("<I")
 CRC_END = 8
-LOADED_MAX = 8  # segments whose marks are in memory
+LOADED_MAX = 8  # how many segments have their marks in memory
 
 
 class BadMarks(Exception):

@@ -331,7 +331,7 @@ class TransactionBuffer:
     # --- savepoints -----------------------------------------------------------------------------
 
     def savepoint(self) -> Callable[[], None]:
-        """Return a function that drops all that is added from now on, and later savepoints."""
+        """Return a function that drops all that is added from now on, later savepoints included."""
         drop_messages, acks, held = self._savepoint_of_messages(), [*self.acks], len(self._held)
         marks = self.marks
         savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
