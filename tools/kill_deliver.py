@@ -38,8 +38,8 @@ from tests.lake.tables import EXACT, differences, url_of
 OPTIONS = fmq.Options(segment_bytes=1 << 20, first_segment_bytes=64 << 10)
 POINTS = ("look", "read", "before", "inside", "after", "any")
 ROWS = 300
-PAUSE_SECONDS = {"delta": 0.008, "iceberg": 0.02, "parquet": 0.004}
-"""Of the engine's program between two calls: a commit of Iceberg takes long."""
+CALLS = 40
+"""Of the engine's program, in each round: some batches of a delivery."""
 
 
 def die() -> None:
@@ -122,28 +122,30 @@ def ended(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def write(path: Path, seed: int, pause: float) -> None:
-    """Send and commit until a kill, or until the tool has ended."""
-    random, tool = Random(seed), os.getppid()
+def write(path: Path, seed: int, turns: int) -> None:
+    """Send and commit until a kill: some calls for each byte in the pipe `turns`. End with it."""
+    random = Random(seed)
     with fmq.open(path, OPTIONS) as engine:
-        for number in count():
-            if os.getppid() != tool:
-                return
-            size, kind = random.randrange(1, 40), random.random()
-            bodies = [b"%d-%d-%d" % (seed, number, i) for i in range(size)]
-            if kind < 0.3:
-                engine.send("orders", bodies[0], key="k", headers={"n": str(number)})
-            else:
-                tx = engine.transaction(producer="w")
-                for topic in ("orders", "audit"):
-                    tx.send_many(topic, bodies)
-                if kind < 0.5:
-                    tx.prepare()
-                if kind < 0.9:
-                    tx.commit()
-                else:
-                    tx.rollback()
-            time.sleep(pause)
+        while os.read(turns, 1):
+            for number in range(CALLS):
+                call(engine, random, b"%d-%d" % (seed, number))
+
+
+def call(engine: fmq.Engine, random: Random, name: bytes) -> None:
+    size, kind = random.randrange(1, 40), random.random()
+    bodies = [b"%b-%d" % (name, i) for i in range(size)]
+    if kind < 0.3:
+        engine.send("orders", bodies[0], key="k", headers={"name": name.decode()})
+        return
+    tx = engine.transaction(producer="w")
+    for topic in ("orders", "audit"):
+        tx.send_many(topic, bodies)
+    if kind < 0.5:
+        tx.prepare()
+    if kind < 0.9:
+        tx.commit()
+    else:
+        tx.rollback()
 
 
 def deliver(path: Path, url: str, to: str, bug: str | None, dying: tuple[str, int, int]) -> None:
@@ -167,30 +169,39 @@ def settle(path: Path, url: str, to: str, bug: str | None) -> None:
 def run(folder: Path, to: str, bug: str | None, kills: int, random: Random) -> int:
     path, url = folder / "shop", url_of(folder, to)
     fmq.open(path, OPTIONS).close()
-    engine = forked(lambda: write(path, 0, PAUSE_SECONDS[to]))
+    turns, wake = os.pipe()
+
+    def start_engine(seed: int) -> int:
+        def work() -> None:
+            os.close(wake)
+            write(path, seed, turns)
+
+        return forked(work)
+
+    engine = start_engine(0)
     killed: dict[str, int] = {}
     failed = twice = 0
     for turn in count(1):
-        if killed.get("deliveries", 0) >= kills:
+        if killed.get("deliveries", 0) >= kills or failed > 10:
             break
+        os.write(wake, b".")
         dying = random.choice(POINTS), random.randrange(3), turn
         pids = [forked(lambda: deliver(path, url, to, bug, dying))]  # noqa: B023
         if random.random() < 1 / 3:
             twice += 1
             pids.append(forked(lambda: deliver(path, url, to, bug, ("never", 0, 0))))
+        if random.random() < 0.25:
+            time.sleep(random.uniform(0, 0.2))
+            os.kill(engine, signal.SIGKILL)
+            ended(engine)
+            killed["engines"] = killed.get("engines", 0) + 1
+            engine = start_engine(turn)
         codes = [ended(pid) for pid in pids]
         if codes[0] == -signal.SIGKILL:
             for name in ("deliveries", dying[0]):
                 killed[name] = killed.get(name, 0) + 1
         failed += sum(code == 1 for code in codes)
-        if failed > 10:
-            break
-        if random.random() < 0.25:
-            os.kill(engine, signal.SIGKILL)
-            ended(engine)
-            killed["engines"] = killed.get("engines", 0) + 1
-            engine = forked(lambda: write(path, turn, PAUSE_SECONDS[to]))  # noqa: B023
-    os.kill(engine, signal.SIGKILL)
+    os.close(wake)
     ended(engine)
     print(f"killed: {killed}; {twice} rounds with two; {failed} ended with an error", flush=True)
     return ended(forked(lambda: settle(path, url, to, bug)))

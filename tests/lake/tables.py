@@ -24,12 +24,12 @@ def url_of(folder: Path, to: str) -> str:
     return str(folder / ("lake/shop.messages" if to == "iceberg" else "lake"))
 
 
-def content(url: str, to: str) -> pa.Table:
+def content(url: str, to: str, options: dict[str, str] | None = None) -> pa.Table:
     """Return all rows of a table, as any reader of the format sees them."""
     if to == "delta":
         from deltalake import DeltaTable
 
-        return DeltaTable(url).to_pyarrow_table()
+        return DeltaTable(url, storage_options=options).to_pyarrow_table()
     if to == "iceberg":
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -49,9 +49,11 @@ def as_rows(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: [row[name] for name in UNIQUE])
 
 
-def differences(paths: Any, url: str, to: str) -> dict[str, int]:
+def differences(
+    paths: Any, url: str, to: str, options: dict[str, str] | None = None
+) -> dict[str, int]:
     """Count rows of the journals that the table lacks, and those that it has once too often."""
-    got = as_rows(content(url, to))
+    got = as_rows(content(url, to, options))
     several = [paths] if isinstance(paths, (str, Path)) else list(paths)
     columns = schema_for("messages").names
     wanted = as_rows(fmq.table.read([*map(str, several)], columns=columns).read_all())
