@@ -45,10 +45,9 @@ async def _handle(
             if isawaitable(result):
                 await result
     except Exception as error:
-        if limit.expired():
-            error = too_long(time_limit)
-        logger.warning("attempt %s of %r failed", delivery.attempt, delivery, exc_info=error)
-        await give_up(delivery, error)
+        failure = too_long(time_limit) if limit.expired() else error
+        logger.warning("attempt %s of %r failed", delivery.attempt, delivery, exc_info=failure)
+        await give_up(delivery, failure)
         return
     except BaseException as error:  # the task was cancelled: another worker may handle it
         await give_up(delivery, error)
