@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from crash_tests.carry_on import Refused, Unknown, call, restart, told
+from crash_tests.carry_on import Refused, Unknown, call, plain, restart, told
 from crash_tests.consuming import poll
 from crash_tests.oracle import Fate, Lane, Unit, Violation, sets_a_mark, tx_id_of
-from fmq.errors import UnknownTransaction
+from fmq.errors import TransactionError, UnknownTransaction
 from fmq.tx.commands.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -148,12 +148,16 @@ def decide_many(run: Run, names: list[str], decision: str) -> None:
         return
     oracle.trying_joint_decision(names, decision)
     ids, mark = [tx_id_of(name) for name in names], ("joint", run.at, None)
+    decide = partial(engine.decide_many, ids, decision, mark=mark)  # type: ignore[arg-type]
 
-    def act() -> None:
-        engine.decide_many(ids, decision, mark=mark)  # type: ignore[arg-type]
-        engine.decide_many(ids, decision, mark=mark)  # type: ignore[arg-type]
+    def decide_again() -> None:
+        try:
+            decide()
+        except TransactionError as error:
+            raise Violation("I4", f"the same decision is refused: {error}") from error
 
-    call(run, names[0], act, *names[1:])
+    if call(run, names[0], decide, *names[1:]):
+        plain(run, decide_again)
 
 
 def may_decide(run: Run, name: str) -> bool:
