@@ -1,9 +1,10 @@
 """`fmq relay`: copy topics into another system, each message once and in order.
 
 Run again, or on another machine after this one has died, it goes on where the target is. A
-transaction over several topics arrives as one. Of two relays with one name the newer one copies,
-and the older one ends with 3. SIGTERM and Ctrl-C end it after the running batch. The group
-relay-NAME holds what is not copied yet, and `fmq group list` shows how far it is behind.
+transaction over several topics arrives as one; in NATS, one of over 999 messages arrives in several
+parts, each message once. Of two relays with one name the newer one copies, and the older one ends
+with 3. SIGTERM and Ctrl-C end it after the running batch. The group relay-NAME holds what is not
+copied yet, and `fmq group list` shows how far it is behind.
 """
 
 from __future__ import annotations
