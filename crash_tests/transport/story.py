@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple
@@ -120,9 +121,11 @@ def _kind(random: Random, kind: str, own: tuple[str, ...], awaits: bool) -> str:
 
 
 @cache
-def _empty() -> CrashDisk:
+def _empty(reclaim_seconds: float) -> CrashDisk:
+    """Return a disk with a directory that has this option: what is stored counts."""
     disk = CrashDisk()
-    fmq.open(PATH, OPTIONS, disk=disk, clock=FakeClock(), background=False).close()
+    options = replace(OPTIONS, reclaim_seconds=reclaim_seconds)
+    fmq.open(PATH, options, disk=disk, clock=FakeClock(), background=False).close()
     return disk
 
 
@@ -136,10 +139,10 @@ class Story:
         self._clock = FakeClock()
         self._blow = blow
         at = blow.at if blow is not None and blow.is_of_disk else None
-        disk = _empty().after_kill(crash_at=at)
+        reclaim_seconds = RECLAIM_SECONDS if plot.is_shared else 0.0
         self.server = BreakingServer(
-            *(disk, self._clock, blow),
-            reclaim_seconds=RECLAIM_SECONDS if plot.is_shared else 0,
+            *(_empty(reclaim_seconds).after_kill(crash_at=at), self._clock, blow),
+            reclaim_seconds=reclaim_seconds,
             jump_seconds=plot.jump_seconds,
         )
         awaiting = {step.client for step in steps if step.awaits}
@@ -234,12 +237,26 @@ class Story:
         try:
             delivery.ack()
         except LeaseLost:
-            # A client may notice that its connection was cut after the other one has polled. After
-            # a kill, the next server holds back what clients had in hand.
-            blow = self._blow
-            if not self._is_shared or blow is None or not blow.how.startswith(GIVING_BACK):
+            if not self._may_be_taken_over:
                 raise
         else:
+            self._note_acked(delivery)
+
+    @property
+    def _may_be_taken_over(self) -> bool:
+        """Whether the other client may get what one has in hand. A client may notice that its
+        connection was cut after the other one has polled. After a kill, the next server holds back
+        what clients had in hand.
+        """
+        blow = self._blow
+        return self._is_shared and blow is not None and blow.how.startswith(GIVING_BACK)
+
+    def _note_acked(self, delivery: Any) -> None:
+        """Note a message that an ack was for. An ack that is sent again over a new connection
+        succeeds if the message is acked, whoever has acked it.
+        """
+        place = delivery.topic, delivery.queue, delivery.offset
+        if not (self._may_be_taken_over and place in self._settled):
             self._note_settled([delivery])
 
     def _note_settled(self, deliveries: Iterable[Any]) -> None:
@@ -312,7 +329,7 @@ class Story:
             following = None
             if done is not None and isinstance(consumer, RemoteConsumer):
                 following = member_of(consumer).advance(done)
-                self._note_settled([done])
+                self._note_acked(done)
             elif done is not None:  # of asyncio
                 self._ack(done)
             done = following or next(iter(self._poll(consumer, 1)), None)
