@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import OtherTable, TableMoved
+from fmq.lake.lake_errors import OtherTable, TableMoved, check_columns
 from fmq.lake.urls import located_at
 
 APP = "fmq/"
@@ -45,13 +45,8 @@ class DeltaLakeTable:
             table = DeltaTable(self._url, storage_options=self._options)
         except TableNotFoundError:
             table = self._made()
-        known = {field.name for field in table.schema().fields}
-        if missing := [name for name in self._schema.names if name not in known]:
-            raise OtherTable(
-                f"{self._url}: this Delta table has no column {', '.join(missing)}, so it is not "
-                "one of this view. Nothing was written; name another table, or the columns that it "
-                "has."
-            )
+        names = [field.name for field in table.schema().fields]
+        check_columns(self._url, "Delta table", self._schema.names, names)
         if FORGETS in table.metadata().configuration:
             raise OtherTable(
                 f"{self._url}: the table has the property {FORGETS}, by which it may forget how "

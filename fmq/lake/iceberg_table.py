@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 from fmq.errors import BadOption
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import OtherTable, TableMoved
+from fmq.lake.lake_errors import TableMoved, check_columns
 from fmq.lake.urls import located_at
 
 POSITION = "fmq.position."
@@ -62,13 +62,8 @@ class IcebergTable:
             with handle.transaction() as change:
                 change.set_properties({RETRIES: "0"})
             handle = self._catalog.load_table(self._name)
-        known = {field.name for field in handle.schema().fields}
-        if missing := [name for name in self._schema.names if name not in known]:
-            raise OtherTable(
-                f"{self._url}: this Iceberg table has no column {', '.join(missing)}, so it is not "
-                "one of this view. Nothing was written; name another table, or the columns that it "
-                "has."
-            )
+        names = [field.name for field in handle.schema().fields]
+        check_columns(self._url, "Iceberg table", self._schema.names, names)
         self._handle = handle
         found = ((store, handle.properties.get(POSITION + store)) for store in stores)
         return {store: int(position) for store, position in found if position is not None}

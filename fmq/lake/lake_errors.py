@@ -1,6 +1,8 @@
-"""The errors of a delivery."""
+"""The errors of a delivery, and the check that a table is one of its view."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 
 from fmq.errors import StorageError, UsageError
 
@@ -20,3 +22,12 @@ class TableMoved(StorageError):
 
 class OtherTable(UsageError):
     """The table is not one to which these rows can be added."""
+
+
+def check_columns(where: str, table: str, wanted: Iterable[str], known: Collection[str]) -> None:
+    """Raise OtherTable if what is at `where` lacks a column. `table` is what an error calls it."""
+    if missing := [name for name in wanted if name not in known]:
+        raise OtherTable(
+            f"{where}: this {table} has no column {', '.join(missing)}, so it is not one of this "
+            "view. Nothing was written; name another one, or the columns that it has."
+        )

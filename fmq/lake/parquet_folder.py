@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import OtherTable, TableMoved
+from fmq.lake.lake_errors import TableMoved, check_columns
 from fmq.lake.urls import located_at
 from fmq.table.read_range import ReadRange
 
@@ -51,11 +51,7 @@ class ParquetFolder:
     def _end_of(self, store: str, place: int) -> int:
         path = self._file(store, place)
         footer = parquet.read_schema(path)
-        if missing := [name for name in self._schema.names if name not in footer.names]:
-            raise OtherTable(
-                f"{path}: the file has no column {', '.join(missing)}, so the folder is not one of "
-                "this view. Nothing was written; name another folder, or the columns that it has."
-            )
+        check_columns(path, "file", self._schema.names, footer.names)
         return int(footer.metadata[END])
 
     def _file(self, store: str, place: int) -> str:
