@@ -7,7 +7,6 @@ neither. A second mark says which sink counts: a newer one raises it, and the ol
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from threading import Event
@@ -25,11 +24,10 @@ from confluent_kafka import KafkaException as KafkaFailed
 from confluent_kafka.admin import AdminClient
 
 from fmq.errors import MarkMoved, OutcomeUnknown, TooLarge, TopicExists
+from fmq.relay.doubts import Doubts
 from fmq.relay.kafka_target import SECONDS, explained, patiently
-from fmq.relay.relay import PAUSE_SECONDS, PAUSE_SECONDS_MAX
 from fmq.relay.relay_errors import RelayError, TakenOver, Unsure
 
-logger = logging.getLogger("fmq.relay")
 WAIT_SECONDS = 0.2  # a sink that waits for messages checks this often whether it should stop
 LOOK_SECONDS = 30  # seconds between two looks whether a topic has more partitions
 # Bytes of the bodies in one transaction, which has at least one message.
@@ -82,8 +80,8 @@ class KafkaSink:
         self._marks: dict[Partition, int | None] = {}
         self._ids: dict[str, bytes] = {}
         self._ends = Event()
-        self._pause = PAUSE_SECONDS
-        self._messages = self._transactions = self._doubts = 0
+        self._doubts = Doubts(self._ends, "the sink will ask how far it is")
+        self._messages = self._transactions = 0
 
     def run(self, *, once: bool = False) -> None:
         """Copy until `stop` is called; with `once` until all is there that is committed in Kafka.
@@ -97,16 +95,10 @@ class KafkaSink:
                 if self._copy(once=once):
                     return
             except (Unsure, OutcomeUnknown) as error:
-                self._begin_again(error)
+                self._doubts.wait(error)
             except MarkMoved as error:
                 self._check_owner()
-                self._begin_again(error)
-
-    def _begin_again(self, error: Exception) -> None:
-        logger.warning("the sink will ask how far it is: %s", error)
-        self._doubts += 1
-        self._ends.wait(self._pause)
-        self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+                self._doubts.wait(error)
 
     # --- which sink counts ----------------------------------------------------------------------
 
@@ -277,7 +269,7 @@ class KafkaSink:
             self._write(messages[middle:])
             return
         self._marks |= ends
-        self._pause = PAUSE_SECONDS
+        self._doubts.are_over()
         self._messages += len(messages)
         self._transactions += 1
 
@@ -297,7 +289,7 @@ class KafkaSink:
 
     def stats(self) -> SinkStats:
         """Return what the sink has done."""
-        return SinkStats(self._messages, self._transactions, self._doubts)
+        return SinkStats(self._messages, self._transactions, self._doubts.count)
 
 
 def _id_of(message: Any) -> str:

@@ -15,14 +15,13 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from fmq.errors import BadOption
+from fmq.relay.doubts import Doubts
 from fmq.relay.relay_errors import MessageRefused, Unsure
 from fmq.relay.source import RelaySource, place_of
 from fmq.relay.target import RelayBatch, RelayTarget
 
 logger = logging.getLogger("fmq.relay")
 ACK_SECONDS = 0.2  # an ack of each queue is a sync: not after each batch
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 5.0
-"""How long a relay in doubt waits before it claims the target again: doubled each time."""
 STOP, PARK = "stop", "park"
 
 
@@ -67,8 +66,8 @@ class Relay:
         self._target = target
         self._batch = batch
         self._ends = Event()
-        self._pause = PAUSE_SECONDS
-        self._messages = self._batches = self._claims = self._doubts = self._parked = 0
+        self._doubts = Doubts(self._ends, "the relay will claim its target again")
+        self._messages = self._batches = self._claims = self._parked = 0
         # The messages that were parked and that the next batch has.
         self._left_out: set[tuple[str, int, int]] = set()
 
@@ -86,10 +85,7 @@ class Relay:
             except MessageRefused as refusal:
                 self._park(refusal)
             except Unsure as error:
-                logger.warning("the relay will claim its target again: %s", error)
-                self._doubts += 1
-                self._ends.wait(self._pause)
-                self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+                self._doubts.wait(error)
 
     def _copy(self, *, once: bool) -> None:
         self._claims += 1
@@ -113,7 +109,7 @@ class Relay:
         self._target.deliver(batch._replace(messages=taken))
         self._left_out.clear()
         self._source.copied(batch)
-        self._pause = PAUSE_SECONDS
+        self._doubts.are_over()
         self._messages += len(taken)
         self._batches += 1
 
@@ -138,7 +134,7 @@ class Relay:
 
     def stats(self) -> RelayStats:
         """Return what the relay has done, and how far it is behind."""
-        counts = self._messages, self._batches, self._claims, self._doubts, self._parked
+        counts = self._messages, self._batches, self._claims, self._doubts.count, self._parked
         return RelayStats(*counts, self._source.lag())
 
     def close(self) -> None:
