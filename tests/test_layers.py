@@ -29,7 +29,15 @@ ROOMS = (
     *("fmq.consume.administration", "fmq.consume.calls"),
     *("fmq.chores", "fmq.assembly", "fmq.faces"),
     *("fmq.wire", "fmq.remote", "fmq.loops", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
-    *("fmq.relay", "fmq.compat", "fmq.metrics", "fmq.cli", "fmq.testing", "fmq.__main__"),
+    *(
+        "fmq.relay",
+        "fmq.compat",
+        "fmq.metrics",
+        "fmq.findings",
+        "fmq.cli",
+        "fmq.testing",
+        "fmq.__main__",
+    ),
 )
 
 # Rooms that know less than all below them.
@@ -49,7 +57,17 @@ KNOWS_ONLY = {
 # Rooms that few others may know, and who those are.
 KNOWN_BY: dict[str, set[str]] = {
     # The engine knows only the interface of a disk, so that a test can hand in another one.
-    "fmq.posix": {"copies", "bind", "assembly", "remote", "engines", "table", "aio", "cli"},
+    "fmq.posix": {
+        "copies",
+        "bind",
+        "assembly",
+        "remote",
+        "engines",
+        "table",
+        "aio",
+        "findings",
+        "cli",
+    },
     # Tables and files are read without an engine, and an engine knows nothing of them.
     "fmq.table": {"spark", "export", "lake"},
     "fmq.spark": {"export"},
@@ -69,7 +87,7 @@ KNOWN_BY: dict[str, set[str]] = {
             "engines",
             "fmq",
         ),
-        *("cli", "testing"),
+        *("findings", "cli", "testing"),
     },
     # A client and a server know frames, not each other.
     "fmq.remote": {"engines", "fmq", "aio", "testing"},
@@ -88,7 +106,7 @@ DOOR_OF = {
 # For its own number.
 DOOR_OF["os"] += ("fmq.basics.own_process",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
-NEEDS_NO_DOOR |= {"fmq.lake"}
+NEEDS_NO_DOOR |= {"fmq.lake", "fmq.findings"}
 
 # Modules that are too slow or too large for every program that imports fmq.
 NOT_LOADED_BY_FMQ = {

@@ -11,9 +11,9 @@ from datetime import datetime
 from math import inf
 
 from fmq.arguments.options import SECONDS_MAX
-from fmq.cli.text import printable
 from fmq.errors import BadFilter
 from fmq.filters.sql_filter import SqlFilter, sql
+from fmq.findings.text import printable
 
 
 def text(word: str) -> str:

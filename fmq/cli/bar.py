@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from fmq.cli.text import size
+from fmq.findings.text import size
 
 
 class ProgressBar:

@@ -12,9 +12,10 @@ from fmq.arguments.options import Options
 from fmq.arguments.stored_options import DEFAULTS, STORED, check_configured
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, note
-from fmq.cli.place import reading, visit, writing
-from fmq.cli.text import printable
+from fmq.cli.place import reading, writing
 from fmq.errors import BadOption
+from fmq.findings.text import printable
+from fmq.findings.visit import visit
 
 TYPES = {each.name: str(each.type) for each in fields(Options)}
 NUMBER = re.compile(r"(-?[0-9_]+)\s*(KiB|MiB|GiB)?")

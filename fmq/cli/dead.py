@@ -12,7 +12,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.messages import body_laid_out, body_row, place_of
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import writing
-from fmq.cli.text import exact, size
+from fmq.findings.text import exact, size
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.messages import receipt_row
 from fmq.cli.output import Column, Output, note
 from fmq.cli.place import reading, writing
-from fmq.cli.text import exact, plain
+from fmq.findings.text import exact, plain
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ from fmq.cli.arguments import count, header, seconds
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Column, Output, note
 from fmq.cli.signals import call_when_set, stopped_by_signals
-from fmq.cli.text import exact, size
+from fmq.findings.text import exact, size
 
 if TYPE_CHECKING:
     from fmq.lake import LakeCommit

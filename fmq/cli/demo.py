@@ -21,8 +21,8 @@ from typing import Any
 import fmq
 from fmq.cli.codes import ERROR, FINE, USAGE
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.tx import OUTCOME, RECEIPT, UNDECIDED, outcome_row, undecided_row
+from fmq.findings.text import counted, exact, plain, size
 
 TOPICS = ("orders", "emails", "audit")
 PRODUCER = "checkout"

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import fmq
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
-from fmq.cli.text import size
+from fmq.findings.text import size
 from fmq.machine.mounts import REMOTE, mount_of
 from fmq.posix import mountinfo
 

@@ -15,7 +15,7 @@ from fmq.cli.arguments import text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.place import writing
-from fmq.cli.text import exact
+from fmq.findings.text import exact
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.text import counted, exact, plain, size
+from fmq.findings.text import counted, exact, plain, size
 
 if TYPE_CHECKING:
     from fmq.export import Progress

@@ -13,7 +13,7 @@ from fmq.cli.output import Column, Output
 from fmq.cli.pause import PAUSED, add_why
 from fmq.cli.person import person
 from fmq.cli.place import reading, writing
-from fmq.cli.text import exact, plain
+from fmq.findings.text import exact, plain
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import fmq
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.place import asked, sizes_of, visit, writer_of
-from fmq.cli.text import counted, exact, plain, size
+from fmq.cli.place import asked, sizes_of
 from fmq.cli.tx import UNDECIDED, undecided_row
+from fmq.findings.text import counted, exact, plain, size
+from fmq.findings.visit import visit, writer_of
 from fmq.machine.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import fmq
 from fmq.cli.output import Column, Row
-from fmq.cli.text import exact, plain, preview, size
+from fmq.findings.text import exact, plain, preview, size
 
 # Fields that `fmq read` prints. A copy of the message gets its own.
 OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id"}

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
-from fmq.cli.text import plain, printable, printable_json, printable_lines
 from fmq.cli.widths import GAP, MARGIN, fit
+from fmq.findings.text import plain, printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fmq.cli.text import printable
+from fmq.findings.text import printable
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -10,7 +10,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.person import person
 from fmq.cli.place import writing
-from fmq.cli.text import moment, plain
+from fmq.findings.text import moment, plain
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

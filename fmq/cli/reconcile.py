@@ -18,9 +18,8 @@ from fmq.cli.arguments import seconds, text
 from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
-from fmq.cli.records import span
-from fmq.cli.text import plain
 from fmq.cli.tx import outcome_row
+from fmq.findings.text import plain, span
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

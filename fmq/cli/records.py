@@ -19,8 +19,8 @@ from fmq.basics.clock import as_datetime
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.place import visit
-from fmq.cli.text import exact, plain, printable
+from fmq.findings.text import exact, place, plain, printable
+from fmq.findings.visit import visit
 from fmq.recovery.walk import ReadAppend, Walk
 from fmq.store.bytes.change_words import change_said
 from fmq.store.bytes.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
@@ -242,16 +242,6 @@ def _place(row: Row) -> str:
         if ranges:
             return f"{len(ranges)} {what}"
     return ""
-
-
-def place(row: Row, first: int, end: int) -> str:
-    """Return the offsets from `first` up to, not including, `end`, as text."""
-    return f"{printable(row['topic'])}/{row['queue']}/{span(first, end)}"
-
-
-def span(first: int, end: int) -> str:
-    """Return the offsets from `first` up to, not including, `end`, as text."""
-    return f"{first}" if end - first == 1 else f"{first}–{end - 1}"
 
 
 def _remark(row: Row) -> str:

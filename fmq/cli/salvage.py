@@ -15,9 +15,8 @@ import fmq
 from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
-from fmq.cli.records import span
-from fmq.cli.text import exact, plain, size
 from fmq.cli.verify import PROBLEMS
+from fmq.findings.text import exact, plain, size, span
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from fmq.cli.codes import ERROR, FINE
 from fmq.cli.messages import RECEIPTS, Sent, receipt_row, sent_from
 from fmq.cli.output import Output, Row, note
 from fmq.cli.place import writing
-from fmq.cli.text import counted
+from fmq.findings.text import counted
 
 PIECE = 1 << 20  # how many bytes of the input are read at once, at most
 Engine = fmq.Engine | fmq.RemoteEngine

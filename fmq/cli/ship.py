@@ -18,8 +18,8 @@ from fmq.cli.backup import told
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, note
 from fmq.cli.signals import stopped_by_signals
-from fmq.cli.text import exact, size
 from fmq.copies import forget_shipping
+from fmq.findings.text import exact, size
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -14,9 +14,9 @@ import fmq
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
-from fmq.cli.place import visit
 from fmq.cli.signals import call_when_set, stopped_by_signals
-from fmq.cli.text import exact
+from fmq.findings.text import exact
+from fmq.findings.visit import visit
 from fmq.relay.addresses import sink_of
 
 

@@ -11,7 +11,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.pause import PAUSED
 from fmq.cli.place import reading, writing
-from fmq.cli.text import exact, plain
+from fmq.findings.text import exact, plain
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import fmq
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row
-from fmq.cli.place import asked, sizes_of, visit
-from fmq.cli.text import duration, size
+from fmq.cli.place import asked, sizes_of
 from fmq.engines.read_only_engine import retained_seconds
+from fmq.findings.text import duration, size
+from fmq.findings.visit import visit
 from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Kind, Run
 from fmq.store.journal.scan import end_of

@@ -16,11 +16,11 @@ from fmq.cli.arguments import seconds, text, words
 from fmq.cli.codes import ERROR, FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
-from fmq.cli.place import reading, served, visit, writing
-from fmq.cli.prepared import prepared_messages
-from fmq.cli.records import span
-from fmq.cli.text import counted, duration, exact, plain, size
+from fmq.cli.place import reading, served, writing
 from fmq.engines.read_only_engine import undecided_on_the_disk
+from fmq.findings.prepared import prepared_messages
+from fmq.findings.text import counted, duration, exact, plain, size, span
+from fmq.findings.visit import visit
 from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Prepare
 

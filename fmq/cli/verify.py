@@ -10,7 +10,7 @@ import fmq
 from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output
-from fmq.cli.text import exact, size
+from fmq.findings.text import exact, size
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.cli import verdict
-from fmq.cli.verdict import Seen, remarks, worst
+from fmq.findings import verdict
+from fmq.findings.verdict import Seen, remarks, worst
 from tests.cli.command import Said, fmq_json, fmq_process
 
 

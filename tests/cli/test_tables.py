@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.cli.text import plain, preview, size
 from fmq.cli.widths import COPIED_MIN, FOLDED_MIN, GAP_MIN, MARGIN, fit
+from fmq.findings.text import plain, preview, size
 from tests.cli.command import fmq_table
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.cli.top import compared, line_of_bars, look
+from fmq.cli.top import line_of_bars
+from fmq.findings.rates import compared, look
 from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_table
 
 FAST = ("--interval", "0.01")
@@ -62,9 +63,9 @@ def test_rates_are_differences_of_two_looks(tmp_path: Path) -> None:
 
 def test_a_group_that_is_moved_back_has_no_negative_rate(shop: Path) -> None:
     with fmq.open(shop, background=False) as engine:
-        before = look(engine)  # type: ignore[arg-type]
+        before = look(engine)
         engine.group("billing").seek("audit", to="earliest")
-        after = look(engine)  # type: ignore[arg-type]
+        after = look(engine)
     _, group = compared(before, replace(after, at=before.at + 1, now=after.now + timedelta(1)))
     assert group["acks_per_second"] == 0 and group["seconds_to_catch_up"] is None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from itertools import repeat
+from typing import Any
 
-from fmq.cli.output import Row
 from fmq.machine.disk import Directory
 from fmq.recovery.layout import look, read_header
 from fmq.recovery.walk import Walk
@@ -19,7 +19,7 @@ READ_BYTES = 1 << 16
 ROWS_AT_ONCE = 1000
 
 
-def prepared_messages(directory: Directory, position: int) -> Iterator[Row]:
+def prepared_messages(directory: Directory, position: int) -> Iterator[dict[str, Any]]:
     """Return the messages that the PREPARE at `position` seals, in the order of each queue."""
     walk = Walk(directory, position)
     append = next(iter(walk), [])
@@ -36,7 +36,7 @@ def prepared_messages(directory: Directory, position: int) -> Iterator[Row]:
         files.close()
 
 
-def _rows(run: Run, data: bytes, at: int) -> Iterator[Row]:
+def _rows(run: Run, data: bytes, at: int) -> Iterator[dict[str, Any]]:
     columns = columns_of(data, at, run)
     place = {"topic": run.topic, "queue": run.queue}
     nothing = repeat(None)

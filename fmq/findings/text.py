@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 PREVIEW_BYTES = 60
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -93,3 +94,13 @@ def duration(seconds: float) -> str:
 def counted(count: int, what: str) -> str:
     """Return a number with its noun: `1 message`, `2 messages`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def place(row: Mapping[str, Any], first: int, end: int) -> str:
+    """Return the offsets from `first` up to, not including, `end`, as text."""
+    return f"{printable(row['topic'])}/{row['queue']}/{span(first, end)}"
+
+
+def span(first: int, end: int) -> str:
+    """Return the offsets from `first` up to, not including, `end`, as text."""
+    return f"{first}" if end - first == 1 else f"{first}–{end - 1}"

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 
 import fmq
-from fmq.cli.text import counted, duration, moment, plain
+from fmq.findings.text import counted, duration, moment, plain
 
 PATIENCE_SECONDS = 60.0
 """What takes longer than this needs a person. Most handlers need less, and most leases end."""

@@ -1,0 +1,205 @@
+"""What a journal and its groups do: two looks, an interval apart, and the rates between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import fmq
+from fmq.basics.clock import Clock, SystemClock, as_datetime
+from fmq.findings.text import duration, size
+
+HELD_MAX = 1000  # ranges of one group that are counted; more are shown as "1000+"
+HOLDERS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one look has found. The counts only grow, but for a group that is moved back."""
+
+    at: float
+    """Seconds of a clock that never goes back."""
+    answer_seconds: float
+    """How long the engine took to answer the first question."""
+    stats: fmq.Stats
+    ends: dict[str, int]
+    """How many messages each topic has ever had."""
+    infos: list[fmq.GroupInfo]
+    oldest_undecided: datetime | None
+    in_hand: dict[str, int | None]
+    members: dict[str, int | None]
+    clients: int | None
+    free_bytes: int | None
+    options: fmq.Options
+    now: datetime
+
+
+def look(engine: fmq.AnyEngine, clock: Clock | None = None) -> Sight:
+    """Look once."""
+    clock = SystemClock() if clock is None else clock
+    began = clock.monotonic()
+    stats = engine.stats()
+    at = clock.monotonic()
+    ends: Counter[str] = Counter()
+    for queue in engine.queues():
+        ends[queue.topic] += queue.next
+    infos = engine.groups()
+    in_hand: dict[str, int | None] = {}
+    members: dict[str, int | None] = {}
+    for name in dict.fromkeys(info.group for info in infos):
+        in_hand[name] = members[name] = None
+        with suppress(fmq.ReadOnly, fmq.UnknownGroup):
+            group = engine.group(name)
+            held = group.in_hand(limit=HELD_MAX)
+            in_hand[name] = sum(
+                each.count for each in held if each.state in ("held", "transaction")
+            )
+            members[name] = len(group.members())
+    clients = None
+    with suppress(fmq.ReadOnly):
+        clients = len(engine.clients())
+    undecided = engine.undecided()
+    return Sight(
+        at=at,
+        answer_seconds=at - began,
+        stats=stats,
+        ends=dict(ends),
+        infos=infos,
+        oldest_undecided=min((tx.prepared_at for tx in undecided), default=None),
+        in_hand=in_hand,
+        members=members,
+        clients=clients,
+        free_bytes=stats.free_bytes,
+        options=engine.options,
+        now=as_datetime(clock.time_us()),
+    )
+
+
+def compared(before: Sight, after: Sight) -> list[dict[str, Any]]:
+    """Return what happened between two looks: a row about the journal, and one for each group."""
+    took = max(after.at - before.at, 1e-9)
+
+    def rate(old: float, new: float) -> float:
+        return round(max(new - old, 0) / took, 3)
+
+    grows = rate(before.stats.position, after.stats.position)
+    kept = after.stats.position - after.stats.first_position
+    sent = sum(rate(before.ends.get(topic, 0), end) for topic, end in after.ends.items())
+    oldest, options = after.oldest_undecided, after.options
+    limit = options.retain_bytes
+    # The limit of acked bytes counts only while there is no other limit.
+    is_alone = limit is None and options.retain_seconds is None
+    acked_limit = options.retain_acked_bytes if is_alone else None
+    rows: list[dict[str, Any]] = [
+        {
+            "seconds": round(took, 3),
+            "messages_per_second": round(sent, 3),
+            "bytes_per_second": grows,
+            "syncs_per_second": rate(before.stats.syncs, after.stats.syncs),
+            "answer_ms": round(after.answer_seconds * 1000, 3),
+            "undecided": after.stats.undecided,
+            "undecided_seconds": None if oldest is None else (after.now - oldest).total_seconds(),
+            "delayed": after.stats.delayed,
+            "dead_letters": after.stats.dead_letters,
+            "clients": after.clients,
+            "journal_bytes": kept,
+            "free_bytes": after.free_bytes,
+            "seconds_to_full": (after.free_bytes or 0) / grows if grows else None,
+            "retain_bytes": limit,
+            "retain_seconds": options.retain_seconds,
+            "retain_acked_bytes": acked_limit,
+            "seconds_to_retention": _until(limit or acked_limit, kept, grows),
+            "kept_by": [*after.stats.kept_by],
+            "trouble": after.stats.failure or after.stats.trouble,
+        }
+    ]
+    acked, lag = _acked(before.infos), Counter[str]()
+    topics: dict[str, set[str]] = {}
+    for info in after.infos:
+        lag[info.group] += info.unread
+        topics.setdefault(info.group, set()).add(info.topic)
+    for name, now_acked in _acked(after.infos).items():
+        arrives = sum(
+            rate(before.ends.get(topic, 0), after.ends.get(topic, 0)) for topic in topics[name]
+        )
+        acks = rate(acked.get(name, 0), now_acked)
+        gains = acks - arrives
+        rows.append(
+            {
+                "group": name,
+                "lag": lag[name],
+                "behind_seconds": max(i.behind_seconds for i in after.infos if i.group == name),
+                "arrive_per_second": round(arrives, 3),
+                "acks_per_second": acks,
+                "seconds_to_catch_up": lag[name] / gains if lag[name] and gains > 0 else None,
+                "in_hand": after.in_hand.get(name),
+                "members": after.members.get(name),
+            }
+        )
+    return rows
+
+
+def _acked(infos: list[fmq.GroupInfo]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for info in infos:
+        found[info.group] += info.acked_below + info.acked_beyond
+    return dict(found)
+
+
+def _until(limit: int | None, there: int, grows: float) -> float | None:
+    """Return in how many seconds the journal reaches its limit, at its rate; 0 if it has."""
+    if limit is None or (there < limit and not grows):
+        return None
+    return max(limit - there, 0) / grows if grows else 0.0
+
+
+# --- in words ------------------------------------------------------------------------------------
+
+
+def rate_said(number: float) -> str:
+    """Return a rate with its unit."""
+    return f"{number:,.0f}/s" if number >= 10 or not number else f"{number:.1f}/s"
+
+
+def undecided_said(row: Mapping[str, Any]) -> str:
+    """Return how many transactions are undecided, and for how long."""
+    oldest = row["undecided_seconds"]
+    return f"{row['undecided']}" + (
+        "" if oldest is None else f", the oldest for {duration(oldest)}"
+    )
+
+
+def disk_said(row: Mapping[str, Any]) -> str:
+    """Return how much room the journal takes, and when there will be none."""
+    full = row["seconds_to_full"]
+    free = row["free_bytes"]
+    said = f"{size(row['journal_bytes'])} of journal"
+    said += "" if free is None else f", {size(free)} free"
+    return said + ("" if full is None else f", full in {duration(full)} at this rate")
+
+
+def retention_said(row: Mapping[str, Any]) -> str:
+    """Return what retention drops, and when, or what it waits for."""
+    if row["kept_by"]:
+        return f"its limit is reached; kept by {_listed(row['kept_by'])}"
+    soon = row["seconds_to_retention"]
+    when = "" if soon is None else f", reached in {duration(soon)} at this rate"
+    limits = []
+    if row["retain_bytes"] is not None:
+        limits.append(f"drops above {size(row['retain_bytes'])}{when}")
+    if row["retain_seconds"] is not None:
+        limits.append(f"drops what is older than {duration(row['retain_seconds'])}")
+    if row["retain_acked_bytes"] is not None:
+        limit = size(row["retain_acked_bytes"])
+        limits.append(f"drops what every group has acked above {limit}{when}")
+    return "; ".join(limits) or "drops nothing"
+
+
+def _listed(holders: list[str]) -> str:
+    more = len(holders) - HOLDERS_SHOWN
+    said = ", and ".join(holders[:HOLDERS_SHOWN])
+    return f"{said}, and {more} more" if more > 0 else said
