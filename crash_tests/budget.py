@@ -36,6 +36,7 @@ class Budget:
     full: float | None = None
     directory: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     failures: Path = Path("crash-failures")
+    every: int = 1  # a crash is tried at one of so many crash points; the test suite has few
     # Reports progress: the tally, and what is being tried.
     tell: Callable[[Tally, str], None] = _nobody
     found: Callable[[Failure], None] = _nobody
@@ -62,4 +63,4 @@ class Budget:
         return (rounds is None or done < rounds) and not self.is_over
 
     def depth(self, share: float = 0.2) -> Depth:
-        return Depth(full=share if self.full is None else self.full)
+        return Depth(full=share if self.full is None else self.full, every=self.every)

@@ -47,6 +47,7 @@ class Depth:
     twice: float = 0.0  # the share of states whose recovery is crashed everywhere; kills always
     futures: bool = False  # whether old segments, or of another future, are put in place of ours
     followed: bool = True  # whether read-only engines live beside the writer
+    every: int = 1  # a crash is tried at one of so many crash points; the seed says at which
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Explorer:
         try:
             for point, moment in self.moments():
                 self.tally.points_there += 1
-                if crash_at in (None, point):
+                if crash_at in (None, point) and self._is_tried(point):
                     self.point(point, moment)
                     yield self._note(began)
                 if self.tally.failures:
@@ -160,6 +161,10 @@ class Explorer:
         except Exception as error:
             self.failed(-1, path, error)
         self._note(began)
+
+    def _is_tried(self, point: int) -> bool:
+        """Return whether `point` is one of the crash points that are tried."""
+        return (point + self._seed) % self.depth.every == 0
 
     def _note(self, began: tuple[float, float]) -> Tally:
         tally = self.count()

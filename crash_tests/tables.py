@@ -26,10 +26,6 @@ class Tables:
 
     name = "tables"
 
-    def __init__(self, every: int = 1) -> None:
-        """One of `every` crash points is tried."""
-        self._every = every
-
     def run(self, budget: Budget) -> Tally:
         try:
             import fmq.table  # noqa: F401
@@ -39,7 +35,7 @@ class Tables:
         for workload in self._chosen(budget):
             if budget.is_over:
                 break
-            tally = _Tour(workload, budget, self._every).go()
+            tally = _Tour(workload, budget).go()
             total = total.plus(tally)
             budget.tell(total, workload.name)
             for failure in tally.failures:
@@ -60,8 +56,7 @@ class Tables:
 class _Tour:
     """Tries all crashes of one workload; with rounds, some states of each crash point."""
 
-    def __init__(self, workload: Workload, budget: Budget, every: int) -> None:
-        self._every = every
+    def __init__(self, workload: Workload, budget: Budget) -> None:
         self._explorer = Explorer(workload, budget.seed)
         self._options = options_of(workload)
         self._budget = budget
@@ -74,7 +69,7 @@ class _Tour:
         for point, moment in self._explorer.moments():
             if self._budget.is_over or tally.failures:
                 break
-            if point % self._every:
+            if (point + self._budget.seed) % self._budget.every:
                 continue
             tally.points += 1
             for event, state in islice(self._explorer.crashes(moment.disk), self._budget.rounds):

@@ -8,15 +8,16 @@ from crash_tests.dead.planted import OF_DEAD_LETTERS
 from crash_tests.dead.story import Story
 from crash_tests.groups.tier import Groups
 from crash_tests.mutants import caught
+from crash_tests.suite import one_of
 from crash_tests.tally import Tally
 
 
 def test_stories_of_dead_letters_end_as_they_must() -> None:
     tally, states = Tally("dead"), set[str]()
     for number in range(4):
-        Groups("dead", Story, every=2).tell(number, states, tally)
+        Groups("dead", Story, every=one_of(6)).tell(number, states, tally)
         assert not tally.failures, tally.failures[0].violation
-    assert len(states) > 500
+    assert len(states) > 150
 
 
 @pytest.mark.parametrize(

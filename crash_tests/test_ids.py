@@ -8,6 +8,7 @@ from crash_tests.groups.tier import Groups
 from crash_tests.ids.planted import OF_IDS
 from crash_tests.ids.story import Story
 from crash_tests.mutants import caught
+from crash_tests.suite import one_of
 from crash_tests.tally import Tally
 
 
@@ -15,9 +16,9 @@ def test_stories_of_ids_end_as_they_must() -> None:
     """The first four are of each kind: few ids are kept, and no sync is waited for."""
     tally, states = Tally("ids"), set[str]()
     for number in range(4):
-        Groups("ids", Story, every=3).tell(number, states, tally)
+        Groups("ids", Story, every=one_of(10)).tell(number, states, tally)
         assert not tally.failures, tally.failures[0].violation
-    assert len(states) > 500
+    assert len(states) > 120
 
 
 @pytest.mark.parametrize(

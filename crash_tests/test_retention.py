@@ -3,32 +3,29 @@
 from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import open_engine
 from crash_tests.explore import Depth, Explorer
+from crash_tests.suite import SEED, one_of
 from crash_tests.workload import Workload
 from fmq.arguments.options import Options
 from fmq.testing import CrashDisk
 
+FEW = Depth(full=0.02, states_max=10, chain=False, every=one_of(4))
+
 
 def test_a_crash_inside_retention_never_leaves_a_hole() -> None:
     """Several segments are dropped at once. A power cut may keep their removals in any order."""
-    tally = Explorer(
-        WORKLOADS["retention-after-a-pin"], depth=Depth(full=0.02, states_max=10, chain=False)
-    ).explore()
+    tally = Explorer(WORKLOADS["retention-after-a-pin"], SEED, FEW).explore()
     assert not tally.failures, tally.failures[0]
 
 
 def test_dropped_messages_stay_dropped_and_the_others_stay() -> None:
     """Offsets go on where they were, whichever part of the drop is lost."""
-    tally = Explorer(
-        WORKLOADS["retention"], depth=Depth(full=0.02, states_max=10, chain=False)
-    ).explore()
+    tally = Explorer(WORKLOADS["retention"], SEED, FEW).explore()
     assert not tally.failures, tally.failures[0]
 
 
 def test_segments_that_an_export_reads_are_kept_until_it_ends() -> None:
     """Crash during the export, and during the retention that waits for it."""
-    tally = Explorer(
-        WORKLOADS["export"], depth=Depth(full=0.02, states_max=10, chain=False)
-    ).explore()
+    tally = Explorer(WORKLOADS["export"], SEED, FEW).explore()
     assert not tally.failures, tally.failures[0]
 
 

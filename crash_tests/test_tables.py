@@ -1,11 +1,12 @@
 """A table of the journal shows what engines show of it, whatever a crash left."""
 
 from crash_tests.budget import Budget
+from crash_tests.suite import SEED, one_of
 from crash_tests.tables import Tables
 
 
 def test_tables_show_what_engines_show() -> None:
     """A state of some crash points of each workload; `--tier tables` has all."""
-    tally = Tables(every=4).run(Budget(seed=1, rounds=1))
+    tally = Tables().run(Budget(SEED, rounds=1, every=one_of(24)))
     assert not tally.failures, tally.failures[0]
-    assert tally.states > 80
+    assert tally.states > 10

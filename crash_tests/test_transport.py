@@ -10,7 +10,7 @@ from crash_tests.transport.planted import BETWEEN_PROCESSES
 from crash_tests.transport.story import AWAITED, Story, draw
 from crash_tests.transport.tellings import Tellings
 
-EVERY = 5  # of the blows that end alike, so many are left out for each that falls
+EVERY = 20  # of the blows that end alike, so many are left out for each that falls
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -6,6 +6,7 @@ import pytest
 
 from crash_tests.groups.tier import Groups
 from crash_tests.mutants import caught
+from crash_tests.suite import one_of
 from crash_tests.tally import Tally
 from crash_tests.tries.planted import OF_TRIES
 from crash_tests.tries.story import Story
@@ -14,9 +15,9 @@ from crash_tests.tries.story import Story
 def test_stories_of_attempts_end_as_they_must() -> None:
     tally, states = Tally("tries"), set[str]()
     for number in range(4):
-        Groups("tries", Story).tell(number, states, tally)
+        Groups("tries", Story, every=one_of(3)).tell(number, states, tally)
         assert not tally.failures, tally.failures[0].violation
-    assert len(states) > 300
+    assert len(states) > 80
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests import warm
+
 DURATIONS = Path(__file__).with_name("durations.json")
 SECONDS_BETWEEN = 60
 """Between two lines that say how long is left. A terminal gets them as rarely as a file."""
@@ -148,7 +150,7 @@ class Pace:
 
 def processor_seconds() -> float:
     """Return what this process and the children that it has waited for have used."""
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + warm.spent[0]
 
 
 def left_in_words(elapsed: float, total: float, left: float) -> str:

@@ -178,7 +178,7 @@ def without(files: Files, *names: str) -> Files:
 
 
 def examine_all(store: Store, wounds: Iterator[tuple[str, Files]], count: int) -> dict[str, int]:
-    """Examine `count` of the wounds in each run, all with FMQ_BUDGET=9."""
+    """Examine `count` of the wounds in each run, all with FMQ_BUDGET=30."""
     counts: dict[str, int] = {}
     for wound, files in draw(wounds, count):
         verdict = examine(store, files, wound)
@@ -205,8 +205,8 @@ def flips(store: Store, random: Random, *, every: int) -> Iterator[tuple[str, Fi
 
 def test_a_flipped_bit_is_refused_or_harmless(store: Store) -> None:
     wounds = flips(store, Random(SEED), every=6 if store is clean() else 20)
-    counts = examine_all(store, wounds, 200)
-    assert counts["harmless"] > 5
+    counts = examine_all(store, wounds, 70)
+    assert counts["harmless"] > 1
     assert counts.get("refused", 0) < 5, "a flipped bit costs a message, and no directory"
 
 
@@ -223,7 +223,7 @@ def cuts(store: Store, random: Random) -> Iterator[tuple[str, Files]]:
 
 
 def test_a_file_of_another_length_is_refused_or_harmless(store: Store) -> None:
-    examine_all(store, cuts(store, Random(SEED)), 60)
+    examine_all(store, cuts(store, Random(SEED)), 25)
 
 
 def holes(store: Store, random: Random) -> Iterator[tuple[str, Files]]:
@@ -239,7 +239,7 @@ def holes(store: Store, random: Random) -> Iterator[tuple[str, Files]]:
 
 
 def test_overwritten_bytes_are_refused_or_harmless(store: Store) -> None:
-    examine_all(store, holes(store, Random(SEED)), 60)
+    examine_all(store, holes(store, Random(SEED)), 25)
 
 
 def removals(store: Store) -> Iterator[tuple[str, Files]]:
@@ -274,7 +274,7 @@ def exchanges(store: Store, strange: Files) -> Iterator[tuple[str, Files]]:
 
 def test_a_file_in_the_place_of_another_is_refused_or_harmless(store: Store) -> None:
     other = unclean() if store is clean() else clean()
-    examine_all(store, exchanges(store, other.files), 80)
+    examine_all(store, exchanges(store, other.files), 30)
 
 
 def test_examine_finds_nothing_in_undamaged_files(store: Store) -> None:

@@ -7,12 +7,12 @@ synced but by its end. The parent then reads the directory.
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fmq
+from tests import warm
 
 BEGIN = """
 import atexit, os, sys, threading
@@ -54,13 +54,7 @@ threading.Thread(target=lambda: (threading.main_thread().join(), send(engine, 50
 
 def run(script: str, path: Path, mode: str = "interval") -> subprocess.CompletedProcess[str]:
     """Run BEGIN and `script` in a child, to its end."""
-    return subprocess.run(
-        [sys.executable, "-c", BEGIN + script, str(path), mode],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return warm.run(["-c", BEGIN + script, path, mode])
 
 
 def count(path: Path) -> int:
@@ -171,8 +165,8 @@ if __name__ == "__main__":
     for worker in workers:
         worker.join()
 """)
-    command = [sys.executable, str(script), str(tmp_path / "d")]
-    subprocess.run(command, timeout=60, check=True, stderr=subprocess.DEVNULL)
+    command = [script, tmp_path / "d"]
+    assert warm.run(command).returncode == 0
     assert [count(tmp_path / f"d{name}") for name in "ab"] == [100, 100]
 
 

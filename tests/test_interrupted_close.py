@@ -15,7 +15,7 @@ from tests.store.lines import at_each_line
 def test_a_close_that_was_interrupted_anywhere_can_be_repeated(tmp_path: Path) -> None:
     """Interrupt at any line. The second call releases everything, and no file of another owner."""
     directory = tmp_path / "d"
-    for interrupt in at_each_line(Interrupt):
+    for interrupt in at_each_line(Interrupt, every=5):
         engine = fmq.open(directory, Options(segment_bytes=4096))
         engine.send("t", b"1")
         try:

@@ -108,12 +108,15 @@ def messages_of(batch: fmq.Batch | None) -> list[fmq.Message]:
     return batch.messages
 
 
-@pytest.fixture(params=SHAPES)
-def large(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
-    """A directory with a large record, and how many messages that holds."""
+@pytest.fixture(scope="module", params=SHAPES)
+def large(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, int]:
+    """A directory with a large record, and how many messages that holds. No test writes another."""
     count, flags, columns, bodies = SHAPES[request.param]
-    plant(tmp_path / "d", count, flags, columns, bodies)
-    return tmp_path / "d", count
+    path = tmp_path_factory.mktemp("large") / "d"
+    plant(path, count, flags, columns, bodies)
+    return path, count
 
 
 @pytest.mark.parametrize("call", CALLS)

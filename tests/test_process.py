@@ -18,6 +18,7 @@ import fmq
 from fmq import Options
 from fmq.errors import Damaged, FmqError, Forked, Locked, NotAStore
 from fmq.testing import CrashDisk
+from tests import warm
 
 SMALL = Options(segment_bytes=4096)
 
@@ -25,14 +26,7 @@ SMALL = Options(segment_bytes=4096)
 def run(script: str, *arguments: object) -> str:
     """Return what a new process prints that runs `script`."""
     environment = {**os.environ, "PYTHONPATH": str(Path(fmq.__file__).parent.parent)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment,
-        check=False,
-    )
+    done = warm.run(["-W", "error", "-c", script, *arguments], env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

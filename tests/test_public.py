@@ -20,6 +20,7 @@ import fmq.testing
 from fmq.basics.message import Origin, make_messages
 from fmq.consume.claims.delivery import DeliveredRange
 from fmq.feedback.service import Feedback
+from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -432,12 +433,5 @@ def linked_pages(page: Path) -> set[Path]:
 
 
 def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TMPDIR": str(directory)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TMPDIR": str(directory)}
+    return warm.run(arguments, cwd=directory, env=environment)

@@ -26,7 +26,7 @@ from tests.small import bodies, check, opened
 from tests.test_process import run
 
 LINES_MAX = 10_000
-TRIALS_MAX = 15
+TRIALS_MAX = 5
 LINES_OF_DROPPED_MAX = 60
 
 Act = Callable[[fmq.Engine], Any]

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from random import Random
 
 from crash_tests.engines import violation_of
@@ -46,13 +47,17 @@ class Tour:
         self._seams[lines] = chooser.asked
         return tally
 
-    def all_of(self, preemptions: int) -> Iterator[tuple[Tally, int]]:
+    def all_of(self, preemptions: int, every: int = 1) -> Iterator[tuple[Tally, int]]:
         """Yield every schedule with at most so many preemptions, the simple ones first, with the
-        number of those known to be left.
+        number of those known to be left. After the first, one of `every` is run.
         """
         left = deque([Schedule(lines=False)])
-        while left:
+        for number in count():
+            if not left:
+                break
             schedule = left.popleft()
+            if number and (number + self._seed) % every:
+                continue
             tally, chooser = self.follow(schedule)
             for choice in chooser.open:
                 longer = replace(schedule, choices=(*schedule.choices, choice))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.bind.shop import connect as connected
 from tests.bind.shop import messages, place, reopened, rows
 
@@ -26,10 +25,7 @@ def test_a_process_that_dies_leaves_both_or_neither(tmp_path: Path, when: str, k
     for call in range(1, CALLS_MAX):
         folder = tmp_path / str(call)
         folder.mkdir()
-        child = subprocess.run(
-            [sys.executable, "-m", "tests.bind.child", str(folder), str(call), when, kind],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        child = warm.run(["-m", "tests.bind.child", folder, call, when, kind], cwd=ROOT)
         assert child.returncode in (0, 1), child.stderr
         with reopened(folder) as engine:
             assert engine.undecided() == []

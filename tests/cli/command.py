@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fmq.cli.main import main
+from tests import warm
 
 ROOT = Path(__file__).parent.parent.parent
 # Neither a terminal nor colours, and output is buffered, whatever the tests themselves run in.
@@ -67,16 +68,9 @@ def _run(*arguments: object) -> tuple[int, str, str]:
 def fmq_process(
     *arguments: object, cwd: Path | None = None, timeout: float = 60, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command as a process of its own, with pipes."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        env={**ENVIRONMENT, **environment},
-        timeout=timeout,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """Run the command as a process of its own, with an output that is no terminal."""
+    told = {**ENVIRONMENT, **environment}
+    return warm.run(["-m", "fmq", *arguments], cwd=cwd, env=told, timeout=timeout)
 
 
 def contents(path: Path) -> dict[str, tuple[bytes, int]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import fmq
-from tests.cli.command import COMMAND, ENVIRONMENT, fmq_process
+from tests import warm
+from tests.cli.command import ENVIRONMENT, fmq_process
 
 # Control characters of both kinds, DEL, marks that turn the direction of text, separators of lines.
 HOSTILE = "".join(
@@ -37,8 +37,7 @@ def is_harmless(text: str) -> bool:
 
 def run(*arguments: object, cwd: Path | None = None) -> tuple[int, str, str]:
     """The exit code, stdout and stderr, with each line end as it was written."""
-    command = [*COMMAND, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, check=False)
+    done = warm.run_bytes(["-m", "fmq", *arguments], cwd=cwd, env=ENVIRONMENT)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import fmq
+from tests import warm
 from tests.cli.command import COMMAND, ENVIRONMENT, Said, fmq_json, fmq_process, fmq_table
 
 
@@ -28,13 +29,7 @@ def path(tmp_path: Path) -> Path:
 def sent(path: Path, *arguments: object, lines: str | bytes = b"") -> Said:
     """Run `fmq send` with `lines` as its input."""
     data = lines.encode() if isinstance(lines, str) else lines
-    done = subprocess.run(
-        [*COMMAND, "send", str(path), *map(str, arguments)],
-        input=data,
-        env=ENVIRONMENT,
-        capture_output=True,
-        check=False,
-    )
+    done = warm.run_bytes(["-m", "fmq", "send", path, *arguments], input=data, env=ENVIRONMENT)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     return Said(done.returncode, said, done.stderr.decode())
 

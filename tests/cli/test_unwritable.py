@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.cli.command import COMMAND, ENVIRONMENT
 
 VERBS = {
@@ -46,16 +47,8 @@ def run(
     words = [word.format(shop=shop, new=tmp_path / "new") for word in VERBS[verb]]
     if option := OPTION.get(verb, "--format"):
         words += [option, format]
-    done = subprocess.run(
-        [*COMMAND, *words],
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "TMPDIR": str(tmp_path), **how},
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    told = {**ENVIRONMENT, "TMPDIR": str(tmp_path), **how}
+    done = warm.run(["-m", "fmq", *words], cwd=tmp_path, env=told, stdout=stdout)
     return done.returncode, done.stderr
 
 

@@ -18,6 +18,7 @@ from tests.store.lines import at_each_line
 SEED = 5
 LINES_MAX = 5000
 STEP = 40  # lines from one trial to the next: each state lasts for more
+EVERY = 6
 
 
 def send(engine: Engine) -> object:
@@ -62,7 +63,7 @@ def test_an_interrupted_send_in_transaction_is_whole_or_absent() -> None:
 
 def test_an_interrupted_decision_is_written_or_asked_about() -> None:
     """A call that asks finds out, even if no other call is made and the engine has no threads."""
-    for interrupt in at_each_line(Interrupt):
+    for interrupt in at_each_line(Interrupt, EVERY):
         clock = FakeClock()
         engine = opened(CrashDisk(), clock)
         tx = prepared(engine, "T")
@@ -76,7 +77,7 @@ def test_an_interrupted_decision_is_written_or_asked_about() -> None:
 
 def test_an_interrupted_ask_loses_no_question() -> None:
     """The next call gets the questions that it did not take. A decided one is not asked again."""
-    for interrupt in at_each_line(Interrupt):
+    for interrupt in at_each_line(Interrupt, EVERY):
         clock = FakeClock()
         with opened(CrashDisk(), clock) as engine:
             one, two, three = (prepared(engine, name) for name in ("T1", "T2", "T3"))
@@ -96,7 +97,7 @@ def test_an_interrupted_ask_loses_no_question() -> None:
 
 
 def test_an_interrupted_resume_leaves_the_question_parked_or_due() -> None:
-    for interrupt in at_each_line(Interrupt):
+    for interrupt in at_each_line(Interrupt, EVERY):
         clock = FakeClock()
         with opened(CrashDisk(), clock, on_undecided="park", check_answers_max=1) as engine:
             prepared(engine, "T")

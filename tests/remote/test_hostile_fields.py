@@ -311,7 +311,7 @@ def test_a_strategy_that_no_fmq_client_sends_is_refused(strategy: Any) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_no_field_of_a_request_ends_the_engine_of_others(name: str) -> None:
     """Whatever one client says, the next send of another one is answered, and what was written
-    is found again when the directory is opened. Each run draws some values; `FMQ_BUDGET=10` tries
+    is found again when the directory is opened. Each run draws some values; `FMQ_BUDGET=50` tries
     them all.
     """
     asked, disk, clock = EVERY[name], CrashDisk(), FakeClock()
@@ -320,7 +320,7 @@ def test_no_field_of_a_request_ends_the_engine_of_others(name: str) -> None:
         good = server.connect()
         client, sent = None, 0
         first, *others = payloads(asked)
-        for number, payload in enumerate([first, *draw(others, 120, name)]):
+        for number, payload in enumerate([first, *draw(others, 25, name)]):
             if client is None or client.has_closed():
                 _make_things(engine)
                 client = Client(server, number)

@@ -85,7 +85,7 @@ def test_a_request_with_any_other_values_is_answered_or_its_connection_closed(op
         if asked.op == op
         for data in dict.fromkeys(variants_of(asked))
     ]
-    for number, data in draw(cases, 60, str(op)):
+    for number, data in draw(cases, 15, str(op)):
         try:
             replay(frames, number, data)
         except BaseException as error:
@@ -101,7 +101,7 @@ def said_of(claims: list[list[object]], member: str = "m") -> list[object]:
 JOINING = encode_values(said_of([]))
 
 
-@many(60)
+@many(20)
 @given(st.data())
 def test_a_frame_with_other_bytes_is_answered_or_its_connection_closed(data: st.DataObject) -> None:
     frames = frames_of_a_client()
@@ -114,7 +114,7 @@ def test_a_frame_with_other_bytes_is_answered_or_its_connection_closed(data: st.
     replay(frames, number, bytes(changed))
 
 
-@many(80)
+@many(25)
 @given(st.booleans(), st.lists(st.tuples(OPS, st.integers(0, 3), PAYLOADS), max_size=12))
 def test_random_message_bodies_end_no_engine(
     known: bool, asked: list[tuple[int, int, bytes]]
@@ -129,7 +129,7 @@ def test_random_message_bodies_end_no_engine(
         bad.send(b"".join(frame(op, 9, body, handle=handle) for op, handle, body in asked))
 
 
-@many(80)
+@many(25)
 @given(st.booleans(), st.lists(st.binary(max_size=100), max_size=8))
 def test_random_bytes_on_a_connection_end_no_engine(known: bool, pieces: list[bytes]) -> None:
     with served() as server:

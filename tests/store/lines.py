@@ -13,6 +13,8 @@ from functools import cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any, TypeVar
 
+from tests.budget import BUDGET, SEED
+
 
 class Tracer:
     """Counts the lines that this thread runs, of the frames watched, and stops at number `at`.
@@ -81,9 +83,12 @@ AnyTracer = TypeVar("AnyTracer", bound=Tracer)
 LINES_MAX = 5000
 
 
-def at_each_line(make: Callable[[int], AnyTracer]) -> Iterator[AnyTracer]:
-    """Yield `make(0)`, `make(1)` and so on, up to the first that has met no line any more."""
-    for at in range(LINES_MAX):
+def at_each_line(make: Callable[[int], AnyTracer], every: int = 1) -> Iterator[AnyTracer]:
+    """Yield `make(0)`, `make(1)` and so on, up to the first that has met no line any more. With
+    `every`, only one line of so many, which FMQ_SEED chooses; FMQ_BUDGET has more of them.
+    """
+    every = max(1, round(every / BUDGET))
+    for at in range(SEED % every, LINES_MAX, every):
         tracer = make(at)
         yield tracer
         if not tracer.met:
