@@ -7,6 +7,7 @@ import random
 import pytest
 
 from fmq import Message
+from tests.budget import SEED, within_budget
 from tests.small import CrashDisk, check, opened
 
 
@@ -57,7 +58,7 @@ class Model:
         return new[0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(SEED, SEED + within_budget(2)))
 def test_deliveries_by_priority_agree_with_a_model(seed: int) -> None:
     """Sends, polls, acks and releases, compared with a model."""
     draw, disk, model = random.Random(seed), CrashDisk(), Model()

@@ -23,6 +23,7 @@ from fmq.table.snapshot import see
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
 from fmq.testing.inside import inside
+from tests.budget import BUDGET, SEED
 from tests.interrupts import Interrupt
 from tests.read_only.looking import looking, without_pages
 from tests.recovery.sights import OPTIONS, seen, work
@@ -257,10 +258,10 @@ def refuses(reader: Any) -> bool:
 @pytest.mark.parametrize(
     ("retain_bytes", "since", "step"),
     [
-        pytest.param(None, 1, 13, id="one append"),
-        pytest.param(None, 20, 293, id="several segments"),
-        pytest.param(12288, 7, 191, id="some were dropped"),
-        pytest.param(12288, 40, 41, id="begun anew"),
+        pytest.param(None, 1, 39, id="one append"),
+        pytest.param(None, 20, 880, id="several segments"),
+        pytest.param(12288, 7, 570, id="some were dropped"),
+        pytest.param(12288, 40, 120, id="begun anew"),
     ],
 )
 def test_an_interrupt_in_a_refresh_loses_nothing(
@@ -269,9 +270,10 @@ def test_an_interrupt_in_a_refresh_loses_nothing(
     """Half an append is never shown, and no append is applied twice.
 
     Method: interrupt at every `step`-th line of fmq in a refresh. All later questions get the
-    writer's answers.
+    writer's answers. FMQ_BUDGET=3 interrupts at three times as many lines.
     """
-    for at in count(0, step):
+    step = max(1, round(step / BUDGET))
+    for at in count(SEED % step, step):
         disk = CrashDisk()
         with opened(disk, retain_bytes=retain_bytes, reference_bytes_min=100) as engine:
             engine.send("t", b"0")
@@ -307,7 +309,7 @@ def test_an_interrupt_in_a_refresh_loses_nothing(
                 assert len(follower.catalog.bases()) + 2 >= len(follower.segments), news.met
         if not news.met:
             break
-    assert at > 20 * step
+    assert at > 5 * step
 
 
 def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> None:
@@ -330,7 +332,7 @@ def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> No
 
 def test_a_reader_shows_only_messages_that_survive_a_crash(disk: CrashDisk) -> None:
     """What a reader saw before the power failed is there after recovery, in whole transactions."""
-    for crash_at in range(5, 120, 3):
+    for crash_at in range(5 + SEED % 9, 120, 9):
         disk = CrashDisk(crash_at=crash_at)
         shown: list[Any] = []
         with pytest.raises(PowerLoss), opened(disk) as engine, looking(disk) as reader:

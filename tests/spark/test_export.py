@@ -125,10 +125,13 @@ def test_spark_submit_exports_a_journal(shop: Reader, tmp_path: Path) -> None:
     out, by_arrow = Out(tmp_path / "out"), Out(tmp_path / "arrow")
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYTHONPATH", None)
+    # Four Javas that live for seconds: the compiler that optimises costs more than it saves.
+    environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     done = subprocess.run(
         [
             str(SUBMIT), "--master", "local-cluster[2,1,1024]",
-            "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=512m",
+            "--conf", "spark.ui.enabled=false",
+            "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.executor.memory=512m",
             str(ROOT / "tools" / "export_journal.py"), shop.path, str(out),
         ],
         cwd=tmp_path,
