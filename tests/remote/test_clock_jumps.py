@@ -93,8 +93,8 @@ class Jumps(Killed):
 def test_a_repeat_after_a_jump_of_the_servers_clock_is_not_done_again(
     work: Work, kills: str
 ) -> None:
-    """The receipts of a commit in one phase are known even beyond the window of outcomes. The answer
-    to one of `EVERY` requests is lost.
+    """The receipts of a commit in one phase are known even beyond the window of outcomes. The
+    answer to one of `EVERY` requests is lost.
     """
     window = 600.0 if work is commit else None
     expected, at = None, 0
