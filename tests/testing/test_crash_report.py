@@ -13,6 +13,7 @@ import pytest
 import fmq
 from fmq.errors import BadOption
 from fmq.testing import CrashFailure, World, crash
+from tests.budget import within_budget
 from tests.testing import shop
 
 
@@ -69,7 +70,7 @@ def failure_of_state(count: int, seed: int) -> CrashFailure:
     return caught.value
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(within_budget(1)))
 def test_a_failure_can_be_repeated_alone_by_its_name(seed: int) -> None:
     """Each kind of state has a name that finds it, whatever the seed is."""
     names = []
