@@ -33,6 +33,7 @@ ROOMS = (
         "fmq.relay",
         "fmq.compat",
         "fmq.metrics",
+        "fmq.otel",
         "fmq.findings",
         "fmq.cli",
         "fmq.testing",
@@ -50,6 +51,7 @@ KNOWS_ONLY = {
     # They call an engine as any program does.
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
+    "fmq.otel": {"fmq", "fmq.aio", "fmq.arguments", "fmq.basics", "fmq.errors", "fmq.metrics"},
     "fmq.relay": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.__main__": {"fmq.cli"},
 }
@@ -117,6 +119,7 @@ NOT_LOADED_BY_FMQ = {
     "django",
     "hypothesis",
     "multiprocessing",
+    "opentelemetry",
     "pyarrow",
     "pyspark",
     "pytest",

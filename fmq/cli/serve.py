@@ -71,6 +71,20 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="answer /metrics for Prometheus and /healthz there, such as 127.0.0.1:9464",
     )
     parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send the same metrics to a collector of OpenTelemetry, such as "
+        "http://127.0.0.1:4318/v1/metrics; needs the extra otel",
+    )
+    parser.add_argument(
+        "--otlp-every", metavar="SECONDS", type=float, default=60.0, help="60 by default"
+    )
+    parser.add_argument(
+        "--otlp-messaging-names",
+        action="store_true",
+        help="send some of them by OpenTelemetry's names for message systems, too",
+    )
+    parser.add_argument(
         "--rocketmq",
         metavar="HOST:PORT",
         help="serve clients of RocketMQ there, such as 127.0.0.1:8081; needs the package "
@@ -166,10 +180,11 @@ def _serve(chosen: argparse.Namespace) -> int:
             if chosen.on_demand:
                 server.gives_way(end)
             page = pages.enter_context(_page(engine, chosen.http))
+            pages.enter_context(_otlp(engine, chosen))
             door = pages.enter_context(_rocketmq(engine, chosen.rocketmq, chosen.rocketmq_options))
             notify("READY=1")
             if not chosen.on_demand:
-                _say_where(chosen.dir, server, page, door)
+                _say_where(chosen, server, page, door)
             while not _is_told_to_end():
                 if server.has_ended:
                     break
@@ -190,6 +205,24 @@ def _page(engine: fmq.Engine, where: str | None) -> AbstractContextManager[Metri
     from fmq.metrics import MetricsPage  # imported here: it is slow to import, and few need it
 
     return MetricsPage(engine, where)
+
+
+@contextmanager
+def _otlp(engine: fmq.Engine, chosen: argparse.Namespace) -> Iterator[None]:
+    """Send the metrics to a collector of OpenTelemetry, if one is named. Raises ExtraMissing."""
+    if chosen.otlp is None:
+        yield
+        return
+    from fmq.otel import MetricsExport  # imported here: it is slow to import, and few need it
+    from fmq.otel.to_collector import exporter_to
+
+    how = {"every": chosen.otlp_every, "messaging_names": chosen.otlp_messaging_names}
+    exporter = exporter_to(chosen.otlp)
+    try:
+        with MetricsExport(engine, exporter, **how):
+            yield
+    finally:
+        exporter.shutdown()
 
 
 def _rocketmq(
@@ -215,13 +248,18 @@ def _rocketmq(
     return opened
 
 
-def _say_where(path: str, server: fmq.Serving, page: MetricsPage | None, door: Any) -> None:
+def _say_where(
+    chosen: argparse.Namespace, server: fmq.Serving, page: MetricsPage | None, door: Any
+) -> None:
     """Print a note that clients are served, and where."""
+    path = chosen.dir
     where = ", ".join(map(_address, server.addresses))
     if door is not None:
         where += f", RocketMQ's clients at {door.address}"
     if page is not None:
         where += f", metrics at {page.url}"
+    if chosen.otlp is not None:
+        where += f", metrics sent to {chosen.otlp}"
     note(
         f"serving {path}: fmq.connect({path!r}) in other programs, or {where}. Process "
         f"{os.getpid()}; Ctrl-C ends it cleanly, and `fmq top {path}` shows what it does."
