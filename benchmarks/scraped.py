@@ -1,4 +1,4 @@
-"""What scrapes of Prometheus change for others: `python -m benchmarks.scraped [--groups 20] [--pairs 12]`.
+"""What scrapes of Prometheus change for others: `python -m benchmarks.scraped [--groups 20]`.
 
 A process serves a directory with that many groups and a page of metrics. Two clients, processes of
 their own, send as fast as they can. In turns nobody scrapes, or a scraper asks once a second, which

@@ -11,6 +11,7 @@ from fmq.metrics.numbers import Labels, Metric, look
 
 # The buckets that are shown end with these powers of two of nanoseconds: 8 us to 137 s.
 FIRST_BUCKET, LAST_BUCKET = 13, 37
+ENDS = [(i, repr((1 << i) / 1e9)) for i in range(FIRST_BUCKET, LAST_BUCKET + 1)]
 
 
 def exposition(engine: fmq.AnyEngine) -> str:
@@ -32,18 +33,24 @@ def _lines_of(metric: Metric) -> Iterator[str]:
 
 def _histogram(name: str, labels: Labels, times: fmq.Times) -> Iterator[str]:
     """Yield the lines of times. There is no sum of them: fmq has none."""
+    # These are most lines of a text, so what all of them share is put together once.
+    front = f'fmq_{name}_bucket{{{"".join(f"{each}," for each in _said(labels))}le="'
     below = sum(times.buckets[:FIRST_BUCKET])
-    for i in range(FIRST_BUCKET, LAST_BUCKET + 1):
+    for i, end in ENDS:
         below += times.buckets[i]
-        yield line(f"{name}_bucket", {**labels, "le": repr((1 << i) / 1e9)}, below)
-    yield line(f"{name}_bucket", {**labels, "le": "+Inf"}, times.count)
+        yield f'{front}{end}"}} {float(below)!r}'
+    yield f'{front}+Inf"}} {float(times.count)!r}'
     yield line(f"{name}_count", labels, times.count)
 
 
 def line(name: str, labels: Labels, value: float) -> str:
     """Return one line of the text. No character in a name can end its label."""
-    said = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
+    said = ",".join(_said(labels))
     return f"fmq_{name}{f'{{{said}}}' if said else ''} {float(value)!r}"
+
+
+def _said(labels: Labels) -> list[str]:
+    return [f'{label}="{escaped(text)}"' for label, text in labels.items()]
 
 
 def escaped(text: str) -> str:
