@@ -12,6 +12,7 @@ from threading import Event, Thread
 from typing import Any
 
 from fmq.errors import NotAllowed, NotServed
+from fmq.recovery.layout import SOCKET
 from fmq.server.doors import Door, Reach, open_doors
 from fmq.server.frame_timer import HELLO_SECONDS
 from fmq.server.host import Host
@@ -140,7 +141,9 @@ class SocketListener:
     @property
     def addresses(self) -> list[object]:
         """The addresses at which it listens, as the sockets name them."""
-        return [door.socket.getsockname() for door in self._doors]
+        # The socket of the directory was renamed since it got the name that it knows.
+        own = f"{self._path.rstrip('/')}/{SOCKET}"
+        return [own if each.own_file else each.socket.getsockname() for each in self._doors]
 
     def refusal_of(self, client: socket.socket) -> NotAllowed | NotServed | None:
         """Return the reason why a client gets no session; None if it gets one."""

@@ -26,7 +26,9 @@ class Serving:
 
     @property
     def addresses(self) -> list[object]:
-        """The addresses at which it listens, each as `socket.getsockname` returns it."""
+        """The addresses at which it listens: the path of a socket, or host and port as
+        `socket.getsockname` returns them.
+        """
         return self._listener.addresses
 
     def wait(self, seconds: float) -> bool:

@@ -183,6 +183,7 @@ def test_the_command_serve_serves_the_metrics_page(tmp_path: Path) -> None:
             said = served.stderr.readline()
             url = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
             assert url is not None, said
+            assert f" {path}/SOCKET," in said
             with fmq.connect(path) as client:
                 client.send("orders", b"one")
                 text = fetched(url[0])[1]
