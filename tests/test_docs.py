@@ -7,6 +7,7 @@ the two fails here, with its name.
 import dataclasses
 import inspect
 import re
+import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -268,6 +269,13 @@ def test_the_page_of_compatibility_has_each_format_with_its_golden_directories()
     kept = {place.name.partition("-")[0] for place in (ROOT / "tests" / "data").glob("v*")}
     assert {f"v{row[0]}" for row in table} == kept
     assert [f"v{row[0]}" in row[3] for row in table] == [True] * len(kept)
+
+
+def test_each_extra_is_on_the_page_about_installing() -> None:
+    """And the page names no extra that is not there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = [name for row in rows(section("install.md", "Extras")) for name in row[0].split(", ")]
+    assert sorted(name.strip("`") for name in named) == sorted(extras)
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/compatibility.md"])

@@ -23,6 +23,8 @@ DIR = "DIR"
 """The metavar of the argument that FMQ_DIR stands for. It is the first one of its verb."""
 
 HELP = {DIR: "the directory of the journal", "TOPIC": "a topic", "GROUP": "a group"}
+LISTS = {"TOPIC": "fmq topics DIR", "GROUP": "fmq group list DIR"}
+"""The verbs that list what may be named where an argument is missing."""
 
 
 class WrongUsage(Exception):
@@ -52,7 +54,10 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **named)
 
     def error(self, message: str) -> NoReturn:
-        raise WrongUsage(self, message)
+        """Raise the error, with the verb that lists what may be named if a name is missing."""
+        _, found, missing = message.rpartition("arguments are required: ")
+        lists = LISTS.get(missing.split(",")[0]) if found else None
+        raise WrongUsage(self, f"{message}; `{lists}` lists them" if lists else message)
 
     def refuse(self, message: str) -> NoReturn:
         """Print the usage and the error, and exit with 2."""

@@ -1,4 +1,4 @@
-"""The SQL of `fmq ddl mysql` and of the guide for MySQL, on a real MariaDB.
+"""The SQL of `fmq ddl mysql` and of the page for MySQL, on a real MariaDB.
 
 fmq binds no such connection; its users mark and ask themselves, so what they copy must be right.
 """
@@ -18,14 +18,14 @@ import pytest
 import fmq.bind
 from benchmarks.peers.programs import Folder, find_program, start
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "databases" / "mysql.md"
 READY_SECONDS_MAX = 60
 END = "this is the end of the answer"
 
 
 def statements() -> list[str]:
-    """Return the guide's statements: mark, tombstone, look."""
-    [block] = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    """Return the page's statements: mark, tombstone, look."""
+    [block] = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
     code = re.sub(r"--.*", "", block)
     return [each.strip() for each in code.split(";") if each.strip()]
 
@@ -64,7 +64,7 @@ class Session:
         return [line for line in told if line.startswith("ERROR")] or told
 
     def ask(self, tx_id: str) -> str:
-        """Return the answer of a checker, written as in the guide."""
+        """Return the answer of a checker, written as on the page."""
         told = self.run(filled(TOMBSTONE, tx_id))
         if told:
             return f"unknown: {told[0]}"
@@ -117,7 +117,7 @@ def wait_until_it_serves(server: subprocess.Popen[bytes], socket: str, log: Path
 
 @pytest.fixture
 def checker(socket: str) -> Iterator[Session]:
-    """The guide's checker, in a database with an empty marker table."""
+    """The checker of the page, in a database with an empty marker table."""
     with closing(Session(socket)) as session:
         session.run("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", "USE shop")
         session.run("SET SESSION innodb_lock_wait_timeout = 1")
@@ -179,7 +179,7 @@ def test_the_statement_of_ddl_leaves_a_table_that_is_there_as_it_is(checker: Ses
 
 
 def test_ddl_commits_what_was_done_before_it(checker: Session, producer: Session) -> None:
-    """The guide warns of it: the mark is committed before the prepare."""
+    """The page warns of it: the mark is committed before the prepare."""
     producer.run("BEGIN", filled(MARK, "1"), "CREATE TABLE made (name INT)", "ROLLBACK")
     assert checker.ask("1") == "commit"
 

@@ -1,7 +1,7 @@
-"""The guide's two recipes for the `transaction` package keep what they promise.
+"""The two recipes of databases/pyramid.md for the `transaction` package keep what they promise.
 
 The snippets themselves run in tests/test_public.py. Here the outbox works with zope.sqlalchemy, and
-the data manager is the one that the guide prints.
+the data manager is the one that the page prints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.bind.orm import AnswerLost, Base, Order, driver_of, rows
 from tests.bind.orm import database as made
 from tests.bind.shop import PRODUCER, messages
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "databases" / "pyramid.md"
 SNIPPET = re.compile(r"```python runnable\n(.*?)```", re.DOTALL)
 
 
@@ -211,15 +211,15 @@ def test_a_savepoint_of_the_database_drops_rows_and_messages(
     database.dispose()
 
 
-# --- the data manager of the guide --------------------------------------------------------------
+# --- the data manager of the page ---------------------------------------------------------------
 
 Join = Callable[[], fmq.Transaction]
 
 
 @pytest.fixture
 def join(engine: fmq.Engine, manager: TransactionManager, tmp_path: Path) -> Join:
-    """Join the current transaction with the data manager that the guide prints."""
-    [source] = [each for each in SNIPPET.findall(GUIDE.read_text()) if "MessageManager" in each]
+    """Join the current transaction with the data manager that the page prints."""
+    [source] = [each for each in SNIPPET.findall(PAGE.read_text()) if "MessageManager" in each]
     folder = tmp_path / "guide"
     folder.mkdir()
     names: dict[str, Any] = {}

@@ -96,6 +96,7 @@ def test_an_argument_after_two_dashes_is_not_an_option(variable: Path) -> None:
     ("line", "says"),
     [
         ("find orders", "the following arguments are required: KEY"),
+        ("read --limit 3", "required: TOPIC; `fmq topics DIR` lists them"),
         ("info --al", None),
         ("find a b c d", "unrecognized arguments: d"),
         ("read audit --limit no", "must be a whole number"),

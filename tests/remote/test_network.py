@@ -35,6 +35,12 @@ def port_of(serving: fmq.Serving) -> int:
     return int(port)
 
 
+def test_the_socket_of_a_directory_is_named_by_its_path(tmp_path: Path) -> None:
+    """It is made under another name, which says nothing to a reader of `fmq serve`."""
+    with fmq.open(tmp_path / "d") as engine, engine.serve() as serving:
+        assert serving.addresses == [str(tmp_path / "d" / "SOCKET")]
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
 def test_a_client_with_the_token_is_served_over_loopback(tmp_path: Path, host: str) -> None:
     token = token_in(tmp_path / "token")
