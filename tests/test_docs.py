@@ -273,7 +273,8 @@ def test_the_page_of_compatibility_has_each_format_with_its_golden_directories()
 
 def test_each_extra_is_on_the_page_about_installing() -> None:
     """And the page names no extra that is not there."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
     named = [name for row in rows(section("install.md", "Extras")) for name in row[0].split(", ")]
     assert sorted(name.strip("`") for name in named) == sorted(extras)
 
