@@ -57,12 +57,13 @@ def become(asked: dict[str, Any]) -> None:
     os.environ.update(asked["env"])
     tempfile.tempdir = None
     sys.argv = asked["argv"]
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8")  # type: ignore[misc] # noqa: SIM115
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = sys.__stdin__ = open(0, encoding=encoding)  # type: ignore[misc] # noqa: SIM115
     for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         raw = io.FileIO(number, "w", closefd=False)
         buffered: Any = raw if "PYTHONUNBUFFERED" in os.environ else io.BufferedWriter(raw)
         through = number == 2 or buffered is raw
-        stream = io.TextIOWrapper(buffered, "utf-8", errors, write_through=through)
+        stream = io.TextIOWrapper(buffered, encoding, errors, write_through=through)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     if asked["strict"]:
