@@ -126,4 +126,28 @@ FOUND_LATELY = (
         "False",
         tests="tests/tx/test_joint_decisions.py -k tail_splits",
     ),
+    Mutant(
+        "a checkpoint forgets the codec of a topic",
+        "for topic in ledger.made_topics() if topic.codec\n",
+        "for topic in () if topic.codec\n",
+        "--tier groups --rounds 6",
+    ),
+    Mutant(
+        "a codec is stored although a newer one is there",
+        "    if wanted.version < stored.version:\n        return False\n",
+        "",
+        "--tier groups --rounds 6",
+    ),
+    Mutant(
+        "a body that cannot be decoded is tried for ever",
+        " or is_about(error, delivery):\n",
+        ":\n",
+        tests="tests/tx/test_typed_topics.py",
+    ),
+    Mutant(
+        "codecs of one version may have other fields",
+        "        if brings != has:\n            what = (",
+        "        if False:\n            what = (",
+        tests="tests/test_codecs.py",
+    ),
 )

@@ -7,11 +7,11 @@
             tx.send("orders", b"order 1", key="c-7")
             tx.send("emails", b"receipt 1")
 
-All public names are here, errors too; filters are in `fmq.filters`, what tests need in
-`fmq.testing`, calls that are awaited in `fmq.aio`.
+All public names are here, errors too; filters are in `fmq.filters`, codecs in
+`fmq.codecs`, what tests need in `fmq.testing`, calls that are awaited in `fmq.aio`.
 """
 
-from fmq import errors, filters
+from fmq import codecs, errors, filters
 from fmq.arguments.options import Options
 from fmq.arguments.stored_options import Setting
 from fmq.assembly.stats import Kept, Stats
@@ -30,6 +30,7 @@ from fmq.basics.results import (
     QueueInfo,
     ScheduleInfo,
     Settled,
+    TopicCodec,
     UndecidedTransaction,
 )
 from fmq.consume.calls.any_consumer import AnyConsumer
@@ -47,11 +48,13 @@ from fmq.errors import (
     AlreadyDecided,
     BackupRefused,
     BadAllocation,
+    BadBody,
     BadFilter,
     BadName,
     BadOption,
     CheckpointLost,
     Closed,
+    CodecDiffers,
     Damaged,
     EngineFailed,
     EraseRefused,
@@ -106,6 +109,7 @@ from fmq.errors import (
 )
 from fmq.faces.blocking.engine_face import AnyEngine, WritingEngine
 from fmq.faces.blocking.handles import DeadLetters, Group
+from fmq.faces.blocking.typed_topic import TypedTopic
 from fmq.feedback.answers import Answer
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.question import Question
@@ -130,6 +134,7 @@ __all__ = [
     "Backup",
     "BackupRefused",
     "BadAllocation",
+    "BadBody",
     "BadFilter",
     "BadName",
     "BadOption",
@@ -138,6 +143,7 @@ __all__ = [
     "CheckpointLost",
     "ClientInfo",
     "Closed",
+    "CodecDiffers",
     "Consumer",
     "Counts",
     "Damaged",
@@ -218,12 +224,14 @@ __all__ = [
     "Times",
     "TooLarge",
     "TooMany",
+    "TopicCodec",
     "TopicExists",
     "TopicInUse",
     "TopicsDiffer",
     "Transaction",
     "TransactionError",
     "TxIdInUse",
+    "TypedTopic",
     "UndecidedTransaction",
     "UnknownDeadLetter",
     "UnknownGroup",
@@ -243,6 +251,7 @@ __all__ = [
     "salvage",
     "ship",
     "stop",
+    "codecs",
     "connect",
     "current_transaction",
     "errors",

@@ -184,6 +184,7 @@ def test_a_bad_name_says_once_that_nothing_was_changed() -> None:
 
 OUTCOME = fmq.Outcome("T", "committed", None, datetime.now(UTC), 1, 2, "seal")
 SAMPLES: dict[str, Any] = {
+    "tuple[int | None, int | None] | None": (0, 5),
     "str": "word",
     "str | None": None,
     "dict[str, str]": {"checkpoint.0": "it is missing"},

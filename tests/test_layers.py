@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 # From the ground up. A room may import those before it; "fmq" is the public names.
 ROOMS = (
     *("fmq.basics", "fmq.errors", "fmq.machine", "fmq.arguments", "fmq.filters"),
+    "fmq.codecs",
     *("fmq.allocation", "fmq.posix"),
     *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading", "fmq.steps"),
     *("fmq.tx.said", "fmq.tx.ledger", "fmq.recovery", "fmq.copies", "fmq.tx.looks"),
@@ -46,6 +47,7 @@ KNOWS_ONLY = {
     # Texts and values alone, so that any room could ask a filter or share queues.
     "fmq.filters": {"fmq.errors"},
     "fmq.allocation": {"fmq.errors"},
+    "fmq.codecs": {"fmq.basics", "fmq.errors"},
     "fmq.spark": {"fmq.basics", "fmq.errors", "fmq.table"},
     "fmq.lake": {"fmq.arguments", "fmq.errors", "fmq.table"},
     # They call an engine as any program does.

@@ -24,6 +24,7 @@ import pytest
 
 import fmq
 import fmq.aio
+from fmq import TopicCodec
 from fmq.errors import Damaged, EngineFailed, FmqError
 from fmq.steps.call_steps import Durable
 from fmq.store.bytes.content import encode_one
@@ -46,6 +47,7 @@ from fmq.testing.inside import inside
 from fmq.testing.shadow import appends_in
 from fmq.tx.commands.due import timing_of
 from fmq.tx.ledger.carryover import carried_of, to_json
+from fmq.tx.said.codec_met import codec_text
 from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.budget import draw
@@ -261,6 +263,10 @@ class Plans:
 
     def retention(self) -> None:
         self.change(ChangeKind.RETAIN, "", "old", value=1_000_000 + self.number)
+
+    def codec(self) -> None:
+        text = codec_text(TopicCodec("json", 1 + self.number))
+        self.change(ChangeKind.CODEC, "", "old", text=text)
 
     def pause(self) -> None:
         self.change(ChangeKind.PAUSE, "other", "", text=f"ann\n{self.number}")

@@ -68,7 +68,8 @@ KINDS: dict[str, list[Any]] = {
     "exist_ok": FLAGS,
     "tx_ids": [*THINGS, [], [""], ["T", 5], ["T", "\ud800"], ["unknown"], "T"],
     "mark": [*THINGS, ("m", 1), ("m", -1, None), ("m", 1, "x"), (5, 1, None), ("m", math.nan, 1)],
-    **dict.fromkeys(("body", "bodies", "headers", "filter", "wanted", "retry"), THINGS),
+    **dict.fromkeys(("body", "bodies", "headers", "filter", "wanted", "retry", "message"), THINGS),
+    **dict.fromkeys(("codec", "tx", "values"), THINGS),
     **dict.fromkeys(("on_change", "receipt", "delivery", "question", "messages"), THINGS),
     **dict.fromkeys(("local", "handler", "data", "error", "damaged", "options", "places"), THINGS),
 }
@@ -93,7 +94,7 @@ CALLED = {  # how an error may call an argument that it names
     "before": "before|purge takes",
     "all": "all=|purge takes",
     "error": "error|reason",
-    "value": "value|u64",
+    "value": "value|u64|codec",
     "topics": "topic",
     "question": "Question",
     "reset": "option|reset",
@@ -184,6 +185,10 @@ TARGETS: dict[str, tuple[type, Target]] = {
     "batch": (fmq.DeliveryBatch, World.batch),
     "group": (fmq.Group, lambda world: world.engine.group("g")),
     "topic": (TopicHandle, lambda world: world.engine.topic("t")),
+    "typed topic": (
+        fmq.TypedTopic,
+        lambda world: world.engine.topic("typed", codec=fmq.codecs.json()),
+    ),
     "schedule": (ScheduleHandle, lambda world: world.engine.scheduled("s")),
     "dead letters": (fmq.DeadLetters, lambda world: world.engine.dead_letters("dead")),
     "feedback": (fmq.Feedback, lambda world: world.engine.feedback),
@@ -196,7 +201,7 @@ GOOD: dict[str, Any] = {
     "value": 1, "seconds": 1.0, "handler": lambda delivery: None, "wanted": None,
     "time": datetime(2026, 1, 1, tzinfo=UTC), "error": ValueError(),
     "tx_ids": ["T"], "member": "m", "reason": "slow", "by": "ann", "cron": "0 0 2 2 *",
-    "options": fmq.Options(queues=2),
+    "options": fmq.Options(queues=2), "values": [1],
 }  # fmt: skip
 """What is given for an argument that has to be given, while another one is odd."""
 NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
@@ -208,6 +213,8 @@ NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
     ("engine", "wait"): lambda w: {"places": {("t", 0): 0}, "timeout": 0.0},
     ("transaction", "ack"): lambda w: {"delivery": w.delivery()},
     ("engine", "erase"): lambda w: {"topic": "t", "key": "nobody"},
+    ("typed topic", "send_in"): lambda w: {"tx": w.transaction()},
+    ("typed topic", "value"): lambda w: {"message": w.served.read("t")[0]},
     ("group", "seek"): lambda w: {"topic": "t"},
     ("group", "put_out"): lambda w: {"member": w.member(), "reason": "hangs"},
     ("group", "release"): lambda w: {"member": w.member(), "reason": "hangs"},

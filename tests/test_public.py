@@ -29,12 +29,13 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 NAMES = """
     AnyConsumer AnyEngine Appended WritingEngine Answer Backup Batch CheckLoop Consumer Counts
     DeadLetter ClientInfo HeldMessages DeadLetters DelayedReceipt Delivery DeliveryBatch
+    TopicCodec TypedTopic
     GroupCounts Engine Feedback FmqError Group GroupInfo JointDecision Kept Limit Mark
     MemberInfo Message Options Origin Outcome Pause Problem Question QueueInfo ReadOnlyEngine
     Receipt Reconciliation RecoveryReport RemoteConsumer RemoteEngine Report Restored Retry
     RollBack Salvaged ScheduleInfo Serving Setting Settled Shipped Stats Stopped Times
     Transaction UndecidedTransaction backup check connect current_transaction errors filters
-    open reconcile restore salvage ship stop
+    codecs open reconcile restore salvage ship stop
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")
@@ -61,7 +62,7 @@ def test_no_name_is_public_by_accident() -> None:
 HANDLES = {
     *("CheckLoop", "Consumer", "Engine", "Feedback", "ReadOnlyEngine", "RemoteConsumer"),
     *("DeadLetters", "Group", "RemoteEngine", "Serving", "Transaction"),
-    *("AnyConsumer", "AnyEngine", "WritingEngine"),
+    *("AnyConsumer", "AnyEngine", "WritingEngine", "TypedTopic"),
 }
 
 
@@ -73,7 +74,7 @@ def test_every_result_is_read_only() -> None:
         for name, each in classes.items()
         if name not in HANDLES and not issubclass(each, Exception)
     }
-    assert len(results) == 40
+    assert len(results) == 41
     assert [name for name, each in results.items() if not is_read_only(each)] == []
     for name, value in public_objects():
         if dataclasses.is_dataclass(value):
@@ -100,6 +101,7 @@ def attributes_of(value: object) -> list[str]:
 def test_results_that_are_no_dataclasses_are_read_only_and_copyable(tmp_path: Path) -> None:
     """Messages, receipts, batches and deliveries refuse new values. A copy of each is complete."""
     with fmq.open(tmp_path / "d") as engine:
+        engine.topic("t", codec=fmq.codecs.json())  # a delivery's value is read, too
         results: list[typing.Any] = [engine.send("t", b"1", key="k"), *engine.read("t")]
         results.append(batch := engine.read_batch("t"))
         assert batch is not None

@@ -26,6 +26,7 @@ MADE = {
     "iteration": "fmq.consume.calls.iteration",
     "member_door": "fmq.consume.calls.member_door",
     "transaction": "fmq.tx.commands.transaction",
+    "typed_topic": "fmq.faces.blocking.typed_topic",
 }
 """What is made of each file."""
 MODULES = {

@@ -50,6 +50,7 @@ class State:
         self.may: dict[Place, set[int]] = {}  # offsets that may be acked, too
         self.paused: dict[tuple[str, str], str] = {}  # group or topic -> the reason of its pause
         self.limits: dict[str, int] = {}  # how many messages a group is handed at once
+        self.codecs: dict[str, int] = {}  # topic -> the version of its codec
         self.retain_us: dict[str, int] = {}  # topic -> its own retention time
         self.first: dict[tuple[str, int], int] = {}  # messages below this offset are gone
         self.may_first: dict[tuple[str, int], int] = {}  # messages below this offset may be gone
@@ -122,6 +123,7 @@ class State:
             for key in [key for key in counts if topic == key[0]]:
                 del counts[key]
         self.retain_us.pop(topic, None)
+        self.codecs.pop(topic, None)
         self.paused.pop((group, topic), None)
         self.limits.pop(group, None)
         for each in [each for each in self.lost if group == each[0]]:

@@ -38,6 +38,7 @@ KINDS = (
 WITH_RETENTION = (*KINDS, *("retain", "retain", "wait", "wait", "wait", "send", "send"))
 PAUSES = ("pause", "pause", "resume", "resume", "resume", "take", "take")
 LIMITS = ("limit", "limit", "limit", "no limit", "take", "take", "take", "take", "ack")
+CODECS = ("codec", "codec", "codec", "checkpoint", "reopen")
 ACKS_BELOW = ("ack below", "ack below", "ack below", "take")
 STEPS = 24
 
@@ -68,6 +69,8 @@ class Story:
             self.kinds = (*self.kinds, *PAUSES)
         if seed % 5 == 3:
             self.kinds = (*self.kinds, *LIMITS)
+        if seed % 5 == 2:
+            self.kinds = (*self.kinds, *CODECS)
         if seed % 5 == 1:
             self.kinds = (*self.kinds, *ACKS_BELOW)
         self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
@@ -319,6 +322,18 @@ class Story:
 
         self._call(lambda: self.engine.topic(topic).retain(seconds), effect)
 
+    def _codec(self) -> None:
+        """Name a codec, which makes a topic that is not there. A lower version changes nothing."""
+        topic, version = self._usual(TOPICS), self.random.randint(1, 9)
+
+        def effect(state: State) -> None:
+            if not any(name == topic for name, _ in state.messages):
+                state.messages[topic, 0] = []
+            state.codecs[topic] = max(version, state.codecs.get(topic, 0))
+
+        codec = fmq.codecs.json(version=version)
+        self._call(lambda: self.engine.topic(topic, codec=codec), effect)
+
     def _pause(self) -> None:
         reason = self.random.choice(("slow", "at night"))
         self._paused(lambda found: found.pause(reason=reason), reason)
@@ -417,6 +432,9 @@ class Story:
         limits = {group: limit.concurrency for group, limit in ledger.limits.items()}
         if limits != state.limits:
             return f"limits are {limits}, not {state.limits}"
+        codecs = {each.name: each.codec.version for each in ledger.made_topics() if each.codec}
+        if codecs != state.codecs:
+            return f"codecs are {codecs}, not {state.codecs}"
         ends = {(q.topic, q.queue): q.next for q in engine.queues()}
         if ends != {key: len(sent) for key, sent in state.messages.items()}:
             return f"queues {ends}"

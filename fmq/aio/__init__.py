@@ -15,6 +15,7 @@ from fmq.aio.face.consumer import AsyncConsumer
 from fmq.aio.face.delivery import AsyncDeliveries, AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncSchedule, AsyncTopic
 from fmq.aio.face.transaction import AsyncTransaction
+from fmq.aio.face.typed_topic import AsyncTypedTopic
 from fmq.aio.feedback import AsyncFeedback
 from fmq.aio.loop_engine import AsyncEngine
 from fmq.aio.opening import connect, of, open
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncSchedule",
     "AsyncTopic",
     "AsyncTransaction",
+    "AsyncTypedTopic",
     "connect",
     "of",
     "open",

@@ -25,6 +25,7 @@ from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
 from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.results import Outcome, Settled
+from fmq.codecs import Codec
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress
 from fmq.engines.thread_door import ThreadDoor
@@ -50,6 +51,7 @@ class LoopDoor:
     def __init__(self, door: Any) -> None:
         """`door` is a ThreadDoor, LinkDoor or LazyDoor."""
         self.blocking = door
+        self.codecs: dict[str, Codec[Any]] = {}
         self._is_met = not isinstance(door, LazyDoor)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._side_now: Any = None

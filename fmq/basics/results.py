@@ -154,6 +154,19 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicCodec:
+    """How the bodies of a topic are made, as its directory stores it."""
+
+    name: str
+    """The name of the codec, such as "json"."""
+    version: int = 1
+    """Of the newest codec that a program has named."""
+    fields: Mapping[str, str] | None = None
+    """The fields of a body that is a JSON object, each with the kinds of JSON that it may be, such
+    as "integer" or "null|string". None if they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupInfo:
     """What a group has acked in one queue, at one instant. Only durable acks count."""
 

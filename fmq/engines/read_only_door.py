@@ -116,6 +116,7 @@ class ReadOnlyDoor:
             "appended": JournalTail(messages, catalog, reader).look,
             "check_group": self._check_group,
             "check_topic": self._check_topic,
+            "codec_of": messages.codec_of,
             "groups": messages.groups,
             "mark": messages.mark,
             "marks": messages.marks,

@@ -29,6 +29,7 @@ from fmq.basics.lock_owner import is_mine
 from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.own_process import here
 from fmq.basics.process import Process
+from fmq.codecs import Codec
 from fmq.consume.administration import group_changes, topic_changes
 from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
@@ -75,6 +76,7 @@ class ThreadDoor(ProducingDoor):
         self.background = background
         self.refusal: FmqError | None = None
         self.serving: Serving | None = None
+        self.codecs: dict[str, Codec[Any]] = {}
         self._clock = clock
         self._disk = disk
         self._drawn = drawn

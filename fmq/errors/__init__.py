@@ -20,14 +20,14 @@
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
-    │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
+    │   ├── BadName  BadOption  BadAllocation  BadFilter  BadBody  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── PositionGone        retention has dropped what `engine.tail` was asked for
     │   ├── OffsetBeyond        nothing is there yet
     │   ├── EraseRefused        a message that will be copied yet cannot be erased now
     │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
     │   ├── TopicExists  TopicInUse  UnknownTopic
-    │   ├── FilterDiffers  StrategyDiffers  TopicsDiffer
+    │   ├── FilterDiffers  StrategyDiffers  TopicsDiffer  CodecDiffers
     │   ├── ScheduleDiffers  UnknownSchedule  ExtraMissing
     │   └── UnknownMember  MemberReplaced  MemberPutOut
     ├── TransactionError        what may follow what in a transaction
@@ -45,6 +45,7 @@ from fmq.errors.base import (
     FmqError,
 )
 from fmq.errors.group_errors import (
+    CodecDiffers,
     FilterDiffers,
     GroupExists,
     LeaseLost,
@@ -92,6 +93,7 @@ from fmq.errors.transaction_errors import (
 )
 from fmq.errors.usage_errors import (
     BadAllocation,
+    BadBody,
     BadFilter,
     BadName,
     BadOption,
@@ -115,10 +117,12 @@ __all__ = [
     "AlreadyDecided",
     "BackupRefused",
     "BadAllocation",
+    "BadBody",
     "BadFilter",
     "BadName",
     "BadOption",
     "CheckpointLost",
+    "CodecDiffers",
     "Closed",
     "Damaged",
     "EngineFailed",

@@ -66,6 +66,20 @@ class UnknownTopic(UsageError):
         self.topic = topic
 
 
+class CodecDiffers(UsageError):
+    """The bodies of the topic are made by another codec, or of other fields."""
+
+    def __init__(self, topic: str, brings: str, has: str) -> None:
+        super().__init__(
+            f"the topic {topic!r} has {has}, and this program brings {brings}. Nothing was "
+            "changed; give all programs the same codec, or the new one a higher version=, with "
+            "old= if it cannot decode the bodies that are there."
+        )
+        self.topic = topic
+        self.brings = brings
+        self.has = has
+
+
 class UnknownGroup(UsageError):
     """There is no such group, or it is not subscribed to the topic."""
 

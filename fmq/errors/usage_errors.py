@@ -62,6 +62,27 @@ class BadAllocation(UsageError, ValueError):
         return text if "Nothing was" in text else f"{text} Nothing was changed."
 
 
+class BadBody(UsageError, ValueError):
+    """The codec of a topic refuses a value that is sent, or the body of a message that was read."""
+
+    def __init__(
+        self,
+        text: str,
+        topic: str,
+        codec: str,
+        field: str | None,
+        place: tuple[int | None, int | None] | None = None,
+    ) -> None:
+        """`field` is the path in the value, if the codec says it. `place` is the queue and the
+        offset of the message; None for a value that was to be sent.
+        """
+        super().__init__(text)
+        self.topic = topic
+        self.codec = codec
+        self.field = field
+        self.place = place
+
+
 EXCERPT_CHARACTERS = 30  # characters to show on each side of the error
 
 

@@ -30,6 +30,7 @@ LOOKS: dict[str, Callable[[Parts], PublicCall]] = {
     "check_group": lambda parts: parts.group_looks.check_group,
     "check_topic": lambda parts: parts.group_looks.check_topic,
     "clients": lambda parts: parts.list_clients,
+    "codec_of": lambda parts: parts.messages.codec_of,
     "count_dead": lambda parts: parts.burying.count,
     "delayed": lambda parts: parts.delays.look,
     "groups": lambda parts: parts.messages.groups,
@@ -71,6 +72,7 @@ GROUP_CHANGES: dict[str, Callable[..., Plan]] = {
     "run_schedule": partial(change_schedule, Schedules.running),
     "schedule": make_schedule,
     "seek": group_changes.seek,
+    "set_codec": topic_changes.set_codec,
     "set_filter": group_changes.set_filter,
     "skip": group_changes.skip,
 }

@@ -13,6 +13,7 @@ from fmq.assembly.shutdown import forget, remember
 from fmq.assembly.stats import Stats
 from fmq.basics.clock import Clock
 from fmq.basics.message import Body, Message, MessagePlace, Receipt
+from fmq.codecs import Codec
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress, back_up
 from fmq.errors import BackupRefused, Closed, FmqError, Forked, Locked
@@ -41,7 +42,7 @@ from fmq.wire.values import decode_places, encode_values
 
 HANDLES = 1 << 16
 UNIX, TCP = "unix:", "tcp://"
-CHANGES_QUEUES = "add_queues", "delete_topic"
+CHANGES_QUEUES = "add_queues", "delete_topic", "set_codec"
 MOVES_DEAD_LETTERS = "replay_dead", "purge_dead"
 
 
@@ -67,6 +68,7 @@ class LinkDoor(ProducingDoor):
         self._where = where
         self._draw = draw
         self.clock = clock
+        self.codecs: dict[str, Codec[Any]] = {}
         self._members: dict[int, Membership] = {}  # the members of this client, by handle
         self._handles = count(1)
         self.topics = RemoteTopics(clock)

@@ -109,6 +109,7 @@ CALLS: dict[str, Signature] = {
     "check_topic": Signature(topic=text),
     "clients": Signature(),
     "checkpoint": Signature(),
+    "codec_of": Signature(topic=text),
     "commit_prepared": Signature(tx_id=text, number=u64, sync=optional(flag)),
     "confirm_prepared": Signature(tx_id=text, number=u64),
     "count_dead": Signature(group=text),
@@ -207,6 +208,7 @@ CHANGES: dict[str, Row] = {
     ),
     "seek": Row(group=text, topic=text, queue=scalar, at=scalar),
     "set_filter": Row(group=text, topic=text, filter=written),
+    "set_codec": Row(topic=text, name=text, version=positive, fields=optional(_headers)),
     "skip": Row(group=text, topic=text, queue=scalar, offset=scalar, count=scalar),
 }
 

@@ -35,6 +35,7 @@ from fmq.basics.results import (
     Pause,
     QueueInfo,
     ScheduleInfo,
+    TopicCodec,
     UndecidedTransaction,
 )
 from fmq.errors import FmqError
@@ -68,6 +69,7 @@ KINDS: dict[str, Any] = {
             ScheduleInfo,
             Setting,
             Times,
+            TopicCodec,
         ),
         *(RecoveryReport, Stats, UndecidedTransaction),
     )

@@ -23,6 +23,7 @@ FACES: list[tuple[type, type]] = [
     (fmq.Group, fmq.aio.AsyncGroup),
     (TopicHandle, fmq.aio.AsyncTopic),
     (ScheduleHandle, fmq.aio.AsyncSchedule),
+    (fmq.TypedTopic, fmq.aio.AsyncTypedTopic),
     (fmq.Feedback, fmq.aio.AsyncFeedback),
     (DeadLetters, fmq.aio.AsyncDeadLetters),
 ]
@@ -30,6 +31,7 @@ FACES: list[tuple[type, type]] = [
 # What collects or makes, and asks nothing of an engine.
 OF_A_CONSUMER = {"batches"}
 OF_AN_ENGINE = {"checker", "consumer", "transaction"}
+OF_A_TYPED_TOPIC = {"message", "value", "send_in"}
 OF_A_TRANSACTION = {"send", "send_many", "mark", "unmark", "savepoint"}
 
 DUNDERS = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
@@ -74,6 +76,7 @@ def test_every_call_that_may_be_a_round_trip_is_awaited(blocking: type, face: ty
         if inspect.isfunction(method):
             is_engine = face is fmq.aio.AsyncEngine
             others = OF_A_TRANSACTION | OF_A_CONSUMER
+            others = OF_A_TYPED_TOPIC if face is fmq.aio.AsyncTypedTopic else others
             is_plain = name in (OF_AN_ENGINE if is_engine else others)
             assert inspect.iscoroutinefunction(found) != is_plain, name
         else:

@@ -31,6 +31,7 @@ SAID = {
     "PAUSE": "group billing is paused by ann: the database is slow",
     "RESUME": "group billing is resumed by bob",
     "LIMIT": "group billing has the limit concurrency=3, rate=0.5, by ann: a slow database",
+    "CODEC": "bodies of the topic are made by json, version 2",
     "CONFIGURE": "the directory stores lease_seconds as 7.5, nothing for queues",
     "SCHEDULE": "schedule report (0 0 1 1 * in UTC) is paused by ann: later",
     "DUE": "schedule report published at once by ann: a look",
@@ -56,6 +57,7 @@ def change_everything(path: Path) -> None:
         engine.recall(engine.send("orders", b"never", delay=3600.0))
         topic.add_queues(2)
         topic.retain(90.5)
+        engine.topic("orders", codec=fmq.codecs.json(version=2))
         clock.advance(100)
         engine.sync()
         report = engine.schedule("report", "0 0 1 1 *", "orders", b"", by="ann")

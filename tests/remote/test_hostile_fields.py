@@ -75,6 +75,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "check_topic": (["t"], {}),
         "checkpoint": ([], {}),
         "clients": ([], {}),
+        "codec_of": (["t"], {}),
         "commit_prepared": (["U", 0, None], {}),
         "confirm_prepared": (["U", 0], {}),
         "count_dead": (["g"], {}),
@@ -144,6 +145,7 @@ CHANGES: dict[str, list[Any]] = {
         *({"dict": [["a", "b"]]}, "once", "ann", False),
     ],
     "seek": ["g", "t", 0, 0],
+    "set_codec": ["t", "json", 2, {"dict": [["id", "integer"]]}],
     "set_filter": ["g", "t", ""],
     "skip": ["g", "t", 0, 2, 1],
 }

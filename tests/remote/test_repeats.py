@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fmq import Engine, Message, Options, filters
+from fmq import Engine, Message, Options, codecs, filters
 from fmq.aio.loop_engine import AsyncEngine
 from fmq.consume.calls.consumer import member_of
 from fmq.consume.calls.workers import next_delivery
@@ -124,6 +124,7 @@ def change(client: RemoteEngine) -> Any:
 def change_more(client: RemoteEngine) -> Any:
     """Change all else that a client may: options, filters, pauses, schedules."""
     client.configure(Options(lease_seconds=7.0))
+    client.topic("typed", codec=codecs.json())
     client.create_group("g2", "t")
     group = client.group("g2")
     group.set_filter("t", filters.tags("paid"))

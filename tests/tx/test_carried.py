@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fmq import TopicCodec
 from fmq.errors import IllegalRecord
 from fmq.store.bytes.content import encode_one
 from fmq.store.bytes.encoding import encode_all, size_of
@@ -47,6 +48,7 @@ from fmq.tx.ledger.dead_letters import REPLAYED
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.seal import seal_of
 from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.said.codec_met import codec_text
 from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.store.samples import run_at, run_of
@@ -56,6 +58,8 @@ DUE_US = 1_000
 SCHEDULED = ScheduleMet("n", "a", "* * * * *", "UTC", "once", b"", None, None, {}, "ann").text()
 Make = Callable[[Ledger], Append]
 """Makes an append that the ledger takes. All of its numbers but those of places are given."""
+
+CODEC = TopicCodec("json", 2, {"id": "integer"})
 
 
 def run(kind: Kind, topic: str = "a", offset: int = 0, tx: int = 0) -> Run:
@@ -113,6 +117,7 @@ def fill(ledger: Ledger) -> None:
         [run(Kind.MESSAGE, dead_topic("g"))],
         [change(ChangeKind.PAUSE, "", "a", text="ann\n")],
         [change(ChangeKind.LIMIT, "g", "", text=LimitMet(3, 0.5, fair=True).text())],
+        [change(ChangeKind.CODEC, "", "a", text=codec_text(CODEC))],
         [change(ChangeKind.SCHEDULE, "", "a", value=5, text=SCHEDULED)],
     ):
         assert taken(ledger, append)
@@ -167,6 +172,7 @@ GOOD_CHANGES: dict[ChangeKind, Callable[[Ledger, ChangeKind], Changed]] = {
     ChangeKind.CONFIGURE: lambda _, asked: change(
         asked, "", "", text='{"set":{"queues":2},"reset":["x"]}'
     ),
+    ChangeKind.CODEC: lambda _, asked: change(asked, "", "a", text=codec_text(CODEC)),
     ChangeKind.LIMIT: lambda _, asked: change(asked, "g", "", text=LimitMet(3, 0.5).text()),
     ChangeKind.SCHEDULE: lambda _, asked: change(asked, "", "a", value=9, text=SCHEDULED),
     ChangeKind.DUE: lambda _, asked: change(asked, "", "a", value=9, text='{"name":"n","due":5}'),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 import fmq
+from fmq import TopicCodec
 from fmq.errors import EngineFailed, FmqError, IllegalRecord
 from fmq.store.bytes.content import encode_one
 from fmq.store.bytes.extension import Request, encode_extension, extension_of
@@ -42,6 +43,7 @@ from fmq.store.index.index import OutOfLine
 from fmq.testing.inside import inside
 from fmq.tx.ledger.queues import Topic
 from fmq.tx.ledger.seal import seal_of
+from fmq.tx.said.codec_met import codec_text
 from fmq.tx.said.limit_met import LimitMet
 from fmq.tx.said.schedule_met import ScheduleMet
 from tests.small import CrashDisk, bodies, check, opened
@@ -49,6 +51,8 @@ from tests.small import CrashDisk, bodies, check, opened
 FAR = 1 << 40
 NOWHERE = [QueuePlace(7, 0)]  # the topic has one queue
 BEYOND = [QueuePlace(0, FAR)]
+
+CODEC = TopicCodec("json", 2, {"id": "integer"})
 
 
 def run(kind: Kind, topic: str = "a", queue: int = 0, *, extension: bytes = b"") -> Run:
@@ -224,6 +228,16 @@ BAD_CHANGES: dict[ChangeKind, dict[str, Callable[[], Record]]] = {
         ),
         "with a word that is not known": lambda: change(
             ChangeKind.LIMIT, "g", "", text='{"speed":3}'
+        ),
+    },
+    ChangeKind.CODEC: {
+        "of no topic": lambda: change(ChangeKind.CODEC, "", "zz", text=codec_text(CODEC)),
+        "without any text": lambda: change(ChangeKind.CODEC, "", "a"),
+        "of no version": lambda: change(
+            ChangeKind.CODEC, "", "a", text='{"name":"json","version":0,"fields":null}'
+        ),
+        "with fields that are no texts": lambda: change(
+            ChangeKind.CODEC, "", "a", text='{"name":"json","version":1,"fields":{"id":1}}'
         ),
     },
     ChangeKind.SCHEDULE: {

@@ -13,7 +13,14 @@ from typing import Any, Self
 from fmq.arguments.names import check_flag, check_seconds, check_sync, check_text
 from fmq.arguments.options import SECONDS_MAX
 from fmq.consume.claims.backoff import Retry, check_delay
-from fmq.consume.claims.handed import HandedBatch, HandedMessage, HandedRange, range_of, settle
+from fmq.consume.claims.handed import (
+    HandedBatch,
+    HandedMessage,
+    HandedRange,
+    is_about,
+    range_of,
+    settle,
+)
 from fmq.errors import BadOption, FmqError, LeaseLost
 from fmq.errors.notes import is_carried_out
 
@@ -174,7 +181,8 @@ async def give_up(delivery: AsyncRange, error: BaseException) -> None:
     """Give a delivery back because of `error`, unless it was settled already.
 
     The message waits as its consumer's `retry` says, or becomes a dead letter if that was the last
-    attempt. An error that ends the program (an exit, an interrupt) counts as no attempt.
+    attempt, or if its body cannot be decoded. An error that ends the program (an exit, an
+    interrupt) counts as no attempt.
     """
     if delivery.is_settled:
         return
@@ -183,7 +191,7 @@ async def give_up(delivery: AsyncRange, error: BaseException) -> None:
         if not isinstance(error, Exception):
             # The handler has not failed: an exit, an interrupt or a cancellation ended it.
             await delivery.release(count=False)
-        elif retry.is_last(delivery.attempt):
+        elif retry.is_last(delivery.attempt) or is_about(error, delivery):
             try:
                 await delivery.reject(f"{type(error).__name__}: {error}")
                 return

@@ -13,6 +13,7 @@ from fmq.arguments.options import Options
 from fmq.assembly.stats import Stats
 from fmq.basics.message import Body, Message, MessagePlace, Receipt
 from fmq.basics.results import Outcome, Settled
+from fmq.codecs import Codec
 from fmq.consume.claims.membership import Joining
 from fmq.copies import Backup, Progress
 from fmq.store.reading.batch import Batch
@@ -76,6 +77,10 @@ class AsyncJoiningDoor(Protocol[M_co]):
 
     @property
     def options(self) -> Options: ...
+
+    @property
+    def codecs(self) -> dict[str, Codec[Any]]:
+        """The codecs that this engine object was given, by topic. Its consumers look here."""
 
     def new_member(self) -> str:
         """Return a name for a consumer whose program gives it none."""

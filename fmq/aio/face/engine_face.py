@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from fmq.aio.face.door import AsyncEngineDoor, AsyncJoiningFace, AsyncLookingDoor
 from fmq.aio.face.handles import AsyncDeadLetters, AsyncGroup, AsyncSchedule, AsyncTopic
 from fmq.aio.face.transaction import AsyncTransaction
+from fmq.aio.face.typed_topic import AsyncTypedTopic
 from fmq.aio.feedback import AsyncFeedback
 from fmq.allocation import Strategy
 from fmq.arguments.names import (
@@ -49,6 +50,9 @@ from fmq.basics.results import (
     UndecidedTransaction,
 )
 from fmq.bind.on_loop import AsyncBoundTransaction
+from fmq.codecs import Codec
+from fmq.codecs.agreement import described
+from fmq.codecs.codec import check_codec
 from fmq.consume.administration.change_plans import At
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
@@ -64,6 +68,7 @@ from fmq.tx.looks.find import check_find
 from fmq.tx.schedules.schedules import check_schedule
 
 M = TypeVar("M")
+T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 
@@ -221,10 +226,32 @@ class AsyncAnyEngine:
         queue, _, _ = check_place(topic, queue, 0, 1)
         return await self._door.look("offset_at", topic, queue, as_us(check_time("time", time)))
 
-    async def topic(self, name: str) -> AsyncTopic:
-        """Return a handle of a topic, to look at it or to change it. Raises UnknownTopic."""
-        await self._door.look("check_topic", check_text("topic", name))
-        return AsyncTopic(self._door, name)
+    @overload
+    async def topic(self, name: str, *, codec: None = None) -> AsyncTopic: ...
+
+    @overload
+    async def topic(self, name: str, *, codec: Codec[T]) -> AsyncTypedTopic[T]: ...
+
+    async def topic(
+        self, name: str, *, codec: Codec[Any] | None = None
+    ) -> AsyncTopic | AsyncTypedTopic[Any]:
+        """Return a handle of a topic, to look at it or to change it. Raises UnknownTopic.
+
+        With a `codec` the handle sends values instead of bodies, and the deliveries of consumers
+        that this engine object makes have a `value`. The topic is made if it does not exist, and
+        the codec's name, version and fields are stored with it. Raises CodecDiffers if another one
+        is stored, and ReadOnly if this engine only reads.
+        """
+        if codec is None:
+            await self._door.look("check_topic", check_text("topic", name))
+            return AsyncTopic(self._door, name)
+        check_codec(codec)
+        said, door = described(codec), cast(AsyncEngineDoor, self._door)
+        await door.change(
+            "set_codec", check_text("topic", name), said.name, said.version, said.fields
+        )
+        door.codecs[name] = codec
+        return AsyncTypedTopic(door, name, codec)
 
     async def group(self, name: str) -> AsyncGroup:
         """Return a handle of a group, to look at it, or to move or delete it. Raises
@@ -533,7 +560,10 @@ class AsyncWritingEngine(AsyncAnyEngine):
             expired=expired,
             damaged=damaged,
         )
-        return door.consumer(asked)
+        made: Any = door.consumer(asked)
+        made._door.codecs = door.codecs
+        found: M = made
+        return found
 
     async def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

@@ -17,6 +17,7 @@ from fmq.basics.results import (
     MemberInfo,
     QueueInfo,
     ScheduleInfo,
+    TopicCodec,
 )
 from fmq.consume.administration.change_plans import EARLIEST, LATEST, At
 from fmq.consume.groups.sieve import text_of
@@ -247,6 +248,10 @@ class AsyncTopic:
     async def queues(self) -> list[QueueInfo]:
         """Return the topic's queues, with their offsets at this instant."""
         return await self._door.look("queues", self._name)
+
+    async def codec(self) -> TopicCodec | None:
+        """Return how the bodies of the topic are made, as it is stored; None if it is not."""
+        return await self._door.look("codec_of", self._name)
 
     async def add_queues(self, count: int) -> None:
         """Add `count` queues, which begin empty.

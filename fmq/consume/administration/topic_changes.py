@@ -7,9 +7,12 @@ from typing import Any
 
 from fmq.arguments.names import check_count, check_name, check_seconds
 from fmq.arguments.options import QUEUES_MAX, SECONDS_MAX
+from fmq.basics.results import TopicCodec
+from fmq.codecs.agreement import check_stored, must_store
 from fmq.consume.administration.change_plans import Changes, Plan
 from fmq.errors import BadOption, FmqError, TooMany, TopicExists, TopicInUse
 from fmq.store.bytes.kinds import Changed, ChangeKind, TopicMade
+from fmq.tx.said.codec_met import codec_text
 
 logger = logging.getLogger("fmq.topics")
 
@@ -52,6 +55,25 @@ def retain(changes: Changes, topic: str, seconds: float | None) -> Plan:
     def plan() -> list[Any]:
         changes.topic(topic)
         return [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)]
+
+    return plan
+
+
+def set_codec(
+    changes: Changes, topic: str, name: str, version: int, fields: dict[str, str] | None
+) -> Plan:
+    """Store how the bodies of `topic` are made, and make the topic if it does not exist. A version
+    below the stored one changes nothing: its bodies are old ones. Raises CodecDiffers.
+    """
+    topic, count = check_name("topic", topic), changes.writer.options.queues_of(topic)
+    wanted = check_stored(TopicCodec(name, version, fields))
+
+    def plan() -> list[Any]:
+        known = changes.ledger.topics.get(topic)
+        if known is not None and not must_store(topic, wanted, known.codec):
+            return []
+        made = [] if known is not None else [TopicMade(topic, count, 0)]
+        return [*made, Changed(ChangeKind.CODEC, "", topic, text=codec_text(wanted))]
 
     return plan
 

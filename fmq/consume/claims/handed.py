@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from fmq.basics.message import Message
-from fmq.errors import BadOption, LeaseLost
+from fmq.codecs.codec import value_of
+from fmq.errors import BadBody, BadOption, LeaseLost
 from fmq.store.bytes.kinds import AckRange
 from fmq.store.reading.batch import Batch
 
@@ -69,7 +70,9 @@ class HandedRange:
 class HandedMessage(HandedRange):
     """One message handed to one consumer."""
 
-    __slots__ = ("_first", "_message")
+    __slots__ = ("_first", "_message", "_value")
+
+    _value: Any  # set at its first access
 
     def __init__(
         self,
@@ -114,6 +117,20 @@ class HandedMessage(HandedRange):
     @property
     def body(self) -> bytes:
         return self._message.body
+
+    @property
+    def value(self) -> Any:
+        """The value of the body, which the codec of the topic decodes at the first access.
+
+        Raises BadBody if it cannot, and BadOption if no codec was given to the engine. A consumer's
+        `run`, or the end of a `with` block, makes a dead letter of a message whose BadBody reaches
+        it.
+        """
+        try:
+            return self._value
+        except AttributeError:
+            self._value = found = value_of(getattr(self._member, "codecs", {}), self._message)
+            return found
 
     @property
     def key(self) -> str | None:
@@ -244,6 +261,17 @@ def found_twice(ranges: Iterable[OwnedRange[C]]) -> tuple[C, int] | None:
             return claim, first
         ends[id(claim)] = end
     return None
+
+
+def is_about(error: BaseException, handed: HandedRange) -> bool:
+    """Return whether `error` says that the body of this one message cannot be decoded. No other
+    attempt would end differently.
+    """
+    return (
+        isinstance(error, BadBody)
+        and isinstance(handed, HandedMessage)
+        and (error.topic, error.place) == (handed.topic, (handed.queue, handed.offset))
+    )
 
 
 def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost:

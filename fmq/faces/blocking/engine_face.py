@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from fmq.allocation import Strategy
 from fmq.arguments.names import (
@@ -46,6 +46,9 @@ from fmq.basics.results import (
     UndecidedTransaction,
 )
 from fmq.bind.bound_transaction import BoundTransaction
+from fmq.codecs import Codec
+from fmq.codecs.agreement import described
+from fmq.codecs.codec import check_codec
 from fmq.consume.administration.change_plans import At
 from fmq.consume.claims.backoff import Retry
 from fmq.consume.claims.membership import COUNT, RAISE, OnChange, check_joining
@@ -53,6 +56,7 @@ from fmq.consume.groups.sieve import text_of
 from fmq.copies import Backup, Progress
 from fmq.faces.blocking.door import EngineDoor, JoiningFace, LookingDoor
 from fmq.faces.blocking.handles import DeadLetters, Group, ScheduleHandle, TopicHandle
+from fmq.faces.blocking.typed_topic import TypedTopic
 from fmq.faces.steps import appended, found_messages, unread_messages
 from fmq.feedback.service import Feedback
 from fmq.filters import Filter
@@ -65,6 +69,7 @@ from fmq.tx.looks.find import check_find
 from fmq.tx.schedules.schedules import check_schedule
 
 M = TypeVar("M")
+T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 
@@ -222,10 +227,28 @@ class AnyEngine:
         queue, _, _ = check_place(topic, queue, 0, 1)
         return self._door.look("offset_at", topic, queue, as_us(check_time("time", time)))
 
-    def topic(self, name: str) -> TopicHandle:
-        """Return a handle of a topic, to look at it or to change it. Raises UnknownTopic."""
-        self._door.look("check_topic", check_text("topic", name))
-        return TopicHandle(self._door, name)
+    @overload
+    def topic(self, name: str, *, codec: None = None) -> TopicHandle: ...
+
+    @overload
+    def topic(self, name: str, *, codec: Codec[T]) -> TypedTopic[T]: ...
+
+    def topic(self, name: str, *, codec: Codec[Any] | None = None) -> TopicHandle | TypedTopic[Any]:
+        """Return a handle of a topic, to look at it or to change it. Raises UnknownTopic.
+
+        With a `codec` the handle sends values instead of bodies, and the deliveries of consumers
+        that this engine object makes have a `value`. The topic is made if it does not exist, and
+        the codec's name, version and fields are stored with it. Raises CodecDiffers if another one
+        is stored, and ReadOnly if this engine only reads.
+        """
+        if codec is None:
+            self._door.look("check_topic", check_text("topic", name))
+            return TopicHandle(self._door, name)
+        check_codec(codec)
+        said, door = described(codec), cast(EngineDoor, self._door)
+        door.change("set_codec", check_text("topic", name), said.name, said.version, said.fields)
+        door.codecs[name] = codec
+        return TypedTopic(door, name, codec)
 
     def group(self, name: str) -> Group:
         """Return a handle of a group, to look at it, or to move or delete it. Raises
@@ -527,7 +550,10 @@ class WritingEngine(AnyEngine):
             expired=expired,
             damaged=damaged,
         )
-        return door.consumer(asked)
+        made: Any = door.consumer(asked)
+        made._door.codecs = door.codecs
+        found: M = made
+        return found
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

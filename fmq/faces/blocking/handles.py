@@ -17,6 +17,7 @@ from fmq.basics.results import (
     MemberInfo,
     QueueInfo,
     ScheduleInfo,
+    TopicCodec,
 )
 from fmq.consume.administration.change_plans import EARLIEST, LATEST, At
 from fmq.consume.groups.sieve import text_of
@@ -246,6 +247,10 @@ class TopicHandle:
     def queues(self) -> list[QueueInfo]:
         """Return the topic's queues, with their offsets at this instant."""
         return self._door.look("queues", self._name)
+
+    def codec(self) -> TopicCodec | None:
+        """Return how the bodies of the topic are made, as it is stored; None if it is not."""
+        return self._door.look("codec_of", self._name)
 
     def add_queues(self, count: int) -> None:
         """Add `count` queues, which begin empty.

@@ -137,6 +137,11 @@ def _limit(change: Changed) -> str:
     )
 
 
+def _codec(change: Changed) -> str:
+    said = said_as_json(change)
+    return f"bodies of the topic are made by {said.get('name')}, version {said.get('version')}"
+
+
 def _timers(change: Changed) -> str:
     if len(change.places) == 1:
         return f"timer {change.places[0].offset}"
@@ -172,5 +177,6 @@ SAYS: dict[int, Callable[[Changed], str]] = {
     ChangeKind.DUE: _due,
     ChangeKind.UNSCHEDULE: _unschedule,
     ChangeKind.LIMIT: _limit,
+    ChangeKind.CODEC: _codec,
 }
 """What each kind says. A kind that is new gets its words here."""

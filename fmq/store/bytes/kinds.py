@@ -372,6 +372,7 @@ class ChangeKind(IntEnum):
     DUE = 18  # a schedule's MESSAGE follows in the append; `value` is when it is due next
     UNSCHEDULE = 19
     LIMIT = 20  # `text` has what the group may be handed at most, as JSON
+    CODEC = 21  # `text` has how the bodies of the topic are made, as JSON
 
 
 class QueuePlace(NamedTuple):

@@ -26,6 +26,7 @@ from fmq.tx.ledger.attempts import ATTEMPTS_MAX
 from fmq.tx.ledger.dead_letters import DeadLetterState
 from fmq.tx.ledger.done_requests import CLIENT_BYTES
 from fmq.tx.ledger.ledger import Ledger, Subscription
+from fmq.tx.said.codec_met import codec_in, codec_text
 from fmq.tx.said.limit_met import limit_in
 from fmq.tx.said.pauses import PauseMet
 from fmq.tx.said.schedule_met import schedule_in
@@ -100,6 +101,9 @@ def carried_of(ledger: Ledger, firsts: Mapping[QueueKey, int] | None = None) -> 
         "spans": _carried_spans(ledger, firsts),
         "retained": {
             topic.name: topic.retain_ms for topic in ledger.made_topics() if topic.retain_ms
+        },
+        "codecs": {
+            topic.name: codec_text(topic.codec) for topic in ledger.made_topics() if topic.codec
         },
         "deleted": {
             name: position for name, position in ledger.deleted.items() if position >= ledger.floor
@@ -183,6 +187,8 @@ def carry(ledger: Ledger, state: dict[str, Any]) -> None:
     ledger.deleted.update(state.get("deleted", {}))
     for name, retain_ms in state.get("retained", {}).items():
         ledger.topics[name].retain_ms = retain_ms
+    for name, text in state.get("codecs", {}).items():  # an older fmq wrote no "codecs"
+        ledger.topics[name].codec = codec_in(text)
     for group, name, number, floor, ranges in state["acks"]:
         if not floor and not ranges and "groups" not in state:
             continue  # an older fmq wrote this for a group that had polled and not acked
@@ -276,6 +282,11 @@ def check_carried(state: Any) -> dict[str, Any]:
         raise ValueError(f"retained topics are {str(retained)[:40]}")
     for retain_ms in retained.values():
         check_number("a topic's retention", retain_ms, 1)
+    codecs = state.get("codecs", {})
+    if type(codecs) is not dict or not codecs.keys() <= state["topics"].keys():
+        raise ValueError(f"topics with codecs are {str(codecs)[:40]}")
+    for text in codecs.values():
+        codec_in(text)
     for queue in check_list("spans", state.get("spans", [])):  # an older fmq wrote no "spans"
         _check_spans(queue, state["topics"])
     deleted = state.get("deleted", {})

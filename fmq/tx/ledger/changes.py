@@ -17,6 +17,7 @@ from fmq.tx.ledger.carryover import check_list, check_number, check_options, che
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.ledger.queues import Queue
 from fmq.tx.ledger.state import IllegalStep
+from fmq.tx.said.codec_met import codec_in
 from fmq.tx.said.limit_met import limit_in
 from fmq.tx.said.pauses import PauseMet
 
@@ -121,6 +122,18 @@ def _retain(ledger: Ledger, change: Changed) -> None:
         topic.retain_ms = change.value
     elif not ledger.unsettled:
         raise IllegalStep(f"a change of the topic {change.topic!r}, which was never made")
+
+
+def _codec(ledger: Ledger, change: Changed) -> None:
+    try:
+        codec = codec_in(change.text)
+    except ValueError as error:
+        raise IllegalStep(str(error)) from None
+    topic = ledger.topics.get(change.topic)
+    if topic is not None:
+        topic.codec = codec
+    elif not ledger.unsettled:
+        raise IllegalStep(f"a codec of the topic {change.topic!r}, which was never made")
 
 
 def _trim(ledger: Ledger, change: Changed) -> None:
@@ -264,4 +277,5 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.DUE: schedule_changes.due,
     ChangeKind.UNSCHEDULE: schedule_changes.unschedule,
     ChangeKind.LIMIT: _limit,
+    ChangeKind.CODEC: _codec,
 }

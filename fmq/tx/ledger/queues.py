@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fmq.basics.results import TopicCodec
 from fmq.store.index.index import NO_LANE
 from fmq.store.reading.latest_run import LatestRun
 from fmq.tx.ledger.spans import QueueSpans
@@ -47,7 +48,8 @@ class Topic:
     """A name with its queues."""
 
     __slots__ = (
-        *("counts_from", "has_priorities", "has_record", "name", "queues", "retain_ms", "waiting"),
+        *("codec", "counts_from", "has_priorities", "has_record", "name", "queues", "retain_ms"),
+        "waiting",
     )
 
     def __init__(self, name: str, queues: int) -> None:
@@ -57,6 +59,8 @@ class Topic:
         self.has_priorities = False  # True once a message has a priority above 0
         # How long the topic keeps messages, in milliseconds; 0: as the options say.
         self.retain_ms = 0
+        # How its bodies are made; None: as each program says.
+        self.codec: TopicCodec | None = None
         # How many messages its queues had ever had when the engine was opened.
         self.counts_from = 0
         # Functions that are called once, at the next message.

@@ -15,8 +15,8 @@ from threading import RLock
 from fmq.arguments.names import no_queue
 from fmq.basics.clock import Clock
 from fmq.basics.message import Mark, MessagePlace
-from fmq.basics.results import GroupInfo, QueueInfo
-from fmq.errors import Damaged, OffsetGone, StorageError
+from fmq.basics.results import GroupInfo, QueueInfo, TopicCodec
+from fmq.errors import Damaged, OffsetGone, StorageError, UnknownTopic
 from fmq.steps.call_steps import Arrival, Steps, Wakeup
 from fmq.store.bytes.dead_column import Failure, failures_in
 from fmq.store.bytes.internal import is_internal
@@ -317,6 +317,17 @@ class Messages:
         if known is None or offset >= known.next:
             return True
         return known.latest is not None and known.latest.offset == offset
+
+    def codec_of(self, topic: str) -> TopicCodec | None:
+        """Return how the bodies of `topic` are made; None if that is not stored. Raises
+        UnknownTopic.
+        """
+        self.catch_up(self.ledger.changed_at)
+        with self.lock:
+            known = self.ledger.topics.get(topic)
+            if known is None or not known.has_record:
+                raise UnknownTopic(topic)
+            return known.codec
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark under `name`; None if there is none."""
