@@ -36,6 +36,8 @@ def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
         found["options"] = {
             each.name: each.value for each in engine.settings() if each.source == "directory"
         }
+    if "codecs" in expected:
+        found["codecs"] = {name: stored_codec(engine, name) for name in expected["codecs"]}
     if "groups" in expected:
         names = {name for each in expected["groups"] for name in each}
         found["groups"] = [progress(info, names) for info in engine.groups()]
@@ -173,6 +175,12 @@ def published(engine: fmq.Engine, before: Seen) -> dict[str, list[Seen]]:
                 said = {name: message[name] for name in message if name not in ("position", "time")}
                 found.setdefault(place, []).append(said)
     return found
+
+
+def stored_codec(engine: fmq.Engine | fmq.ReadOnlyEngine, topic: str) -> Any:
+    """The name, version and fields of a topic's codec."""
+    found = engine.topic(topic).codec()
+    return found and [found.name, found.version, found.fields and dict(found.fields)]
 
 
 def outcome(engine: fmq.Engine | fmq.ReadOnlyEngine, tx_id: str) -> Any:

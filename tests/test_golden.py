@@ -133,14 +133,15 @@ def kinds_of(place: Path) -> set[tuple[str, ...]]:
 
 def test_every_format_version_so_far_has_its_golden_directory() -> None:
     assert [
-        *("v1", "v1-bound", "v2", "v2-erased", "v2-holes", "v2-joint", "v2-limits", "v2-options"),
-        *("v2-pauses", "v2-schedules"),
+        *("v1", "v1-bound", "v2", "v2-codecs", "v2-erased", "v2-holes", "v2-joint", "v2-limits"),
+        *("v2-options", "v2-pauses", "v2-schedules"),
     ] == VERSIONS
     assert [f"{version}/{life}" for version, life in GOLDEN] == [
         *("v1/closed", "v1/killed", "v1-bound/closed"),
         *(
             "v2/closed",
             "v2/killed",
+            "v2-codecs/closed",
             "v2-erased/closed",
             "v2-holes/closed",
             "v2-joint/closed",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ WHO = ("max", "erika")  # the second is erased in v2-erased
 LINE = 400
 
 Files = dict[str, bytes]
+
+
+@dataclass
+class Order:
+    """What a message of the directory with codecs says."""
+
+    number: int
+    customer: str
+    note: str | None = None
 
 
 def opened(disk: CrashDisk, clock: FakeClock, chosen: dict[str, Any]) -> fmq.Engine:
@@ -299,6 +309,42 @@ def make_limits() -> tuple[Files, Seen]:
     return files_of(disk), shown
 
 
+def make_codecs() -> tuple[Files, Seen]:
+    """A directory with codecs of topics, stored before a retention, and one of a new version."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, RETAINING) as engine:
+        engine.send("audit", b"of no codec")
+        orders = engine.topic("orders", codec=fmq.codecs.dataclass(Order))
+        engine.topic("emails", codec=fmq.codecs.json(dict)).send({"to": "ann"}, queue=0)
+        for number in range(60):
+            orders.send(
+                Order(number, text(f"customer {number}", 900).decode()), key=f"{number % 7}"
+            )
+        engine.topic("emails", codec=fmq.codecs.json(dict, version=2)).send({"to": "bob"}, queue=0)
+        assert engine.queues("orders")[0].first > 0
+        waiting = engine.transaction(tx_id="waiting")
+        orders.send_in(waiting, Order(60, "zoë"))
+        waiting.prepare()
+    asked = {
+        "clock_us": clock.time_us(),
+        "outcomes": ["waiting"],
+        "not acked": [],
+        "unread": {},
+        "groups": [],
+        "marks": {},
+        "delayed": [],
+        "dead letters": [],
+        "ids": [],
+        "found": [],
+        "codecs": {"orders": None, "emails": None},
+    }
+    shown = look(disk, clock, asked)
+    assert shown["codecs"]["emails"][:2] == ["json", 2]
+    shown["handed out"] = hand_out(disk, clock, {})
+    shown["due"] = come_due(disk, clock, shown)
+    return files_of(disk), shown
+
+
 def make_schedules() -> tuple[Files, Seen]:
     """A directory with schedules: made before a retention, and changed after it."""
     disk, clock = CrashDisk(), FakeClock()
@@ -538,6 +584,7 @@ GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
     "v2-options": {"closed": make_options},
     "v2-limits": {"closed": make_limits},
     "v2-joint": {"closed": make_joint},
+    "v2-codecs": {"closed": make_codecs},
     "v2-schedules": {"closed": make_schedules},
 }
 
