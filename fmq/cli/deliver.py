@@ -21,8 +21,9 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from fmq.cli.arguments import count, header, seconds
+from fmq.cli.arguments import count, seconds
 from fmq.cli.codes import ERROR, FINE
+from fmq.cli.lake_arguments import add_table
 from fmq.cli.output import Column, Output, note
 from fmq.cli.signals import call_when_set, stopped_by_signals
 from fmq.findings.text import exact, size
@@ -39,16 +40,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "dirs", metavar="DIR", nargs="+", help="a directory, or a pattern; several are one table"
-    )
-    parser.add_argument("url", metavar="URL", help="where the table is, or will be")
-    parser.add_argument(
-        "--to",
-        required=True,
-        choices=("delta", "iceberg", "parquet"),
-        help="the format of the table",
-    )
+    add_table(parser, url="where the table is, or will be")
     parser.add_argument(
         "--view",
         default="messages",
@@ -79,15 +71,6 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         default="fail",
         help="when retention dropped what the table lacks: fail (the default), or go on behind it "
         "and say so",
-    )
-    parser.add_argument(
-        "--option",
-        dest="options",
-        type=header,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="for the library that writes the table, such as a key of the object store",
     )
     parser.set_defaults(run=run)
 

@@ -9,6 +9,7 @@ from io import TextIOWrapper
 
 import fmq
 from fmq.cli import (
+    audit,
     backup,
     completion,
     config,
@@ -75,6 +76,7 @@ VERBS = (  # in the order of the help; one a line, so that two new ones merge wi
     relay,
     sink,
     deliver,
+    audit,
     salvage,
     reconcile,
     erase,

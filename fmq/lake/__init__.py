@@ -7,19 +7,29 @@ says what that promises for each format, and what each failure leads to.
 """
 
 import fmq.table  # noqa: F401 - which says what is not installed
+from fmq.lake.lake_audit import AuditProgress, LakeAudit, LakeFinding, audit
 from fmq.lake.lake_batch import LakeBatch
 from fmq.lake.lake_delivery import LakeCommit, LakeDelivery, LakeStats, deliver
 from fmq.lake.lake_errors import OtherTable, TableMoved
+from fmq.lake.lake_rows import LakeRows, rows_at
 from fmq.lake.lake_table import LakeTable, table_at
+from fmq.lake.table_part import TablePart
 
 __all__ = [
+    "AuditProgress",
+    "LakeAudit",
     "LakeCommit",
     "LakeDelivery",
     "LakeStats",
     "LakeBatch",
+    "LakeFinding",
+    "LakeRows",
     "LakeTable",
     "OtherTable",
     "TableMoved",
+    "TablePart",
+    "audit",
     "deliver",
+    "rows_at",
     "table_at",
 ]

@@ -14,8 +14,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from fmq.lake.dataset_rows import DatasetRows
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import OtherTable, TableMoved, check_columns
+from fmq.lake.lake_errors import OtherTable, TableMoved, check_columns, no_table
 from fmq.lake.urls import located_at
 
 APP = "fmq/"
@@ -84,3 +85,18 @@ class DeltaLakeTable:
 
     def close(self) -> None:
         self._handle = None
+
+
+class DeltaRows(DatasetRows):
+    """The version of a table that is the newest when it is opened."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        where = located_at(url, SCHEMES)
+        try:
+            self._table = DeltaTable(where, storage_options=dict(options) or None)
+        except TableNotFoundError as error:
+            raise no_table(where, "Delta table") from error
+        super().__init__(self._table.to_pyarrow_dataset())
+
+    def position(self, store: str) -> int | None:
+        return self._table.transaction_version(APP + store)

@@ -10,7 +10,7 @@ commit whose snapshot does not follow the one that was seen, and of properties n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -27,7 +27,8 @@ from sqlalchemy.exc import OperationalError
 
 from fmq.errors import BadOption
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import TableMoved, check_columns
+from fmq.lake.lake_errors import TableMoved, check_columns, no_table
+from fmq.lake.table_part import TablePart
 from fmq.lake.urls import located_at
 
 POSITION = "fmq.position."
@@ -42,14 +43,8 @@ class IcebergTable:
     """
 
     def __init__(self, url: str, schema: pa.Schema, options: Mapping[str, str]) -> None:
-        self._url = located_at(url, ["catalog"])
+        self._url, where, self._name = _named(url)
         self._schema = schema
-        where, _, self._name = self._url.rpartition("/")
-        if "." not in self._name.strip("."):
-            raise BadOption(
-                f"{url}: an Iceberg table has a namespace and a name, as in /lake/shop.messages or "
-                "catalog://prod/shop.messages. Nothing was written."
-            )
         self._catalog = _catalog_at(where, options)
         self._handle: Table | None = None
 
@@ -89,6 +84,61 @@ class IcebergTable:
 
     def close(self) -> None:
         self._catalog.close()
+
+
+class IcebergRows:
+    """The snapshot of a table that is the newest when it is opened."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        where, folder, name = _named(url)
+        if not folder.startswith("catalog://") and not os.path.exists(f"{folder}/catalog.db"):
+            raise no_table(where, "Iceberg table")
+        self._catalog = _catalog_at(folder, options)
+        try:
+            self._table = self._catalog.load_table(name)
+        except NoSuchTableError as error:
+            self._catalog.close()
+            raise no_table(where, "Iceberg table") from error
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return [field.name for field in self._table.schema().fields]
+
+    def position(self, store: str) -> int | None:
+        position = self._table.properties.get(POSITION + store)
+        return None if position is None else int(position)
+
+    def count(self, part: TablePart | None = None) -> int:
+        if part is None:
+            return self._table.scan().count()
+        return self._table.scan(row_filter=_is_in(part)).count()
+
+    def read(self, part: TablePart, columns: Sequence[str]) -> pa.Table:
+        return self._table.scan(row_filter=_is_in(part), selected_fields=tuple(columns)).to_arrow()
+
+    def close(self) -> None:
+        self._catalog.close()
+
+
+def _is_in(part: TablePart) -> str:
+    wanted = [f"store == '{part.store}'"]
+    if part.first is not None:
+        wanted.append(f"position >= {part.first}")
+    if part.end is not None:
+        wanted.append(f"position < {part.end}")
+    return " and ".join(wanted)
+
+
+def _named(url: str) -> tuple[str, str, str]:
+    """Return the address, that of the catalog in it, and the name of the table."""
+    where = located_at(url, ["catalog"])
+    folder, _, name = where.rpartition("/")
+    if "." not in name.strip("."):
+        raise BadOption(
+            f"{url}: an Iceberg table has a namespace and a name, as in /lake/shop.messages or "
+            "catalog://prod/shop.messages. Nothing was written."
+        )
+    return where, folder, name
 
 
 def _catalog_at(where: str, options: Mapping[str, str]) -> Catalog:

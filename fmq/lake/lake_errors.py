@@ -31,3 +31,11 @@ def check_columns(where: str, table: str, wanted: Iterable[str], known: Collecti
             f"{where}: this {table} has no column {', '.join(missing)}, so it is not one of this "
             "view. Nothing was written; name another one, or the columns that it has."
         )
+
+
+def no_table(where: str, table: str) -> OtherTable:
+    """Return the error that nothing is at `where`."""
+    return OtherTable(
+        f"{where}: there is no {table}, so nothing was read. `fmq deliver` makes one; its address "
+        "and format have to be given here as there."
+    )

@@ -15,10 +15,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 import pyarrow as pa
+import pyarrow.dataset as dataset
 import pyarrow.parquet as parquet
 
+from fmq.lake.dataset_rows import DatasetRows
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import TableMoved, check_columns
+from fmq.lake.lake_errors import TableMoved, check_columns, no_table
 from fmq.lake.urls import located_at
 from fmq.table.read_range import ReadRange
 
@@ -38,9 +40,7 @@ class ParquetFolder:
 
     def positions(self, stores: Iterable[str]) -> dict[str, int]:
         os.makedirs(self._path, exist_ok=True)
-        newest: dict[str, int] = {}
-        for found in filter(None, map(FILE.fullmatch, self._names())):
-            newest[found[1]] = max(int(found[2]), newest.get(found[1], 0))
+        newest = _newest(self._names())
         there = [store for store in stores if store in newest]
         self._seen = {store: self._end_of(store, newest[store]) for store in there}
         return dict(self._seen)
@@ -94,6 +94,36 @@ class ParquetFolder:
 
     def close(self) -> None:
         """Do nothing, because nothing is open between two calls."""
+
+
+class ParquetRows(DatasetRows):
+    """The files that are in a folder when it is opened, also those that no delivery has made."""
+
+    def __init__(self, url: str) -> None:
+        path = located_at(url, ())
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+        files = [name for name in names if name.endswith(".parquet") and not name.startswith(".")]
+        if not files:
+            raise no_table(path, "folder of Parquet files")
+        self._path = path
+        self._newest = _newest(files)
+        super().__init__(
+            dataset.dataset([os.path.join(path, name) for name in files], format="parquet")
+        )
+
+    def position(self, store: str) -> int | None:
+        if store not in self._newest:
+            return None
+        name = f"{store}-{self._newest[store]:020d}.parquet"
+        return int(parquet.read_schema(os.path.join(self._path, name)).metadata[END])
+
+
+def _newest(names: Iterable[str]) -> dict[str, int]:
+    """Return the place of the newest file of each store."""
+    newest: dict[str, int] = {}
+    for found in filter(None, map(FILE.fullmatch, names)):
+        newest[found[1]] = max(int(found[2]), newest.get(found[1], 0))
+    return newest
 
 
 def _sync(path: str) -> None:

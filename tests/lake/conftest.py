@@ -13,7 +13,7 @@ from tests.lake.tables import FORMATS
 SMALL = fmq.Options(segment_bytes=16 << 10, topic_queues={"orders": 2})
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(scope="module", params=FORMATS)
 def to(request: pytest.FixtureRequest) -> Any:
     """A format of tables."""
     if request.param != "parquet":

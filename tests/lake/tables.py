@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,8 @@ def content(url: str, to: str, options: dict[str, str] | None = None) -> pa.Tabl
 
         return DeltaTable(url, storage_options=options).to_pyarrow_table()
     if to == "iceberg":
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        where, _, name = url.rpartition("/")
-        with closing(SqlCatalog("fmq", uri=f"sqlite:///{where}/catalog.db")) as catalog:
-            return catalog.load_table(name).scan().to_arrow()
+        with _iceberg(url) as table:
+            return table.scan().to_arrow()
     files = sorted(glob.glob(f"{url}/*.parquet"))
     return pa.concat_tables([pyarrow.parquet.read_table(file) for file in files])
 
@@ -95,3 +92,51 @@ def deliver_meddled(
         delivery = LakeDelivery(str(path), table, **how)
         delivery.run(once=True)
     return delivery
+
+
+# --- faults in a table --------------------------------------------------------------------------
+
+
+def rewrite(url: str, to: str, change: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """Put `change` of its rows in the place of the rows of a table. Its position stays."""
+    rows = change(content(url, to))
+    if to == "delta":
+        from deltalake import write_deltalake
+
+        write_deltalake(url, rows, mode="overwrite")
+    elif to == "iceberg":
+        with _iceberg(url) as table:
+            table.overwrite(rows)
+    else:
+        first, *others = sorted(glob.glob(f"{url}/*.parquet"))
+        for file, left in ((first, rows), *((other, rows.slice(0, 0)) for other in others)):
+            footer = pyarrow.parquet.read_schema(file).metadata
+            pyarrow.parquet.write_table(left.replace_schema_metadata(footer), file)
+    return rows
+
+
+def move_position(url: str, to: str, store: str, position: int) -> None:
+    """Let a table say that it has the journal of `store` up to `position`."""
+    if to == "delta":
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        how = CommitProperties(app_transactions=[Transaction(f"fmq/{store}", position)])
+        nothing = content(url, to).slice(0, 0)
+        write_deltalake(url, nothing, mode="append", commit_properties=how)
+    elif to == "iceberg":
+        with _iceberg(url) as table, table.transaction() as step:
+            step.set_properties({f"fmq.position.{store}": str(position)})
+    else:
+        newest = max(glob.glob(f"{url}/{store}-*.parquet"))
+        rows = pyarrow.parquet.read_table(newest)
+        rows = rows.replace_schema_metadata({b"fmq.end": str(position)})
+        pyarrow.parquet.write_table(rows, newest)
+
+
+@contextmanager
+def _iceberg(url: str) -> Iterator[Any]:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    where, _, name = url.rpartition("/")
+    with closing(SqlCatalog("fmq", uri=f"sqlite:///{where}/catalog.db")) as catalog:
+        yield catalog.load_table(name)

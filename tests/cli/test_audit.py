@@ -1,0 +1,46 @@
+"""`fmq audit`: what it says of a sound table and of one with a fault, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fmq
+from tests.cli.command import fmq_json, fmq_piped, fmq_table_with
+from tests.lake.tables import rewrite
+
+
+def test_audit_finds_what_a_table_lacks(shop: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lake"
+    assert fmq_json("deliver", shop, out, "--to", "parquet", "--once").code == 0
+    sound = fmq_json("audit", shop, out, "--to", "parquet")
+    (facts,) = sound.of("audit")
+    assert (sound.code, facts["ok"], facts["wrong"]) == (0, True, 0)
+    assert facts["rows"] > 2
+    assert "has each message once" in fmq_table_with("--format", "audit", shop, out, "--to=parquet")
+    rewrite(str(out), "parquet", lambda rows: rows.slice(1))
+    faulty = fmq_json("audit", shop, out, "--to", "parquet")
+    (facts,), (finding,) = faulty.of("audit"), faulty.of("finding")
+    assert (faulty.code, facts["wrong"], finding["kind"]) == (1, 1, "missing")
+
+
+def test_audit_of_nothing_says_what_to_do(shop: Path, tmp_path: Path) -> None:
+    said = fmq_piped("audit", shop, tmp_path / "lake", "--to", "parquet")
+    assert (said.code, said.lines) == (3, [])
+    assert "`fmq deliver` makes one" in said.error
+
+
+def test_audit_tells_a_message_that_was_changed(tmp_path: Path) -> None:
+    path, out = tmp_path / "d", tmp_path / "lake"
+    with fmq.open(path) as engine:
+        engine.send("orders", b"right", key="k")
+    assert fmq_json("deliver", path, out, "--to", "parquet", "--once").code == 0
+
+    rewrite(
+        str(out),
+        "parquet",
+        lambda rows: rows.set_column(
+            rows.schema.get_field_index("body"), rows.schema.field("body"), [[b"wrong"]]
+        ),
+    )
+    (finding,) = fmq_json("audit", path, out, "--to", "parquet").of("finding")
+    assert (finding["kind"], finding["reason"]) == ("differs", "the journal has another body")
