@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import fmq
 from fmq.cli.output import Column, Row
-from fmq.findings.text import exact, plain, preview, size
+from fmq.findings.text import exact, laid_out, plain, preview, size
 
 # Fields that `fmq read` prints. A copy of the message gets its own.
 OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id"}
@@ -94,16 +94,8 @@ def body_of(row: Row) -> bytes:
 
 
 def body_laid_out(row: Row) -> str:
-    """Return a whole body: text as it is, JSON with a line for each field, other bytes as hex."""
-    if "body" not in row:
-        return body_of(row).hex(" ", 4)
-    text: str = row["body"]
-    if text.lstrip()[:1] not in ("{", "["):
-        return text
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
+    """Return the whole body of a row, as `laid_out` does."""
+    return laid_out(body_of(row))
 
 
 def place_of(row: Row) -> str:

@@ -65,6 +65,20 @@ def preview(body: bytes) -> str:
     return printable(text) + more
 
 
+def laid_out(body: bytes) -> str:
+    """Return a whole body: text as it is, JSON with a line for each field, other bytes as hex."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return body.hex(" ", 4)
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
 def exact(number: int) -> str:
     """Return a number as people copy it: positions and offsets have no commas."""
     return str(number)

@@ -301,6 +301,13 @@ def _skip(seen: Seen, each: fmq.HeldMessages) -> tuple[str, str]:
     return command, "passes over it for good"
 
 
+def headline(state: str, seconds_to_catch_up: float | None) -> str:
+    """Return the verdict in some words. `seconds_to_catch_up` is what `rates.compared` says."""
+    if state == BEHIND and seconds_to_catch_up is not None:
+        return f"{state}: {duration(seconds_to_catch_up)} to catch up"
+    return f"healthy: {state}" if state in (WORKING, DONE) else state
+
+
 def worst(found: Iterable[Remark]) -> str:
     """Return the state of a group: the state in the first remark, which is the worst."""
     return next(iter(found)).state

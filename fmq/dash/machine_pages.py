@@ -1,0 +1,116 @@
+"""The pages about the machine and its people: clients, disk and retention, and what was done."""
+
+from __future__ import annotations
+
+from fmq.dash.dash_site import DashSite
+from fmq.dash.frame import Page, facts, table, when
+from fmq.dash.group_pages import Query
+from fmq.dash.markup import Markup, join, link, tag
+from fmq.findings.action_log import actions
+from fmq.findings.rates import disk_said, rate_said, retention_said
+from fmq.findings.text import duration, exact, plain, size
+
+LOG_BYTES = 16 << 20
+LOG_SHOWN = 200
+RETENTION = ("retain_bytes", "retain_seconds", "retain_acked_bytes")
+
+
+def clients(site: DashSite, query: Query) -> Page:
+    """Return the page with all clients of the serving process."""
+    live = table(
+        ("client", "since", "calls#", "rate#", "waiting#", "consumers", "transactions"),
+        [
+            (
+                f"{each.pid} on {each.host}" + (f" at {each.address}" if each.address else ""),
+                when(site, each.since),
+                each.calls,
+                rate_said(each.calls_per_second),
+                each.waiting,
+                ", ".join(f"{plain(member)} of {plain(group)}" for group, member in each.members),
+                [
+                    [tag("a", tx_id, href=link("tx", id=tx_id)), " "]
+                    for tx_id in each.transactions
+                ],
+            )
+            for each in site.engine.clients()
+        ],
+        "No other process is connected.",
+    )
+    return Page("Clients", live)
+
+
+def disk(site: DashSite, query: Query) -> Page:
+    """Return the page about the disk: is it filling, and when does retention begin?"""
+    top, stats = site.pulse.journal(), site.engine.stats()
+    full, soon = top["seconds_to_full"], top["seconds_to_retention"]
+    live = join(
+        facts(
+            [
+                ("trouble", top["trouble"]),
+                ("disk", disk_said(top)),
+                ("grows", f"{size(int(top['bytes_per_second']))}/s"),
+                ("full in", None if full is None else f"{duration(full)} at this rate"),
+                ("retention", retention_said(top)),
+                ("its limit is reached in", None if soon is None else duration(soon)),
+                ("segments", stats.segments),
+                ("spare segments", stats.spares),
+                ("journal from", exact(stats.first_position)),
+                ("to position", exact(stats.position)),
+                ("checkpoint covers", exact(stats.checkpointed_upto)),
+            ]
+        ),
+        table(
+            ("kept by",),
+            [(each,) for each in stats.kept_by],
+            "Nothing keeps a segment that is over the limits.",
+            title="What retention waits for",
+        ),
+        table(
+            ("option", "value", "set by"),
+            [
+                (each.name, "none" if each.value is None else str(each.value), each.source)
+                for each in site.engine.settings()
+                if each.name in RETENTION
+            ],
+            "",
+            title="Limits",
+        ),
+    )
+    return Page("Disk and retention", live)
+
+
+def log(site: DashSite, query: Query) -> Page:
+    """Return what people have done, as the newest part of the journal has it."""
+    stats = site.engine.stats()
+    end = int(query["upto"]) if query.get("upto", "").isdigit() else stats.position
+    start = max(end - LOG_BYTES, stats.first_position)
+    with site.files() as directory:
+        if directory is None:
+            said = "The files are on another machine: there fmq records DIR --kind CHANGE has it."
+            return Page("Action log", Markup(""), tag("p", said))
+        found = actions(directory, start, LOG_SHOWN)
+    still = join(
+        table(
+            ("when", "what", "topic", "what was done, by whom and why", "position#"),
+            [
+                (
+                    when(site, row["time"]),
+                    row["what"],
+                    row["topic"],
+                    row["text"],
+                    exact(row["position"]),
+                )
+                for row in found
+                if row["position"] < end
+            ],
+            "Nobody has done anything here.",
+        ),
+        tag(
+            "p",
+            f"From position {start} to {end}. ",
+            tag("a", "further back", href=link("log", upto=start), class_="act")
+            if start > stats.first_position
+            else None,
+        ),
+    )
+    return Page("Action log", Markup(""), still)
