@@ -36,6 +36,7 @@ ROOMS = (
         "fmq.metrics",
         "fmq.otel",
         "fmq.findings",
+        "fmq.dash",
         "fmq.cli",
         "fmq.testing",
         "fmq.__main__",
@@ -54,6 +55,7 @@ KNOWS_ONLY = {
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.otel": {"fmq", "fmq.aio", "fmq.arguments", "fmq.basics", "fmq.errors", "fmq.metrics"},
+    "fmq.dash": {"fmq", "fmq.basics", "fmq.errors", "fmq.findings", "fmq.machine"},
     "fmq.relay": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.__main__": {"fmq.cli"},
 }
@@ -98,6 +100,7 @@ KNOWN_BY: dict[str, set[str]] = {
     # Production knows no fakes.
     "fmq.testing": set(),
     "fmq.compat": set(),
+    "fmq.dash": {"cli"},
     "fmq.cli": {"__main__"},
 }
 

@@ -25,7 +25,7 @@ from fmq.findings.rates import (
     retention_said,
     undecided_said,
 )
-from fmq.findings.text import duration, size
+from fmq.findings.text import brief, duration, size
 
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 20  # looks that a line of bars shows
@@ -84,7 +84,7 @@ def line_of_bars(values: list[float]) -> str:
 
 
 def _ms(number: float) -> str:
-    return f"{number:.1f} ms"
+    return brief(number / 1000)
 
 
 TOP = (

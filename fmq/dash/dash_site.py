@@ -11,31 +11,39 @@ import fmq
 from fmq.basics.clock import Clock, as_datetime
 from fmq.dash.pulse import Pulse
 from fmq.findings.troubles import Troubles
-from fmq.findings.visit import visit
+from fmq.findings.visit import visit, writer_of
 from fmq.machine.disk import Directory
 
 
 @dataclass(frozen=True, slots=True)
 class DashSite:
     """One engine, and the pages about it. `directory` is where its files are on this machine, None
-    if they are on another one. `person` is who acts, unless a form says otherwise.
+    if they are on another one. A state that lasts longer than `patience` seconds needs a person.
     """
 
     engine: fmq.WritingEngine
     directory: str | None
-    troubles: Troubles
+    patience: float
     pulse: Pulse
     clock: Clock
-    person: str
     read_only: bool
 
     @property
     def now(self) -> datetime:
         return as_datetime(self.clock.time_us())
 
-    def age(self, time: datetime | None) -> float | None:
-        """Return how many seconds ago a time was."""
-        return None if time is None else max((self.now - time).total_seconds(), 0.0)
+    @property
+    def path(self) -> str:
+        """What commands name."""
+        return self.engine.path if self.directory is None else self.directory
+
+    @property
+    def troubles(self) -> Troubles:
+        """Return what needs a person. Raises NotAStore if the directory is gone."""
+        with self.files() as directory:
+            # Ask each time: another process may serve it now.
+            writer = None if directory is None else writer_of(directory)
+        return Troubles(self.engine, self.path, writer, self.patience, self.clock)
 
     @contextmanager
     def files(self) -> Iterator[Directory | None]:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fmq.dash.dash_site import DashSite
-from fmq.dash.markup import Address, Child, Markup, join, link, tag
-from fmq.findings.text import duration, moment
+from fmq.dash.markup import Child, DashLink, Markup, join, link, tag
+from fmq.findings.text import brief, duration, moment
 from fmq.findings.verdict import BEHIND, PAUSED, STUCK, UNREAD
 
 NAVIGATION = (
@@ -24,7 +24,7 @@ NAVIGATION = (
 COLORS = {STUCK: "bad", UNREAD: "bad", BEHIND: "warn", PAUSED: "warn"}
 
 
-class Page(NamedTuple):
+class DashPage(NamedTuple):
     """What a page shows. `live` is replaced while the page is open, and `still` is not."""
 
     title: str
@@ -32,9 +32,9 @@ class Page(NamedTuple):
     still: Markup = Markup("")
 
 
-def document(site: DashSite, page: Page, here: str, live: Address | None) -> Markup:
+def document(site: DashSite, page: DashPage, here: str, live: DashLink | None) -> Markup:
     """Return a whole page. `here` is its name, and `live` where its live part comes from."""
-    name = site.engine.path
+    name = site.path
     navigation = [
         tag("a", said, href=link(to), aria_current="page" if to == here else None)
         for to, said in NAVIGATION
@@ -50,7 +50,7 @@ def document(site: DashSite, page: Page, here: str, live: Address | None) -> Mar
         tag(
             "main",
             tag("h1", page.title),
-            tag("p", "", id="state", role="status", class_="state"),
+            tag("p", "", id="state", role="status", class_="state") if live else None,
             tag("div", page.live, id="live", data_from=live),
             page.still,
             id="page",
@@ -77,6 +77,7 @@ def _document(title: str, *body: Child) -> Markup:
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark">'),
         tag("link", rel="stylesheet", href=link("dash.css")),
+        tag("link", rel="icon", href=link("dash.svg"), type="image/svg+xml"),
         tag("script", src=link("dash.js"), defer=True),
     )
     return join(Markup("<!doctype html>"), tag("html", head, tag("body", *body), lang="en"))
@@ -110,7 +111,7 @@ def _cell(name: str, cell: Child) -> Markup:
     is_empty = cell is None or cell == "" or cell == []
     return tag(
         "td",
-        cell,
+        tag("div", cell),
         data_label=name.rstrip("#"),
         class_=" ".join(filter(None, ("n" * name.endswith("#"), "none" * is_empty))) or None,
     )
@@ -131,8 +132,19 @@ def badge(state: str, text: str) -> Markup:
     return tag("span", text, class_=f"badge {COLORS.get(state, 'good')}")
 
 
+def edge(state: str) -> str:
+    """Return the class that marks a sentence about a state."""
+    return f"{COLORS.get(state, 'good')}-edge"
+
+
+def said(text: str) -> Markup:
+    """Return a sentence. Commands in it are between backticks."""
+    parts = text.split("`")
+    return join(tag("code", part) if number % 2 else part for number, part in enumerate(parts))
+
+
 def ago(seconds: float | None) -> str:
-    return "" if seconds is None else duration(seconds)
+    return "" if seconds is None else brief(seconds)
 
 
 def when(site: DashSite, time: datetime | None) -> Child:
@@ -140,8 +152,8 @@ def when(site: DashSite, time: datetime | None) -> Child:
     if time is None:
         return None
     seconds = (site.now - time).total_seconds()
-    said = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
-    return tag("time", said, title=moment(time), datetime=time.isoformat())
+    text = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    return tag("time", text, title=moment(time), datetime=time.isoformat())
 
 
 def act(site: DashSite, does: str, says: str, **fields: object) -> Markup | None:

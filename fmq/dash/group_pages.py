@@ -6,26 +6,31 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fmq
+from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import Page, act, acts, ago, badge, facts, table, when
+from fmq.dash.frame import DashPage, act, acts, ago, badge, edge, facts, said, table, when
 from fmq.dash.markup import Child, Markup, join, link, tag
 from fmq.dash.sparkline import sparkline
 from fmq.findings.rates import disk_said, rate_said, retention_said, undecided_said
-from fmq.findings.text import plain, size
+from fmq.findings.text import brief, counted, plain, size
 from fmq.findings.verdict import Remark, headline, remarks, worst
 
 HELD_SHOWN = 200
-Query = Mapping[str, str]
 
 
-def overview(site: DashSite, query: Query) -> Page:
+def overview(site: DashSite, query: Query) -> DashPage:
     """Return the page with a verdict about each group, and what else needs a person."""
     top = site.pulse.journal()
+    troubles = site.troubles
+    # Those that need a person come first, and else they keep their order.
+    groups = sorted(troubles.of_groups(), key=lambda row: not row["needs_you"])
+    others = [*troubles.of_others()]
     live = join(
+        tag("p", _summary([*groups, *others]), class_="summary"),
         _journal(site, top),
         table(
             ("group", "verdict", "why", "lag", "arrive#", "acked#", "in hand#", "members#"),
-            [_group_row(site, row) for row in site.troubles.of_groups()],
+            [_group_row(site, row) for row in groups],
             "There is no group.",
             title="Groups",
         ),
@@ -37,16 +42,25 @@ def overview(site: DashSite, query: Query) -> Page:
                     if row["about"] == "transactions"
                     else row["about"],
                     tag("span", row["state"], class_=f"badge {_color(row)}"),
-                    row["text"],
+                    said(row["text"]),
                 )
-                for row in site.troubles.of_others()
+                for row in others
             ],
             "Nothing else needs a person.",
             title="Besides groups",
         ),
         _topics(site),
     )
-    return Page("Overview", live)
+    return DashPage("Overview", live)
+
+
+def _summary(rows: list[Mapping[str, Any]]) -> str:
+    """Return in one sentence whether a person is needed, and for what."""
+    needs = [row["about"] for row in rows if row["needs_you"]]
+    if not needs:
+        return "Nothing needs you."
+    need = "needs" if len(needs) == 1 else "need"
+    return f"{counted(len(needs), 'thing')} {need} you: {', '.join(map(plain, needs))}."
 
 
 def _color(row: Mapping[str, Any]) -> str:
@@ -63,7 +77,7 @@ def _journal(site: DashSite, top: Mapping[str, Any]) -> Markup:
                 [rate_said(top["messages_per_second"]), sparkline("messages a second", curve)],
             ),
             ("journal grows", f"{size(int(top['bytes_per_second']))}/s"),
-            ("answers in", f"{top['answer_ms']:.1f} ms"),
+            ("answers in", brief(top["answer_ms"] / 1000)),
             ("undecided", tag("a", undecided_said(top), href=link("transactions"))),
             ("dead letters", tag("a", top["dead_letters"], href=link("dead"))),
             ("delayed", tag("a", top["delayed"], href=link("delayed"))),
@@ -130,7 +144,7 @@ def _pause_act(site: DashSite, pause: fmq.Pause | None, **of: str) -> Markup | N
 # --- one group ------------------------------------------------------------------------------------
 
 
-def group(site: DashSite, query: Query) -> Page:
+def group(site: DashSite, query: Query) -> DashPage:
     """Return the page of one group. Raises UnknownGroup."""
     name = query.get("name", "")
     seen = site.troubles.seen(name)
@@ -148,7 +162,7 @@ def group(site: DashSite, query: Query) -> Page:
         _queues(site, name, infos),
         _counts(site, name, infos),
     )
-    return Page(f"Group {plain(name)}", live, _group_acts(site, name, infos))
+    return DashPage(f"Group {plain(name)}", live, _group_acts(site, name, infos))
 
 
 def _remark(each: Remark) -> Markup:
@@ -158,7 +172,7 @@ def _remark(each: Remark) -> Markup:
         "div",
         tag("p", each.text),
         tag("ul", commands, class_="commands") if commands else None,
-        class_="remark",
+        class_=f"remark {edge(each.state)}",
     )
 
 
@@ -259,7 +273,16 @@ def _skip(site: DashSite, name: str, each: fmq.HeldMessages) -> Markup | None:
 
 def _queues(site: DashSite, name: str, infos: list[fmq.GroupInfo]) -> Markup:
     return table(
-        ("queue", "not acked#", "acked below#", "behind", "lost#", "skipped#", "expired#", "filter"),
+        (
+            "queue",
+            "not acked#",
+            "acked below#",
+            "behind",
+            "lost#",
+            "skipped#",
+            "expired#",
+            "filter",
+        ),
         [
             (
                 f"{plain(info.topic)}/{info.queue}",

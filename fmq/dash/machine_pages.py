@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fmq.dash.dash_request import Query, number_of
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import Page, facts, table, when
-from fmq.dash.group_pages import Query
+from fmq.dash.frame import DashPage, facts, table, when
 from fmq.dash.markup import Markup, join, link, tag
 from fmq.findings.action_log import actions
 from fmq.findings.rates import disk_said, rate_said, retention_said
@@ -15,7 +15,7 @@ LOG_SHOWN = 200
 RETENTION = ("retain_bytes", "retain_seconds", "retain_acked_bytes")
 
 
-def clients(site: DashSite, query: Query) -> Page:
+def clients(site: DashSite, query: Query) -> DashPage:
     """Return the page with all clients of the serving process."""
     live = table(
         ("client", "since", "calls#", "rate#", "waiting#", "consumers", "transactions"),
@@ -27,19 +27,16 @@ def clients(site: DashSite, query: Query) -> Page:
                 rate_said(each.calls_per_second),
                 each.waiting,
                 ", ".join(f"{plain(member)} of {plain(group)}" for group, member in each.members),
-                [
-                    [tag("a", tx_id, href=link("tx", id=tx_id)), " "]
-                    for tx_id in each.transactions
-                ],
+                [[tag("a", tx_id, href=link("tx", id=tx_id)), " "] for tx_id in each.transactions],
             )
             for each in site.engine.clients()
         ],
         "No other process is connected.",
     )
-    return Page("Clients", live)
+    return DashPage("Clients", live)
 
 
-def disk(site: DashSite, query: Query) -> Page:
+def disk(site: DashSite, query: Query) -> DashPage:
     """Return the page about the disk: is it filling, and when does retention begin?"""
     top, stats = site.pulse.journal(), site.engine.stats()
     full, soon = top["seconds_to_full"], top["seconds_to_retention"]
@@ -76,18 +73,18 @@ def disk(site: DashSite, query: Query) -> Page:
             title="Limits",
         ),
     )
-    return Page("Disk and retention", live)
+    return DashPage("Disk and retention", live)
 
 
-def log(site: DashSite, query: Query) -> Page:
+def log(site: DashSite, query: Query) -> DashPage:
     """Return what people have done, as the newest part of the journal has it."""
     stats = site.engine.stats()
-    end = int(query["upto"]) if query.get("upto", "").isdigit() else stats.position
+    end = number_of(query["upto"], "upto") if "upto" in query else stats.position
     start = max(end - LOG_BYTES, stats.first_position)
     with site.files() as directory:
         if directory is None:
             said = "The files are on another machine: there fmq records DIR --kind CHANGE has it."
-            return Page("Action log", Markup(""), tag("p", said))
+            return DashPage("Action log", Markup(""), tag("p", said))
         found = actions(directory, start, LOG_SHOWN)
     still = join(
         table(
@@ -113,4 +110,4 @@ def log(site: DashSite, query: Query) -> Page:
             else None,
         ),
     )
-    return Page("Action log", Markup(""), still)
+    return DashPage("Action log", Markup(""), still)

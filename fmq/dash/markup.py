@@ -26,20 +26,20 @@ class Markup(str):
     __slots__ = ()
 
 
-class Address(str):
+class DashLink(str):
     """The address of one of our own pages, relative to the page that names it."""
 
     __slots__ = ()
 
 
-def link(page: str, **query: object) -> Address:
+def link(page: str, **query: object) -> DashLink:
     """Return the address of a page. What is None is left out of the query."""
     given = {name: str(value) for name, value in query.items() if value is not None}
     # A lone surrogate is in no UTF-8; a topic may have one, as the journal has bytes.
-    return Address(page + (f"?{urlencode(given, errors='surrogatepass')}" if given else ""))
+    return DashLink(page + (f"?{urlencode(given, errors='surrogatepass')}" if given else ""))
 
 
-def tag(name: str, *children: Child, **attributes: object) -> Markup:
+def tag(name: str, /, *children: Child, **attributes: object) -> Markup:
     """Return an element. An attribute that is None or False is left out; one that is True has no
     value. `class_` is class, and `data_label` is data-label.
     """
@@ -48,7 +48,7 @@ def tag(name: str, *children: Child, **attributes: object) -> Markup:
         if value is None or value is False:
             continue
         key = key.rstrip("_").replace("_", "-")
-        assert key not in ADDRESSES or isinstance(value, Address), "addresses come from link"
+        assert key not in ADDRESSES or isinstance(value, DashLink), "addresses come from link"
         assert not key.startswith("on") and key != "style", "the policy of the page forbids both"
         parts.append(key if value is True else f'{key}="{_text(value)}"')
     opening = f"<{' '.join(parts)}>"
@@ -63,7 +63,7 @@ def join(*children: Child) -> Markup:
 
 
 def lines(text: str) -> Markup:
-    """Return a text of several lines. Characters that turn the direction of text are spelled out."""
+    """Return a text of several lines. Marks that turn the direction of text are spelled out."""
     return Markup(escape(printable_lines(text)))
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 
 import fmq
+from fmq.dash.dash_request import Query, number_of, time_of
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import Page, act, acts, facts, table, when
-from fmq.dash.group_pages import Query
+from fmq.dash.frame import DashPage, act, acts, facts, table, when
 from fmq.dash.markup import Child, Markup, join, lines, link, tag
 from fmq.errors import BadOption
 from fmq.findings.text import exact, laid_out, plain, size
@@ -19,19 +18,19 @@ LETTERS_COUNTED = 1000
 DELAYED_SHOWN = 200
 
 
-def messages(site: DashSite, query: Query) -> Page:
+def messages(site: DashSite, query: Query) -> DashPage:
     """Return messages of a topic: from an offset or a time on, or those of a key."""
     topic = query.get("topic", "")
     queues = site.engine.queues(topic) if topic else []
     form = _search(site, query)
     if not topic:
-        return Page("Messages", Markup(""), form)
+        return DashPage("Messages", Markup(""), form)
     if not queues:
         raise fmq.UnknownTopic(topic)
-    queue = _number(query.get("queue") or str(queues[0].queue), "queue")
+    queue = number_of(query.get("queue") or str(queues[0].queue), "queue")
     if key := query.get("key"):
         found = site.engine.find(topic, key=key, limit=MESSAGES_SHOWN)
-        return Page("Messages", Markup(""), join(form, _listed(site, found)))
+        return DashPage("Messages", Markup(""), join(form, _listed(site, found)))
     where = next((each for each in queues if each.queue == queue), None)
     if where is None:
         raise BadOption(f"topic {topic!r} has no queue {queue}. Nothing was changed.")
@@ -46,7 +45,9 @@ def messages(site: DashSite, query: Query) -> Page:
         _turn("later", topic, queue, last) if last < where.next else None,
     )
     said = f"Queue {queue} has the offsets {where.first} to {where.next - 1}."
-    return Page("Messages", Markup(""), join(form, tag("p", said), _listed(site, found), around))
+    return DashPage(
+        "Messages", Markup(""), join(form, tag("p", said), _listed(site, found), around)
+    )
 
 
 def _turn(says: str, topic: str, queue: int, start: int) -> Markup:
@@ -61,24 +62,6 @@ def _start(site: DashSite, queue: fmq.QueueInfo, said: str) -> int:
     if said.isascii() and said.isdigit():
         return max(int(said), queue.first)
     return site.engine.offset_at(queue.topic, queue.queue, time_of(said))
-
-
-def time_of(said: str) -> datetime:
-    """Return the time that a reader has typed, in UTC. Raises BadOption."""
-    try:
-        found = datetime.fromisoformat(said)
-    except ValueError:
-        raise BadOption(
-            f"{said!r}: is no offset, and no time such as 2026-11-24T12:00:00Z. Nothing was "
-            "changed."
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def _number(said: str, what: str) -> int:
-    if not (said.isascii() and said.isdigit()):
-        raise BadOption(f"{what} {said!r}: must be a number. Nothing was changed.")
-    return int(said)
 
 
 def _search(site: DashSite, query: Query) -> Markup:
@@ -117,7 +100,9 @@ def _listed(site: DashSite, found: list[fmq.Message]) -> Markup:
                 when(site, each.time),
                 each.key,
                 each.tag,
-                None if each.tx_id is None else tag("a", each.tx_id, href=link("tx", id=each.tx_id)),
+                None
+                if each.tx_id is None
+                else tag("a", each.tx_id, href=link("tx", id=each.tx_id)),
                 size(len(each.body)),
                 tag(
                     "a",
@@ -131,15 +116,18 @@ def _listed(site: DashSite, found: list[fmq.Message]) -> Markup:
     )
 
 
-def message(site: DashSite, query: Query) -> Page:
+def message(site: DashSite, query: Query) -> DashPage:
     """Return the page of one message, with its body. Raises OffsetGone or UnknownTopic."""
     topic = query.get("topic", "")
-    queue, offset = _number(query.get("queue", ""), "queue"), _number(query.get("offset", ""), "offset")
+    queue, offset = (
+        number_of(query.get("queue", ""), "queue"),
+        number_of(query.get("offset", ""), "offset"),
+    )
     found = site.engine.read(topic, queue=queue, offset=offset, limit=1)
     if not found or found[0].offset != offset:
         raise BadOption(f"{topic}/{queue} has no message {offset}. Nothing was changed.")
     title = f"Message {plain(topic)}/{queue}/{offset}"
-    return Page(title, Markup(""), join(_facts(site, found[0]), _body(found[0].body)))
+    return DashPage(title, Markup(""), join(_facts(site, found[0]), _body(found[0].body)))
 
 
 def _facts(site: DashSite, each: fmq.Message) -> Markup:
@@ -166,20 +154,20 @@ def _body(body: bytes) -> Markup:
 # --- dead letters --------------------------------------------------------------------------------
 
 
-def dead(site: DashSite, query: Query) -> Page:
+def dead(site: DashSite, query: Query) -> DashPage:
     """Return the dead letters of all groups, or those of one, by reason. Raises UnknownGroup."""
     name = query.get("group")
     if name is None:
-        return Page("Dead letters", Markup(""), _all_dead(site))
+        return DashPage("Dead letters", Markup(""), _all_dead(site))
     if number := query.get("number"):
-        letter = site.engine.dead_letters(name).get(_number(number, "number"))
+        letter = site.engine.dead_letters(name).get(number_of(number, "number"))
         still = join(
             facts([("reason", letter.reason), ("attempts", letter.attempts)]),
             _facts(site, letter.message),
             _body(letter.body),
             _dead_acts(site, name, number=letter.number),
         )
-        return Page(f"Dead letter {letter.number} of {plain(name)}", Markup(""), still)
+        return DashPage(f"Dead letter {letter.number} of {plain(name)}", Markup(""), still)
     letters = site.engine.dead_letters(name).list(limit=LETTERS_COUNTED)
     reasons = Counter(each.reason for each in letters)
     chosen = query.get("reason")
@@ -206,7 +194,7 @@ def dead(site: DashSite, query: Query) -> Page:
             title="The newest" if chosen is None else f"Those with the reason {plain(chosen)}",
         ),
     )
-    return Page(f"Dead letters of {plain(name)}", Markup(""), still)
+    return DashPage(f"Dead letters of {plain(name)}", Markup(""), still)
 
 
 def _all_dead(site: DashSite) -> Markup:
@@ -245,7 +233,7 @@ def _letter(site: DashSite, name: str, each: fmq.DeadLetter) -> list[Child]:
 # --- what waits ----------------------------------------------------------------------------------
 
 
-def delayed(site: DashSite, query: Query) -> Page:
+def delayed(site: DashSite, query: Query) -> DashPage:
     """Return what waits for its time, and what is published again and again."""
     live = join(
         table(
@@ -286,4 +274,4 @@ def delayed(site: DashSite, query: Query) -> Page:
             title=f"Delayed, the first {DELAYED_SHOWN}",
         ),
     )
-    return Page("Delayed and periodic", live)
+    return DashPage("Delayed and periodic", live)

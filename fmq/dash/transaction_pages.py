@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 import fmq
+from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import Page, act, acts, facts, table, when
-from fmq.dash.group_pages import Query
+from fmq.dash.frame import DashPage, act, acts, facts, table, when
 from fmq.dash.markup import Child, Markup, join, lines, link, tag
 from fmq.findings.prepared import prepared_messages
 from fmq.findings.story import questions, steps
@@ -17,7 +17,7 @@ from fmq.findings.text import exact, laid_out, plain, size
 MESSAGES_SHOWN = 100
 
 
-def transactions(site: DashSite, query: Query) -> Page:
+def transactions(site: DashSite, query: Query) -> DashPage:
     """Return the page with all undecided transactions, the oldest first."""
     undecided = site.engine.undecided()
     live = table(
@@ -37,7 +37,7 @@ def transactions(site: DashSite, query: Query) -> Page:
         ],
         "Nothing is undecided.",
     )
-    return Page("Undecided transactions", live, _lookup())
+    return DashPage("Undecided transactions", live, _lookup())
 
 
 def checker_said(tx: fmq.UndecidedTransaction) -> str:
@@ -68,7 +68,7 @@ def _lookup() -> Markup:
     )
 
 
-def story(site: DashSite, query: Query) -> Page:
+def story(site: DashSite, query: Query) -> DashPage:
     """Return the story of one transaction, as `fmq explain` tells it. Raises UnknownTransaction."""
     tx_id = query.get("id", "")
     outcome = site.engine.outcome(tx_id)
@@ -97,7 +97,7 @@ def story(site: DashSite, query: Query) -> Page:
         _elsewhere(site, "fmq explain DIR ID shows its records"),
     )
     still = Markup("") if undecided is None else _undecided(site, undecided, query)
-    return Page(f"Transaction {plain(tx_id)}", live, still)
+    return DashPage(f"Transaction {plain(tx_id)}", live, still)
 
 
 def _outcome(site: DashSite, outcome: fmq.Outcome) -> Iterator[tuple[str, Child]]:

@@ -154,10 +154,16 @@ class TooMany(UsageError):
 class ExtraMissing(UsageError):
     """The call needs an extra of fmq that is not installed where it is carried out."""
 
-    def __init__(self, what: str, module: str, extra: str) -> None:
+    def __init__(
+        self,
+        what: str,
+        module: str,
+        extra: str,
+        where: str = "the process that has the directory open",
+    ) -> None:
         super().__init__(
-            f"{what} needs {module}, which the process that has the directory open does not find: "
-            f"pip install 'fmq-engine[{extra}]' there. Nothing was changed."
+            f"{what} needs {module}, which {where} does not find: pip install "
+            f"'fmq-engine[{extra}]' there. Nothing was changed."
         )
         self.extra = extra
 

@@ -105,6 +105,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def brief(seconds: float) -> str:
+    """Return a time that may be far below a second, as in `0.3 ms`."""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else duration(seconds)
+
+
 def counted(count: int, what: str) -> str:
     """Return a number with its noun: `1 message`, `2 messages`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
