@@ -9,7 +9,7 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
-from fmq.cli.messages import body_laid_out, body_row, place_of
+from fmq.cli.messages import body_laid_out, body_row, codec_of, place_of, value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import writing
 from fmq.findings.text import exact, size
@@ -84,7 +84,8 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 def run_show(args: argparse.Namespace, output: Output) -> int:
     with writing(args.dir) as engine:
         letter = engine.dead_letters(args.group).get(args.number)
-    row = _row(letter) | {**body_row(letter.body), "headers": letter.headers}
+        value = value_row(letter.body, codec_of(engine, letter.topic))
+    row = _row(letter) | {**body_row(letter.body), **value, "headers": letter.headers}
     output.facts("dead letter", row, SHOWN, title=f"{args.group}: dead letter {letter.number}")
     return FINE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE, PROBLEM
-from fmq.cli.messages import MESSAGES, row_of
+from fmq.cli.messages import codec_of, columns_of, row_of
 from fmq.cli.output import Output
 from fmq.cli.place import reading
 
@@ -26,5 +26,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     with reading(args.dir) as engine:
         found = engine.find(args.topic, key=args.key, limit=args.limit)
-    shown = output.rows("message", MESSAGES, map(row_of, found), empty="no message has this key")
+        codec = codec_of(engine, args.topic)
+    rows = (row_of(message, codec) for message in found)
+    shown = output.rows("message", columns_of(codec), rows, empty="no message has this key")
     return FINE if shown else PROBLEM

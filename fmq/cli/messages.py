@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import fmq
 from fmq.cli.output import Column, Row
-from fmq.findings.text import exact, laid_out, plain, preview, size
+from fmq.codecs.body_fields import NOTHING, as_text, is_json, value_in
+from fmq.findings.text import exact, laid_out, plain, preview, printable, size
 
 # Fields that `fmq read` prints. A copy of the message gets its own.
-OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id"}
+OF_THE_OLD_ONE = {"what", "offset", "position", "time", "producer", "tx_id", "value"}
+FIELDS_SHOWN_MAX = 8  # more columns than these are harder to read than a body
 
 
 class Sent(NamedTuple):
@@ -24,8 +28,10 @@ class Sent(NamedTuple):
     message: fmq.Message
 
 
-def row_of(message: fmq.Message) -> Row:
-    """Return a message as a row: its place first and its body last."""
+def row_of(message: fmq.Message, codec: fmq.TopicCodec | None = None) -> Row:
+    """Return a message as a row: its place first and its body last, then what `codec`, that of its
+    topic, shows of the body.
+    """
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue": message.queue,
@@ -42,7 +48,7 @@ def row_of(message: fmq.Message) -> Row:
         "expires_at": message.expires_at,
     }
     row = {name: value for name, value in row.items() if value is not None}
-    return row | body_row(message.body)
+    return row | body_row(message.body) | value_row(message.body, codec)
 
 
 def body_row(body: bytes) -> dict[str, str]:
@@ -51,6 +57,48 @@ def body_row(body: bytes) -> dict[str, str]:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode()}
+
+
+def value_row(body: bytes, codec: fmq.TopicCodec | None) -> dict[str, Any]:
+    """Return the field with the value of a body, if `codec` says that it is JSON, and it is."""
+    value = value_in(body) if is_json(codec) else NOTHING
+    return {} if value is NOTHING else {"value": value}
+
+
+def codec_of(engine: fmq.ReadOnlyEngine | fmq.RemoteEngine | fmq.Engine, topic: str) -> Any:
+    """Return the stored codec of `topic`; None if there is none, or no such topic any more."""
+    with suppress(fmq.UnknownTopic):
+        return engine.topic(topic).codec()
+    return None
+
+
+def columns_of(codec: fmq.TopicCodec | None) -> Sequence[Column]:
+    """Return the columns of messages of a topic: a column for each field that its codec knows, if
+    they are few, and the body of a message that they do not show in full.
+    """
+    fields = codec.fields if codec is not None and is_json(codec) else None
+    if not fields or len(fields) > FIELDS_SHOWN_MAX:
+        return MESSAGES
+
+    def rest(row: Row) -> str:
+        value = row.get("value")
+        is_shown = isinstance(value, dict) and value.keys() <= fields.keys()
+        return "" if is_shown else preview(body_of(row))
+
+    return (
+        *MESSAGES[:-1],
+        *(Column("", f".{printable(name)}", of_row=_field(name), folds=True) for name in fields),
+        Column("", "body", of_row=rest, folds=True),
+    )
+
+
+def _field(name: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        value = row.get("value")
+        found = as_text(value.get(name)) if isinstance(value, dict) else None
+        return "" if found is None else printable(found)
+
+    return text
 
 
 def receipt_row(receipt: fmq.Receipt) -> Row:

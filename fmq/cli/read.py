@@ -1,7 +1,7 @@
 """`fmq read` and `fmq tail`: print the messages of a topic, in the order in which they came.
 
 Nothing is taken: groups do not notice. Messages of several queues come in the order of the
-journal.
+journal. If a codec is stored with the topic, the fields of the bodies are shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import fmq
 from fmq.basics.results import QueueInfo
 from fmq.cli.arguments import count, filter_, place, text
 from fmq.cli.codes import ERROR, FINE
-from fmq.cli.messages import MESSAGES, WHOLE, place_of, row_of
+from fmq.cli.messages import WHOLE, codec_of, columns_of, place_of, row_of
 from fmq.cli.output import Output, note
 from fmq.cli.place import reading
 
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if not queues:
             note(f"topic {args.topic} has the queues 0 to {len(there) - 1}, and no {args.queue}.")
             return ERROR
+        codec = codec_of(engine, args.topic)
         found = _first(args.limit, _wanted(args, _messages(engine, queues, args)))
         if args.raw:
             for message in found:
@@ -86,11 +87,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         elif args.whole:
             for message in found:
                 if message is not None:
-                    row = row_of(message)
+                    row = row_of(message, codec)
                     output.facts("message", row, WHOLE, title=place_of(row))
         else:
-            rows = (None if message is None else row_of(message) for message in found)
-            output.rows("message", MESSAGES, rows, empty="no such messages")
+            rows = (None if message is None else row_of(message, codec) for message in found)
+            output.rows("message", columns_of(codec), rows, empty="no such messages")
     return FINE
 
 

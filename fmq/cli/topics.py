@@ -1,4 +1,4 @@
-"""`fmq topics`: each topic, what it holds, since when, who reads it, and how long it is kept.
+"""`fmq topics`: each topic, its codec, what it holds, who reads it, and how long it is kept.
 
 The size of a topic is in no index: `--bytes` reads the journal to count it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -47,7 +48,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         bytes_of = _bytes(args.dir, output) if args.bytes else None
         retained = retained_seconds(reader)
         rows = [*_topics(engine, retained, bytes_of)]
-    columns = [column for column in TOPICS if args.bytes or column.key != "bytes"]
+    shown = {"bytes": args.bytes, "codec": any(row["codec"] for row in rows)}
+    columns = [column for column in TOPICS if shown.get(column.key, True)]
     output.rows("topic", columns, rows, empty="there is no topic")
     return FINE
 
@@ -65,6 +67,7 @@ def _topics(
         row: dict[str, Any] = {
             "topic": topic,
             "queues": len(found),
+            "codec": None if (codec := engine.topic(topic).codec()) is None else asdict(codec),
             "messages": sum(each.next - each.first for each in found),
             "bytes": None if bytes_of is None else bytes_of[topic],
             "first_time": min(_times(engine, found, first=True), default=None),
@@ -117,6 +120,14 @@ def _groups(row: Row) -> str:
     return ", ".join(said) or "nobody"
 
 
+def _codec(row: Row) -> str:
+    codec = row["codec"]
+    if codec is None:
+        return ""
+    fields = ", ".join(f"{name} {kinds}" for name, kinds in (codec["fields"] or {}).items())
+    return f"{codec['name']} {codec['version']}" + (f": {fields}" if fields else "")
+
+
 def _kept(row: Row) -> str:
     limits = [
         "" if row["retain_seconds"] is None else duration(row["retain_seconds"]),
@@ -130,6 +141,7 @@ def _kept(row: Row) -> str:
 TOPICS = (
     Column("topic", "topic", style="bold", copied=True),
     Column("queues", "queues", right=True),
+    Column("codec", "codec", of_row=_codec, folds=True),
     Column("messages", "messages", right=True),
     Column("bytes", "size", right=True, show=size),
     Column("first_time", "first (UTC)", optional=True),

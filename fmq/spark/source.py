@@ -21,7 +21,8 @@ from fmq.spark.types import arrow_schema, spark_schema
 from fmq.spark.worker import spare_collections
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
-from fmq.table.schema import schema_of
+from fmq.table.schema import VALUE, schema_of
+from fmq.table.value_column import value_type
 
 
 class DataSource(SparkDataSource):
@@ -33,7 +34,12 @@ class DataSource(SparkDataSource):
 
     def schema(self) -> StructType:
         options = parse(self.options)
-        columns = schema_of(options.view, options.columns, fleet=is_fleet(options.paths))
+        value = None
+        if VALUE in (options.columns or ()):
+            seen = see_all(options.paths, permissive=options.permissive)
+            value = value_type(seen, options.wanted.topics)
+        fleet = is_fleet(options.paths)
+        columns = schema_of(options.view, options.columns, fleet=fleet, value=value)
         return spark_schema(columns, options.view)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -9,7 +9,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from fmq.errors import BadOption
-from fmq.table.schema import schema_of
+from fmq.table.schema import VALUE, schema_of
+from fmq.table.value_column import check_value_type
 
 NEVER_NULL = {
     "messages": frozenset({"topic", "queue", "offset", "position", "body", "time", "delayed"})
@@ -29,12 +30,15 @@ def arrow_schema(view: str, asked: StructType) -> pa.Schema:
     """Return the schema for the columns that `asked` names, with the types that Spark needs. Raises
     BadOption.
     """
-    ours = spark_schema(schema_of(view, asked.fieldNames(), fleet=False))
+    made: pa.Schema = to_arrow_schema(asked, timezone="UTC")
+    value = made.field(VALUE).type if VALUE in made.names else None
+    if value is not None:
+        check_value_type(value)
+    ours = spark_schema(schema_of(view, asked.fieldNames(), fleet=False, value=value))
     for mine, theirs in zip(ours, asked, strict=True):
         if mine.dataType != theirs.dataType:
             raise BadOption(
                 f"column {theirs.name!r} of view {view!r} is {mine.dataType.simpleString()}, not "
                 f"{theirs.dataType.simpleString()}. Nothing was read; cast it in the query."
             )
-    made: pa.Schema = to_arrow_schema(asked, timezone="UTC")
     return made

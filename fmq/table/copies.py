@@ -39,8 +39,10 @@ def as_one(copies: Sequence[Snapshot], disk: Disk | None = None) -> Snapshot:
     ordered = tuple(seen for _, seen in sorted(segments.items()))
     missing = dict.fromkeys(part for copy in (furthest, *others) for part in copy.left_out)
     hosts = (copy.host for copy in (furthest, *others) if copy.host is not None)
+    codecs = {name: codec for copy in (*others, furthest) for name, codec in copy.codecs.items()}
     return replace(
         furthest,
+        codecs=codecs,
         segments=ordered,
         host=next(hosts, None),
         left_out=tuple(part for part in missing if not _is_there(part, ordered)),

@@ -22,7 +22,8 @@ from fmq.store.bytes.timing import timing_in
 from fmq.store.index.index import QueueKey
 from fmq.table.entries import Column
 from fmq.table.schema import HEADERS as HEADERS_TYPE
-from fmq.table.schema import TIME
+from fmq.table.schema import TIME, VALUE
+from fmq.table.value_column import values_of
 
 ROWS = 32_768
 BYTES = 8 << 20
@@ -169,6 +170,9 @@ class Gatherer:
             )
         return _variable(pa.binary(), lengths, b"".join(self._bodies), None)
 
+    def _value(self) -> pa.Array:
+        return values_of(self._body().to_pylist(), self._schema.field(VALUE).type)
+
     def _key(self) -> pa.Array:
         return self._text(KEYS)
 
@@ -262,6 +266,7 @@ MAKE: dict[str, Callable[[Gatherer], pa.Array]] = {
     "tag": Gatherer._tag,
     "headers": Gatherer._header_map,
     "body": Gatherer._body,
+    VALUE: Gatherer._value,
     "time": Gatherer._time,
     "tx_id": Gatherer._tx_id,
     "producer": Gatherer._producer,
@@ -272,6 +277,7 @@ MAKE: dict[str, Callable[[Gatherer], pa.Array]] = {
 }
 EXTRAS = frozenset(("message_id", "priority", "expires_at"))
 IN_COLUMNS = {"key", "tag", "headers", *EXTRAS}
+IN_BODIES = frozenset(("body", VALUE))
 IN_EXTENSION = EXTRAS | {"delayed"}
 """Columns that a record says in its extension, if at all."""
 

@@ -26,7 +26,7 @@ from fmq.store.bytes.record import (
 )
 from fmq.store.index.index_check import check_same
 from fmq.table.entries import Column, RunEntries, entries_of
-from fmq.table.gather import IN_COLUMNS, IN_EXTENSION, ROWS, Gatherer
+from fmq.table.gather import IN_BODIES, IN_COLUMNS, IN_EXTENSION, ROWS, Gatherer
 from fmq.table.plain import PlainRecords
 from fmq.table.selection import Selection
 from fmq.table.split import OpenSplit
@@ -88,7 +88,7 @@ class _SplitReading:
         self._seed = source.seed
         self._entries = entries
         self._gatherer = gatherer
-        self._bodies = "body" in columns
+        self._bodies = not IN_BODIES.isdisjoint(columns)
         self._in_columns = any(name in columns for name in IN_COLUMNS)
         self._extras = not IN_EXTENSION.isdisjoint(columns)
         self._windows = Windows(source.file, bodies=self._bodies)

@@ -19,7 +19,7 @@ from fmq.table.logs import LOGS, read_log
 from fmq.table.message_rows import read_messages
 from fmq.table.read_range import Positions, ReadRange, positions_of, range_of
 from fmq.table.records import RecordRow, batch_of, read_records
-from fmq.table.schema import FLEET, schema_of
+from fmq.table.schema import FLEET, VALUE, VIEWS, check_choice, schema_of
 from fmq.table.selection import COMPARED, EVERYTHING, Selection
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import OpenSplit, Split, opened
@@ -28,6 +28,7 @@ from fmq.table.table_errors import located
 from fmq.table.table_reader import TableReader
 from fmq.table.transactions import read_transactions, undecided_rows
 from fmq.table.undecided import undecided_of
+from fmq.table.value_column import value_type
 
 Batches = Iterator[pa.RecordBatch]
 LOG = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def read(
     door to the machine, as for `fmq.open`.
     """
     several = [paths] if isinstance(paths, str) else list(paths)
-    schema = schema_of(view, columns, fleet=is_fleet(several))
+    check_choice("view", view, VIEWS)
     wanted = chosen_rows(view, topic, queue)
     bounds = since, until, limit_messages, limit_bytes
     everything = all(bound is None for bound in bounds)
@@ -73,6 +74,8 @@ def read(
     undecided = view == "transactions" and everything
     how: Any = {"permissive": permissive, "disk": disk}
     journals = list(see_all(several, undecided=undecided, **how))
+    value = value_type(journals, wanted.topics) if VALUE in (columns or ()) else None
+    schema = schema_of(view, columns, fleet=is_fleet(several), value=value)
     low = positions_of("since", since, journals)
     high = positions_of("until", until, journals)
     room = BatchRoom(_limit("messages", limit_messages), _limit("bytes", limit_bytes))

@@ -179,15 +179,21 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "path": pa.string(),
     },
 }
+VALUE = "value"
+"""A column of messages that is only there by name, because its type depends on their topic."""
 FLEET = {"engine": pa.string(), "host": pa.string(), "store": pa.string()}
 
 
-def schema_of(view: str, columns: Sequence[str] | None, *, fleet: bool) -> pa.Schema:
-    """Return the schema of `columns`; by default, of all that the view itself has. Raises
-    BadOption.
+def schema_of(
+    view: str, columns: Sequence[str] | None, *, fleet: bool, value: pa.DataType | None = None
+) -> pa.Schema:
+    """Return the schema of `columns`; by default, of all that the view itself has. `value` is the
+    type of the column `value` of messages, if they can have it. Raises BadOption.
     """
     check_choice("view", view, VIEWS)
     known = VIEWS[view] | FLEET
+    if value is not None and view == "messages":
+        known |= {VALUE: value}
     if columns is None:
         columns = list(known if fleet else VIEWS[view])
     for column in columns:

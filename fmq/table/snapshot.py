@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fmq.basics.results import UndecidedTransaction
+from fmq.basics.results import TopicCodec, UndecidedTransaction
 from fmq.errors import CheckpointLost, Damaged, NewerFormat, NotAStore
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk, File
@@ -65,6 +65,8 @@ class Snapshot:
     host: str | None = None
     left_out: tuple[LeftOut, ...] = ()
     """What planning met of damage; whoever reads the splits may meet more."""
+    codecs: Mapping[str, TopicCodec] = field(default_factory=dict)
+    """The stored codecs by topic. None are known of a directory that has only segments."""
 
     @property
     def first(self) -> int:
@@ -260,4 +262,6 @@ def _as_followed(
             )
         )
     end, undecided = ledger.shown_to, undecided_in(ledger)
-    return Snapshot(directory.path, follower.store, end, tuple(segments), undecided, engine, host)
+    codecs = {topic.name: topic.codec for topic in ledger.made_topics() if topic.codec}
+    where = directory.path, follower.store, end
+    return Snapshot(*where, tuple(segments), undecided, engine, host, codecs=codecs)

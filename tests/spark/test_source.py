@@ -1,5 +1,6 @@
 """Spark shows what the engine shows, row by row."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,31 @@ def test_columns_that_spark_takes_as_not_null_are_never_null(shop: Reader) -> No
     rows = fmq.table.read(shop.path).read_all()
     assert told == {name for name in rows.schema.names if not rows.column(name).null_count}
     assert all(field.nullable for field in shop.view("records").schema)
+
+
+def test_the_fields_of_a_codec_are_a_struct(reader: Reader) -> None:
+    """Spark computes with them. A schema of the user's own names fields without a codec."""
+
+    @dataclass
+    class Order:
+        id: int
+        note: str | None = None
+
+    with fmq.open(reader.path) as engine:
+        orders = engine.topic("orders", codec=fmq.codecs.dataclass(Order))
+        orders.send_many([Order(1), Order(2, "x")])
+        engine.send("orders", b"\xff")
+        engine.send("plain", b'{"id": 5}')
+    frame = reader.view(topic="orders", columns="offset,value,body")
+    assert frame.schema["value"].dataType.simpleString() == "struct<id:bigint,note:string>"
+    assert frame.selectExpr("sum(value.id)").collect() == [(3,)]
+    assert frame.filter("value is null").count() == 1
+    own = reader.spark.read.format("fmq").schema("value struct<id:bigint,flag:boolean>")
+    (row,) = own.option("topic", "plain").load(reader.path).collect()
+    assert (row.value.id, row.value.flag) == (5, None)
+    for wrong in "value binary", "value struct<id:int>":
+        with pytest.raises(Exception, match="the column 'value' is a struct of"):
+            reader.spark.read.format("fmq").schema(wrong).load(reader.path).collect()
 
 
 def test_transactions_agree_with_outcome(shop: Reader) -> None:
