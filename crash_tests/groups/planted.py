@@ -49,7 +49,7 @@ OF_GROUPS = (
         "messages of a deleted topic are found again",
         "    ledger.deleted[change.topic] = change.position\n",
         "",
-        STORIES,
+        "--tier groups --seed 120 --rounds 10",
     ),
     Mutant(
         "a rebuilt index has the lanes of a deleted topic",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from threading import Event, Thread, current_thread, get_ident, local
+from threading import Event, Lock, Thread, current_thread, get_ident, local
 
 import pytest
 
@@ -103,11 +103,23 @@ def test_a_handler_that_takes_too_long_has_failed_and_is_not_waited_for(
                 too_late.append(error)
         elif tried[-1] == (b"hangs", 2):
             member_of(consumer).stop()
+            clock.wait(Lock(), None)  # the test looks again when a wait begins
 
     retry = Retry(backoff=0)
-    with engine.consumer("t", group="g", lease_seconds=10, retry=retry) as consumer:
+    with engine.consumer("t", group="g", lease_seconds=50, retry=retry) as consumer:
+        limits = {"workers": 2, "time_limit": 60}
+        thread = Thread(target=consumer.run, args=(handle,), kwargs=limits)
+        thread.start()
+        clock.until(lambda: hung and left(engine) == 1)
+
+        def was_tried_again() -> bool:
+            # Asked at each look of `run`, which is at least every 17 seconds.
+            clock.advance(17)
+            return len(tried) == 3
+
         began = clock.monotonic()
-        consumer.run(handle, workers=2, time_limit=60)
+        clock.until(was_tried_again)
+        thread.join(20)
         assert clock.monotonic() > began + 60
         assert sorted(tried) == [(b"good", 1), (b"hangs", 1), (b"hangs", 2)]
         assert left(engine) == 0
