@@ -7,6 +7,7 @@ from crash_tests.dead.planted import OF_DEAD_LETTERS
 from crash_tests.delayed.planted import OF_TIMERS
 from crash_tests.erased.planted import OF_ERASING
 from crash_tests.groups.planted import OF_GROUPS
+from crash_tests.home.planted import OF_A_HOME
 from crash_tests.ids.planted import OF_IDS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
@@ -453,6 +454,7 @@ MUTANTS = (
     *OF_TRIES,
     *OF_IDS,
     *OF_ERASING,
+    *OF_A_HOME,
     *OF_TIMERS,
     *OF_SCHEDULES,
     *FOUND_BY_TESTS,

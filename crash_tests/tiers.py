@@ -17,6 +17,7 @@ from crash_tests.erased.story import Story as Erasing
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
+from crash_tests.home.story import Story as Homes
 from crash_tests.ids.story import Story as MessageIds
 from crash_tests.real.tiers import REAL
 from crash_tests.schedules.story import Story as Schedules
@@ -56,6 +57,7 @@ TIERS: dict[Tier, float] = {
     Groups("tries", Tries): 0.1,
     Groups("erased", Erasing, torn=4): 0.05,
     Groups("shipped", Shipping, torn=4): 0.05,
+    Groups("home", Homes, share=4, torn=2, every=31): 0.1,
     Groups("delayed", Delayed, torn=4): 0.1,
     Groups("schedules", Schedules, torn=4): 0.1,
     **dict.fromkeys(REAL, 0.06),

@@ -22,7 +22,7 @@ ROOMS = (
     "fmq.codecs",
     *("fmq.allocation", "fmq.posix"),
     *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading", "fmq.steps"),
-    *("fmq.tx.said", "fmq.tx.ledger", "fmq.recovery", "fmq.copies", "fmq.tx.looks"),
+    *("fmq.tx.said", "fmq.tx.ledger", "fmq.recovery", "fmq.home", "fmq.copies", "fmq.tx.looks"),
     *("fmq.tx.commands", "fmq.tx.schedules"),
     *("fmq.table", "fmq.spark", "fmq.export", "fmq.lake"),
     *("fmq.feedback", "fmq.bind", "fmq.erasure"),
@@ -64,6 +64,7 @@ KNOWS_ONLY = {
 KNOWN_BY: dict[str, set[str]] = {
     # The engine knows only the interface of a disk, so that a test can hand in another one.
     "fmq.posix": {
+        "home",
         "copies",
         "bind",
         "assembly",
@@ -82,6 +83,7 @@ KNOWN_BY: dict[str, set[str]] = {
     # Who claims messages asks the state, not the directory.
     "fmq.recovery": {
         *(
+            "home",
             "copies",
             "table",
             "erasure",
@@ -234,8 +236,8 @@ def test_no_room_imports_what_the_design_says_it_does_without() -> None:
 def test_the_design_says_who_below_an_engine_knows_the_real_disk() -> None:
     """Idea 11 lists those of KNOWN_BY."""
     below = {room.removeprefix("fmq.") for room in ROOMS[: ROOMS.index("fmq.assembly")]}
-    named = " and ".join(f"`{room}`" for room in sorted(below & KNOWN_BY["fmq.posix"]))
-    named = named.replace(" and ", ", ", 1)
+    *names, last = [f"`{room}`" for room in sorted(below & KNOWN_BY["fmq.posix"])]
+    named = f"{', '.join(names)} and {last}"
     text = " ".join((ROOT / "docs/design.md").read_text().split())
     assert f"Below the assembly of an engine only {named} import `posix`" in text
 

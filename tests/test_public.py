@@ -258,12 +258,13 @@ def drawn_tree() -> dict[str, str]:
     """Return, for each name in the drawing, the name above it."""
     assert fmq.errors.__doc__ is not None
     parents: dict[str, str] = {}
-    above = ""
-    for inner, text in re.findall(r"^    (│   )?[├└]── (.*)", fmq.errors.__doc__, re.MULTILINE):
+    above = ["FmqError"]
+    drawn = r"^    ((?:│   |    )*)[├└]── (.*)"
+    for inner, text in re.findall(drawn, fmq.errors.__doc__, re.MULTILINE):
         names = text.split("   ")[0].split()  # the text after the names says what they mean
-        parents.update(dict.fromkeys(names, above if inner else "FmqError"))
-        if not inner:
-            above = names[0]
+        del above[len(inner) // 4 + 1 :]
+        parents.update(dict.fromkeys(names, above[-1]))
+        above.append(names[0])
     return parents
 
 

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import fmq
 from fmq.errors import FmqError
-from fmq.relay import Relay, RelayBatch, TakenOver
+from fmq.relay import Relay, RelayBatch, RelayTakenOver
 from fmq.relay.addresses import target_at
 from fmq.testing.relay import Hooked
 
@@ -122,7 +122,7 @@ def relay(path: str, address: str, seed: str, point: str) -> int:
         target = Marked(target_at(address, NAME, TOPICS, prefix=prefix), hook)
         try:
             Relay(engine, target, topics=[*TOPICS], name=NAME, batch=BATCH).run()
-        except TakenOver:
+        except RelayTakenOver:
             return 3
     return 0
 

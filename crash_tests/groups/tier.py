@@ -26,7 +26,9 @@ FULL = 0.15  # the share of states in which all messages are consumed and checke
 class Told(Protocol):
     """A story, as the tier sees it."""
 
-    disk: CrashDisk
+    @property
+    def disk(self) -> CrashDisk:
+        """The disk of which crashes are tried."""
 
     def tell(self) -> None:
         """Make all steps."""

@@ -62,14 +62,16 @@ def open(
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
     timeout: float = 0.0,
+    home: str | None = None,
 ) -> Opening:
     """Open the directory at `path` for the running loop, as `fmq.open` does.
 
     async with fmq.aio.open("shop") as engine: ...
     engine = await fmq.aio.open("shop")
     """
-    named = {"disk": disk, "clock": clock, "background": background, "resolve": resolve}
-    return Opening(partial(fmq.open, path, options, timeout=timeout, **named))
+    named: dict[str, Any] = {"disk": disk, "clock": clock, "background": background}
+    named |= {"resolve": resolve, "timeout": timeout, "home": home}
+    return Opening(partial(fmq.open, path, options, **named))
 
 
 @overload

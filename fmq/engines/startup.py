@@ -16,6 +16,7 @@ from fmq.engines.read_only_door import ReadOnlyDoor
 from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import StorageFull, Unreadable
+from fmq.home.home_addresses import check_address, home_disk
 from fmq.machine.disk import Directory, Disk, is_full
 from fmq.posix import RealDisk
 from fmq.recovery.recover import lock_and_recover
@@ -33,6 +34,7 @@ def open(
     background: bool = ...,
     resolve: Mapping[str, object] | None = ...,
     timeout: float = ...,
+    home: str | None = ...,
 ) -> Engine: ...
 @overload
 def open(
@@ -54,6 +56,7 @@ def open(
     clock: Clock | None = ...,
     background: bool = ...,
     timeout: float = ...,
+    home: str | None = ...,
 ) -> Engine | ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
@@ -65,6 +68,7 @@ def open(
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
     timeout: float = 0.0,
+    home: str | None = None,
 ) -> Engine | ReadOnlyEngine:
     """Open the directory at `path`, and make it if it is missing. Recovery needs no other call.
 
@@ -75,6 +79,10 @@ def open(
     and does its chores at the end of its calls. `resolve` names a database for each producer that
     binds its transactions, such as "sqlite:///shop.db" or an engine of SQLAlchemy. Each is asked,
     before this returns, what became of the transactions that a crash left undecided.
+
+    `home` is the address of storage that outlives this machine, such as "file:///mnt/shared/shop".
+    What a call acknowledges is there first, and the directory is a cache of it, which may be empty.
+    This engine takes the home over; the one that had it acknowledges nothing more (TakenOver).
     """
     where = check_local(text_of(path))
     options = _checked(options)
@@ -95,6 +103,8 @@ def open(
         clock = SystemClock()
     else:
         check_door("clock", clock, "time_us", "monotonic", "wait")
+    if home is not None:
+        disk = home_disk(disk, _checked_home(home, read_only=read_only), clock)
     try:
         directory = disk.directory(where, make=not read_only)
         try:
@@ -140,6 +150,15 @@ def _check_flag(what: str, flag: object) -> None:
         raise TypeError(
             f"{what}={flag!r}: is True or False, not {type(flag).__name__}. Nothing was opened."
         )
+
+
+def _checked_home(home: object, *, read_only: bool) -> str:
+    if read_only:
+        raise TypeError(
+            "home= takes over the home, and read_only=True writes nothing. Nothing was opened; "
+            "leave home= out to look at the cache."
+        )
+    return check_address(home)
 
 
 def _check_resolve(resolve: object, *, read_only: bool) -> None:

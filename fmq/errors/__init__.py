@@ -17,7 +17,10 @@
     │   ├── ProtocolError       an engine process and its client do not understand each other
     │   ├── StorageFull         no room: refused whole, before a byte was written
     │   ├── IllegalRecord       a defect of fmq, met and refused before a byte was written
+    │   ├── HomeBehind          a home has lost what it had acknowledged
+    │   ├── HomeRefused         what cannot be a home, or no cache of this one
     │   └── EngineFailed        a write or sync failed: open the directory again
+    │       └── TakenOver       another machine has the home now
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
     │   ├── BadName  BadOption  BadAllocation  BadFilter  BadBody  TooLarge  TooMany
@@ -66,6 +69,8 @@ from fmq.errors.storage_errors import (
     CheckpointLost,
     Damaged,
     EngineFailed,
+    HomeBehind,
+    HomeRefused,
     IllegalRecord,
     Locked,
     NewerFormat,
@@ -77,6 +82,7 @@ from fmq.errors.storage_errors import (
     RemoteFileSystem,
     StorageError,
     StorageFull,
+    TakenOver,
     Unreadable,
     UnsupportedSystem,
 )
@@ -132,6 +138,8 @@ __all__ = [
     "FmqError",
     "Forked",
     "GroupExists",
+    "HomeBehind",
+    "HomeRefused",
     "IllegalRecord",
     "Impaired",
     "LeaseLost",
@@ -158,6 +166,7 @@ __all__ = [
     "StorageError",
     "StorageFull",
     "StrategyDiffers",
+    "TakenOver",
     "TooLarge",
     "TooMany",
     "TopicExists",

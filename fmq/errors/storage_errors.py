@@ -288,3 +288,36 @@ class EngineFailed(StorageError):
     If this call was waiting for that write, all of it happened or nothing. Opening the directory
     again shows which.
     """
+
+
+class TakenOver(EngineFailed):
+    """Another machine has taken over the home of this engine, so this engine acknowledges nothing
+    more. What the call wanted to write was not sent.
+    """
+
+    def __init__(self, home: str, owner: str) -> None:
+        """`owner` says who has the home now, as far as this engine could see."""
+        super().__init__(
+            f"{home}: {owner} has taken over. This call was not sent, and what had been "
+            "acknowledged is safe in the home. Repeat it there; or close this engine and open the "
+            "directory again with home=, which takes the home back."
+        )
+        self.home = home
+        self.owner = owner
+
+
+class HomeBehind(StorageError):
+    """The home lacks what it had acknowledged to this directory. Nothing was changed."""
+
+    def __init__(self, home: str, path: str, what: str) -> None:
+        super().__init__(
+            f"{home}: {what}, so the home has lost what it had acknowledged, or it is another one. "
+            f"Nothing was changed. {path} still has those messages: copy it, and look with "
+            "fmq.open(path, read_only=True). Then give the home back what it lost, or open the "
+            "home with an empty directory, which goes on without them."
+        )
+        self.home = home
+
+
+class HomeRefused(StorageError):
+    """The home, or this directory as its cache, cannot be used."""

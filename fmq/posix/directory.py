@@ -73,6 +73,12 @@ class RealDirectory:
             finally:
                 close(fd)
 
+    def link(self, old: str, new: str) -> None:
+        """Give the file `old` the name `new`, too. Raises FileExistsError: of many machines that
+        try, one succeeds.
+        """
+        os.link(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self._fd)
 

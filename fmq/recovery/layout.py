@@ -35,6 +35,8 @@ SHIPPING = "SHIPPING."  # the prefix of files that keep segments until they are 
 HANDED_OUT = "HANDED_OUT"  # the messages that clients of the engine process hold
 HANDED_OUT_NEW = HANDED_OUT + ".new"  # the name of HANDED_OUT while it is written
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT, HANDED_OUT_NEW}
+HOME = "HOME"  # says of which home the directory is a cache; see fmq/home
+HOME_NEW = HOME + ".new"  # the name of HOME while it is written
 # Made after a failed write. The next recovery copies the segment, and removes this file.
 FAILED = "FAILED"
 # All names that may exist before the first segment does. The pages are among them: without their
@@ -42,7 +44,7 @@ FAILED = "FAILED"
 PAGE_NEW = PAGE + ".new"  # the name of PAGE while it is written
 ATTEMPTS_NEW = ATTEMPTS + ".new"  # the name of ATTEMPTS while it is written
 PAGES = {PAGE, PAGE_NEW, ATTEMPTS, ATTEMPTS_NEW}
-BEFORE_THE_FIRST = {LOCK, *PAGES, segment_name(0, ".new"), *OF_THE_SERVER}
+BEFORE_THE_FIRST = {LOCK, HOME, HOME_NEW, *PAGES, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
 
 
@@ -119,7 +121,7 @@ def _ours(name: str) -> bool:
         is_spare(name)
         or name.startswith(SHIPPING)
         or is_unproven(name)
-        or name in (LOCK, *PAGES, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
+        or name in (LOCK, HOME, HOME_NEW, *PAGES, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
     ):
         return True
     return belongs(name) and name.endswith(SUFFIXES)

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.errors import Damaged, StorageFull, Unreadable
+from fmq.errors import Damaged, HomeRefused, StorageFull, Unreadable
 from fmq.machine.disk import Directory, Disk, free, is_full
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery import erasure_file
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.layout import (
     FAILED,
+    HOME,
     LOCK,
     Layout,
     known_header,
@@ -100,7 +101,12 @@ def lock_and_recover(directory: Directory, disk: Disk, capacity: int) -> LockedD
     Raises Damaged or NewerFormat, and leaves the directory as it was.
     """
     # Look before locking: nothing may be written in a directory that is not fmq's.
-    look(directory)
+    if HOME in look(directory).names:
+        raise HomeRefused(
+            f"{directory.path}: is the cache of a home, which would not have what is written here. "
+            "Nothing was changed. Open it with home=, which the file HOME names, or look with "
+            "fmq.open(path, read_only=True)."
+        )
     unlock = directory.lock(LOCK)
     try:
         layout = look(directory)

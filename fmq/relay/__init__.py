@@ -8,12 +8,12 @@ what each failure leads to.
 """
 
 from fmq.relay.relay import Relay, RelayStats
-from fmq.relay.relay_errors import MessageRefused, RelayError, StoreDiffers, TakenOver, Unsure
+from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, StoreDiffers, Unsure
 from fmq.relay.target import RelayBatch, RelayPlace, RelayTarget
 
 __all__ = [
     "RelayBatch",
-    "TakenOver",
+    "RelayTakenOver",
     "RelayPlace",
     "MessageRefused",
     "Relay",

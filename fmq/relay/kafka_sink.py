@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from fmq.errors import MarkMoved, OutcomeUnknown, TooLarge, TopicExists
 from fmq.relay.doubts import Doubts
 from fmq.relay.kafka_target import SECONDS, explained, patiently
-from fmq.relay.relay_errors import RelayError, TakenOver, Unsure
+from fmq.relay.relay_errors import RelayError, RelayTakenOver, Unsure
 
 WAIT_SECONDS = 0.2  # a sink that waits for messages checks this often whether it should stop
 LOOK_SECONDS = 30  # seconds between two looks whether a topic has more partitions
@@ -86,8 +86,8 @@ class KafkaSink:
     def run(self, *, once: bool = False) -> None:
         """Copy until `stop` is called; with `once` until all is there that is committed in Kafka.
 
-        Raises TakenOver if another sink of the name runs, and RelayError if Kafka does not have
-        the topics, or has dropped what was not copied.
+        Raises RelayTakenOver if another sink of the name runs, and RelayError if Kafka does not
+        have the topics, or has dropped what was not copied.
         """
         self._claim()
         while not self._ends.is_set():
@@ -117,7 +117,7 @@ class KafkaSink:
     def _check_owner(self) -> None:
         mark = self._engine.mark(self._owner_mark)
         if mark is None or mark.value != self._owner:
-            raise TakenOver(
+            raise RelayTakenOver(
                 f"another sink has claimed {self._owner_mark!r}, and copies now. Nothing of the "
                 "last transaction of this one is there."
             )

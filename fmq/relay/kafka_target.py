@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from fmq.basics.message import Message
-from fmq.relay.relay_errors import MessageRefused, RelayError, TakenOver, Unsure
+from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class KafkaTarget:
                 )
                 producer.commit_transaction(2 * SECONDS)
         except RelayError as error:
-            if self._failed and not isinstance(error, TakenOver):
+            if self._failed and not isinstance(error, RelayTakenOver):
                 self._blame(batch)
             raise
 
@@ -243,7 +243,7 @@ def explained() -> Iterator[None]:
             raise
         what = cause.args[0]
         if what.code() in SHUT_OUT:
-            raise TakenOver(
+            raise RelayTakenOver(
                 f"another relay of this name has claimed Kafka: {what.str()}. Nothing of the last "
                 "batch of this one is there."
             ) from error

@@ -26,7 +26,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsFailed
 
 from fmq.basics.message import Message
-from fmq.relay.relay_errors import MessageRefused, RelayError, TakenOver, Unsure
+from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.source import place_of
 from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
@@ -177,7 +177,7 @@ class NatsTarget:
         if code in WRONG_LAST:
             if is_claim:
                 return  # another relay has claimed the target just now: read again
-            raise TakenOver(
+            raise RelayTakenOver(
                 f"another relay of this name has claimed {self._stream!r}: {text}. Nothing of the "
                 "last batch of this one is there."
             )

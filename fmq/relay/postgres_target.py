@@ -15,7 +15,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from fmq.basics.message import Message
-from fmq.relay.relay_errors import MessageRefused, RelayError, TakenOver, Unsure
+from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
 TABLES = """
@@ -109,11 +109,14 @@ class PostgresTarget:
             raise _unusable(error) from error
 
     def _check_epoch(self, connection: psycopg.Connection[Any]) -> None:
-        """Lock the row of the relay until the commit. Raises TakenOver if it was claimed again."""
+        """Lock the row of the relay until the commit.
+
+        Raises RelayTakenOver if it was claimed again.
+        """
         ask = "SELECT epoch FROM fmq_relay WHERE name = %s FOR UPDATE"
         row = connection.execute(ask, (self._name,)).fetchone()
         if row != (self._epoch,):
-            raise TakenOver(
+            raise RelayTakenOver(
                 f"the relay {self._name!r} was claimed by another process, which copies now. "
                 "Nothing of the last batch of this one is there."
             )

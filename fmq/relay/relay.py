@@ -74,9 +74,9 @@ class Relay:
     def run(self, *, once: bool = False) -> None:
         """Copy until `stop` is called; with `once`, until the target has all that the topics have.
 
-        Raises TakenOver if another relay of the name claims the target, StoreDiffers if the target
-        has a copy of another directory, and MessageRefused for a message that it will never take,
-        unless such messages are parked.
+        Raises RelayTakenOver if another relay of the name claims the target, StoreDiffers if the
+        target has a copy of another directory, and MessageRefused for a message that it will never
+        take, unless such messages are parked.
         """
         while not self._ends.is_set():
             try:

@@ -10,7 +10,7 @@ class RelayError(FmqError):
     """A relay cannot go on as it is."""
 
 
-class TakenOver(RelayError):
+class RelayTakenOver(RelayError):
     """Another relay of the same name has claimed the target. This one must end."""
 
 

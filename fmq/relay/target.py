@@ -60,8 +60,8 @@ class RelayTarget(Protocol):
     def deliver(self, batch: RelayBatch) -> None:
         """Store the messages and the place of `batch`, durably on return.
 
-        Raises TakenOver if another relay has claimed the target, Unsure if it is not known what was
-        stored, and MessageRefused for a message that it will never take.
+        Raises RelayTakenOver if another relay has claimed the target, Unsure if it is not known
+        what was stored, and MessageRefused for a message that it will never take.
         """
 
     def status(self) -> RelayPlace | None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Protocol
 
 import fmq
-from fmq.relay import Relay, RelayBatch, RelayPlace, RelayTarget, TakenOver, Unsure
+from fmq.relay import Relay, RelayBatch, RelayPlace, RelayTakenOver, RelayTarget, Unsure
 from fmq.testing.crash_disk import CrashDisk
 
 TOPICS, TRANSACTIONS, MESSAGES = ("a", "b"), 8, 6
@@ -110,7 +110,7 @@ class RelayWorld:
             relay.run(once=True)
         except Crash:
             return "crashed"  # the target of the relay that crashed stays as it is
-        except TakenOver:
+        except RelayTakenOver:
             return "taken over"
         relay.close()
         return "done"
@@ -166,7 +166,7 @@ def refused_or_unsure(target: RelayTarget, batch: RelayBatch) -> None:
     """Check that a target that another relay has claimed does not deliver."""
     try:
         target.deliver(batch)
-    except (TakenOver, Unsure):
+    except (RelayTakenOver, Unsure):
         return
     assert not target.atomic, "a relay was let in that another one had shut out"
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import count
 
-from fmq.relay import RelayBatch, RelayPlace, TakenOver
+from fmq.relay import RelayBatch, RelayPlace, RelayTakenOver
 from fmq.testing.relay import MessageShown
 
 NUMBERS = count()
@@ -61,7 +61,7 @@ class TableTarget:
     def check_fence(self) -> None:
         ((epoch,),) = self.database.execute("SELECT epoch FROM relay")
         if epoch != self.epoch:
-            raise TakenOver(f"epoch {epoch}")
+            raise RelayTakenOver(f"epoch {epoch}")
 
     def insert(self, batch: RelayBatch) -> None:
         rows = [(each.topic, each.queue, each.offset) for each in batch.messages]

@@ -15,7 +15,7 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.relay import RelayError, TakenOver
+from fmq.relay import RelayError, RelayTakenOver
 from tests.budget import BUDGET
 
 pytest.importorskip("confluent_kafka", reason="no client of Kafka on this machine")
@@ -180,7 +180,7 @@ def test_an_older_sink_is_shut_out_and_a_lost_answer_is_asked_for(
     doubting.run(once=True)
     assert doubting.stats().doubts == 1
     made.send("a", *numbered(20, 30))
-    with pytest.raises(TakenOver, match="another sink has claimed"):
+    with pytest.raises(RelayTakenOver, match="another sink has claimed"):
         Overtaken(engine, made.servers, **how).run(once=True)
     assert bodies(engine) == numbered(0, 30)
 

@@ -15,7 +15,7 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.relay import MessageRefused, Relay, RelayBatch, RelayError, TakenOver, Unsure
+from fmq.relay import MessageRefused, Relay, RelayBatch, RelayError, RelayTakenOver, Unsure
 from fmq.testing import CrashDisk
 from fmq.testing.relay import CASES, MessageShown, check_target
 
@@ -226,7 +226,7 @@ def test_a_relay_that_was_shut_out_in_the_middle_of_a_large_batch_writes_no_more
     patched = [True]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nats_target._Link, "publish_batch", overtaken)
-        with pytest.raises(TakenOver):
+        with pytest.raises(RelayTakenOver):
             relayed(engine, made.target())
     relayed(engine, made.target())
     assert [each[2] for each in made.shown()] == [*range(1500)]

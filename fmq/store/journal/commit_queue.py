@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from threading import RLock, get_ident
 from typing import TypeVar
 
@@ -369,6 +370,8 @@ class CommitQueue:
     def failed_error(self) -> EngineFailed:
         """Return the error that says why the engine accepts no more calls."""
         error = self.failure
+        if isinstance(error, EngineFailed):  # the disk itself says why, as that of a home does
+            return copy(error).with_traceback(None)
         if isinstance(error, OSError):  # the text of an OSError names the file
             what = f"stopped at an error while writing ({type(error).__name__}: {error})"
         elif isinstance(error, Exception):

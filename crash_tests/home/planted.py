@@ -1,0 +1,103 @@
+"""Bugs of a home. The tier `home` finds them, or a test that the bug names."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+STORIES = "--tier home --rounds 60"
+
+OF_A_HOME = (
+    Mutant(
+        "an OWN is removed",
+        "            if kind is EntryKind.OWN:  # rule 1\n",
+        "            if False:\n",
+        STORIES,
+        more=(
+            ("            if n >= end or n in self._owns_seen:\n", "            if n >= end:\n"),
+        ),
+    ),
+    Mutant(
+        "no look at the floor after an OWN",
+        "            if floor is not None and floor.next > n:\n",
+        "            if False:\n",
+        tests="tests/home/test_rivals.py",
+    ),
+    Mutant(
+        "the look at the floor comes before reading",
+        "            entries = self._asked(partial(self._objects.read_run, keys))\n"
+        "            floor = self._floor()\n",
+        "            floor = self._floor()\n"
+        "            entries = self._asked(partial(self._objects.read_run, keys))\n",
+        tests="tests/home/test_rivals.py",
+    ),
+    Mutant(
+        "what has no answer is taken for this engine's",
+        "return None if found == entry else found",
+        "return None",
+        STORIES,
+    ),
+    Mutant(
+        "what exists is taken for another machine's",
+        "return None if found == entry else found",
+        "return found",
+        STORIES,
+    ),
+    Mutant(
+        "the cache is written before the home",
+        "        self._directory.write_segment(base_of(self.name), offset, data)\n"
+        "        self._inner.write(offset, (data,), sync=False)\n",
+        "        self._inner.write(offset, (data,), sync=False)\n"
+        "        self._directory.write_segment(base_of(self.name), offset, data)\n",
+        STORIES,
+    ),
+    Mutant(
+        "a floor names pieces that come later",
+        "                self._put(piece.key(base), data)\n",
+        "                late.append((piece.key(base), data))\n",
+        STORIES,
+        more=(
+            (
+                "        most = self._objects.object_bytes_max\n        for base",
+                "        late, most = [], self._objects.object_bytes_max\n        for base",
+            ),
+            (
+                "        self._put(key, encode_floor(floor))\n",
+                (
+                    "        self._put(key, encode_floor(floor))\n"
+                    "        [self._put(*each) for each in late]\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "a half append counts",
+        "        if not entry.last:\n            self._half = half\n            return None\n",
+        "        self._half = []\n",
+        STORIES,
+        more=(('data = b"".join(each.data for each in half)', "data = entry.data"),),
+    ),
+    Mutant(
+        "a fenced owner removes the floor of the new one",
+        "if int(name) < floor.next]",
+        "if int(name) != floor.next]",
+        STORIES,
+    ),
+    Mutant(
+        "the cache is not made equal to the entries",
+        "        if file.read(append.offset, len(append.data)) != append.data:\n",
+        "        if file.size() < append.offset:\n",
+        STORIES,
+    ),
+    Mutant(
+        "the cache is not made equal to the pieces",
+        "if zlib.crc32(data) != piece.crc or len(data) < piece.end - piece.start:",
+        "if len(data) < piece.end - piece.start:",
+        STORIES,
+    ),
+    Mutant(
+        "a segment that the home has dropped stays in the cache",
+        "            if is_segment(name) and base_of(name) not in history.segments:\n",
+        "            if False:\n",
+        STORIES,
+    ),
+)

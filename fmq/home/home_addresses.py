@@ -1,0 +1,63 @@
+"""Which storage the address of a home means, and the disk of an engine that has it."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from fmq.basics.clock import Clock
+from fmq.basics.own_process import here
+from fmq.errors import BadName, HomeRefused
+from fmq.home.file_objects import FileObjects
+from fmq.home.home_disk import HomeDisk
+from fmq.home.home_log import HomeLog
+from fmq.home.objects import Objects
+from fmq.machine.disk import Disk
+from fmq.posix import RealDisk
+
+FILE = re.compile(r"file://(/.+)")
+RETRY_SECONDS = 30.0
+
+
+def check_address(address: object) -> str:
+    """Return `address`. Raises TypeError or BadName unless it is the address of a home."""
+    if not isinstance(address, str):
+        raise TypeError(
+            f"home={address!r}: the address of a home is a str, such as 'file:///mnt/shared/shop', "
+            f"not {type(address).__name__}. Nothing was opened."
+        )
+    if not FILE.fullmatch(address) or "\0" in address:
+        _refuse(address)
+    return address
+
+
+def _refuse(address: str) -> NoReturn:
+    raise BadName(
+        f"home {address!r}: not the address of a home. Nothing was opened. One looks like "
+        "file:///mnt/shared/shop, with an absolute path"
+    )
+
+
+def objects_at(address: str) -> Objects:
+    """Open the storage of a home. Raises HomeRefused if it cannot be opened."""
+    path = FILE.fullmatch(address)
+    if path is None:
+        _refuse(address)
+    try:
+        return FileObjects(address, path[1], RealDisk(allow_remote=True))
+    except OSError as error:
+        raise HomeRefused(
+            f"{address}: cannot be opened ({error}). Nothing was changed. Look whether it is "
+            "mounted, and yours to write."
+        ) from error
+
+
+def home_disk(inner: Disk, address: str, clock: Clock) -> HomeDisk:
+    """Return a disk whose directory is the cache of the home at `address`. Nothing is taken over
+    before its directory is locked.
+    """
+    host, pid, _ = here()
+    said = {"host": host, "pid": pid, "time_us": clock.time_us()}
+    objects = objects_at(address)
+    log = HomeLog(objects, inner.random, clock, said, retry_seconds=RETRY_SECONDS)
+    return HomeDisk(inner, log)

@@ -1,0 +1,180 @@
+"""The directory of this machine, as the cache of a home: before an engine reads it, its segments
+are made equal to the home's, byte for byte.
+
+The engine's bytes go into the home first, and into the cache without a sync. So after a power cut,
+or after another machine had the home, a segment here may be old, torn or missing. It never has more
+than the home. If it has, the home has lost what it had acknowledged.
+
+The file HOME says to which home the directory belongs, and up to where the two were seen to agree.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+from fmq.errors import HomeBehind, HomeRefused
+from fmq.home.home_history import HomeAppend, HomeHistory, HomeSegment
+from fmq.machine.disk import Directory, File, replace
+from fmq.recovery.layout import HOME, HOME_NEW, look
+from fmq.store.journal.segment import HEADER_BYTES, base_of, is_segment, segment_name
+
+BLOCK_BYTES = 1 << 20
+
+
+def check_is_cache(directory: Directory, address: str) -> None:
+    """Raise HomeRefused or NotAStore unless `directory` is empty, or a cache."""
+    if HOME not in directory.names() and not look(directory).fresh:
+        raise HomeRefused(
+            f"{directory.path}: has a journal of its own, and is no cache of {address}. Nothing "
+            "was changed. Name a new or empty directory."
+        )
+
+
+class HomeCache:
+    """The files of one locked directory."""
+
+    def __init__(self, directory: Directory, address: str) -> None:
+        self.directory = directory
+        self._address = address
+        self._files: dict[int, File] = {}
+        self.said = self._read_said()
+        """What HOME says; empty if there is no such file."""
+
+    def _read_said(self) -> dict[str, Any]:
+        if HOME not in self.directory.names():
+            return {}
+        with closing(self.directory.open(HOME)) as file, suppress(ValueError):
+            said: dict[str, Any] = json.loads(file.read(0, file.size()))
+            return said
+        raise HomeRefused(
+            f"{self.directory.path}: its file HOME is damaged, so it is not known whose cache this "
+            f"is. Nothing was changed. Name an empty directory: {self._address} has all of it."
+        )
+
+    def note(self, history: HomeHistory) -> None:
+        """Write HOME, durably: this directory agrees with the home up to the present slot."""
+        said = {
+            "home": history.home.hex(), "address": self._address,
+            "next": history.next, "chain": history.chain.hex(),
+        }  # fmt: skip
+        replace(self.directory, HOME, HOME_NEW, json.dumps(said).encode())
+        self.said = said
+
+    def check_home(self, home: bytes) -> None:
+        """Raise HomeRefused if this directory is a cache of another home than `home`."""
+        if self.said and self.said["home"] != home.hex():
+            raise HomeRefused(
+                f"{self.directory.path}: is the cache of another home, {self.said['address']}, "
+                f"and not of {self._address}. Nothing was changed. Name a new or empty directory."
+            )
+
+    def check_chain(self, history: HomeHistory) -> None:
+        """Raise HomeBehind if the slot at which the two agreed has another entry now."""
+        if history.next == self.said.get("next") and history.chain.hex() != self.said["chain"]:
+            raise self.behind(f"slot {history.next - 1} has another entry than it had")
+
+    def behind(self, what: str) -> HomeBehind:
+        return HomeBehind(self._address, self.directory.path, what)
+
+    # --- making it equal --------------------------------------------------------------------------
+
+    def restore(self, history: HomeHistory, fetch: Callable[[str], bytes]) -> None:
+        """Write the pieces of a floor that are not here, or not as they should be."""
+        for base, segment in history.segments.items():
+            file = self._opened(base, segment.capacity)
+            for piece in segment.pieces:
+                data = file.read(piece.start, piece.end - piece.start)
+                if zlib.crc32(data) != piece.crc or len(data) < piece.end - piece.start:
+                    file.write(piece.start, (fetch(piece.key(base)),), sync=False)
+
+    def write(self, append: HomeAppend, segment: HomeSegment) -> None:
+        """Write an append to its segment, unless it is there."""
+        file = self._opened(append.base, segment.capacity)
+        if file.read(append.offset, len(append.data)) != append.data:
+            file.write(append.offset, (append.data,), sync=False)
+
+    def _opened(self, base: int, capacity: int) -> File:
+        """Return the segment at `base`, which is made if it is missing, and has its full size."""
+        file = self._files.get(base)
+        if file is None:
+            try:
+                file = self.directory.open(segment_name(base), write=True)
+            except FileNotFoundError:
+                file = self.directory.create(segment_name(base))
+            self._files[base] = file
+            if file.size() < capacity:
+                file.allocate(capacity)
+        return file
+
+    def check_nothing_more(self, history: HomeHistory) -> None:
+        """Raise HomeBehind if a segment here has more than the home."""
+        bases = [base_of(name) for name in self.directory.names() if is_segment(name)]
+        newest = max(history.segments, default=-1)
+        for base in bases:
+            if base > newest:
+                with closing(self.directory.open(segment_name(base))) as file:
+                    if any(_blocks(file, 0)):
+                        raise self.behind(f"it ends at {history.position}, and {base} is here")
+            elif base in history.segments:
+                self._check_end(base, history.segments[base].end)
+
+    def _check_end(self, base: int, end: int) -> None:
+        with closing(self.directory.open(segment_name(base))) as file:
+            if any(_blocks(file, end)):
+                raise self.behind(
+                    f"it has {end} bytes of the segment at {base}, and this directory has more"
+                )
+
+    def finish(self, history: HomeHistory) -> None:
+        """Remove the segments that the home has dropped, and sync what was made."""
+        for name in self.directory.names():
+            if is_segment(name) and base_of(name) not in history.segments:
+                self._close(base_of(name))
+                self.directory.remove(name)
+        for file in self._files.values():
+            file.sync()
+        self.directory.sync()
+        self.close()
+
+    def _close(self, base: int) -> None:
+        file = self._files.pop(base, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close the segments that were opened here."""
+        for base in [*self._files]:
+            self._close(base)
+
+    # --- for the floor ----------------------------------------------------------------------------
+
+    def read(self, base: int, start: int, end: int) -> bytes:
+        """Return bytes of a segment. Raises OSError if they are not all there."""
+        with closing(self.directory.open(segment_name(base))) as file:
+            data = file.read(start, end - start)
+        if len(data) < end - start:
+            raise OSError(f"{segment_name(base)}: shorter than what was written to it")
+        return data
+
+    def differs(self, name: str, base: int, end: int) -> bool:
+        """Return whether the file `name` has other bytes than the segment at `base` below `end`."""
+        with suppress(OSError), closing(self.directory.open(name)) as file:
+            return file.read(0, end) != self.read(base, 0, end)
+        return True
+
+    def header_of(self, name: str) -> bytes:
+        """Return the header of the file `name`, which becomes a segment."""
+        with closing(self.directory.open(name)) as file:
+            return file.read(0, HEADER_BYTES)
+
+
+def _blocks(file: File, start: int) -> Iterator[bool]:
+    """Yield for each block from `start` on whether it has anything but zeros."""
+    size = file.size()
+    for offset in range(start, size, BLOCK_BYTES):
+        data = file.read(offset, min(BLOCK_BYTES, size - offset))
+        yield data != bytes(len(data))

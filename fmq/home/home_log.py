@@ -1,0 +1,434 @@
+"""The log of a home, as one machine sees it: taking over, appending, and freeing what is old.
+
+    slots/N      entries, each filled once; see slot_entry.py
+    floors/N     what was true before slot N; see home_floor.py
+    pieces/...   bytes of segments that lie below a floor
+    probes/...   made and removed by each take-over, to see that the storage keeps conditions
+
+Three rules keep a machine that paused from acknowledging what is lost. The model of the protocol
+(tests/home/protocol_model.py) tries all interleavings, and finds a loss without any one of them:
+
+    1. An OWN is never removed. So the slot that a paused owner would fill stays filled.
+    2. A machine that has created its OWN looks at the floor once more. If that is above its OWN,
+       the slot was free only because it had been freed. The machine begins again at the floor.
+    3. What was read counts only if the floor, looked at afterwards, is not above it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from errno import ECANCELED, ETIMEDOUT
+from functools import partial
+from threading import Lock
+from typing import Any
+from zlib import crc32
+
+from fmq.basics.clock import Clock, as_datetime, as_text, sleep
+from fmq.errors import Damaged, FmqError, HomeRefused, TakenOver
+from fmq.home.home_cache import HomeCache
+from fmq.home.home_floor import decode_floor, encode_floor
+from fmq.home.home_history import HomeAppend, HomeHistory, HomePiece, HomeSegment
+from fmq.home.objects import KeyTaken, NoAnswer, Objects
+from fmq.home.slot_entry import HEAD_BYTES, ID_BYTES, EntryKind, decode_entry, encode_entry
+
+logger = logging.getLogger("fmq.home")
+FIRST_PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.01, 0.5
+READ_AT_ONCE = 256  # how many slots one look at the home reads, at most
+FLOOR_SLOTS, FLOOR_BYTES = 1000, 16 << 20
+
+
+class HomeLog:
+    """The slots of one home, followed and then owned by this engine. Any thread may append."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        random: Callable[[int], bytes],
+        clock: Clock,
+        said: dict[str, Any],
+        *,
+        retry_seconds: float,
+        floor_slots: int = FLOOR_SLOTS,
+        floor_bytes: int = FLOOR_BYTES,
+    ) -> None:
+        """`said` is what OWN says of this engine. A call that has no answer is repeated for
+        `retry_seconds`. The floor is raised once so many slots, or bytes, lie above it.
+        """
+        self._objects = objects
+        self._random = random
+        self._clock = clock
+        self._said = said
+        self._retry_seconds = retry_seconds
+        self._floor_slots, self._floor_bytes = floor_slots, floor_bytes
+        self.owner = random(ID_BYTES)
+        self.history = HomeHistory()
+        # What was read of the home, and is not in the cache yet.
+        self._appends: list[HomeAppend] = []
+        # The pieces that the cache may lack.
+        self._at_floor: HomeHistory | None = None
+        # Excludes other threads from the next slot, also while an entry is on its way.
+        self._lock = Lock()
+        # Why this engine may not append any more.
+        self._ended: Exception | None = None
+        self._raising = Lock()
+        self._owns_seen: set[int] = set()
+
+    @property
+    def address(self) -> str:
+        return self._objects.address
+
+    def end_of(self, base: int) -> int | None:
+        """Return how many bytes of the segment at `base` the home has; None if it has no such
+        segment.
+        """
+        segment = self.history.segments.get(base)
+        return None if segment is None else segment.end
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _fill(self, n: int, entry: bytes) -> bytes | None:
+        """Create slot `n`. Return None if it has `entry` now, or else what it has.
+
+        Raises OSError if the home gives no answer for so long that this engine must end.
+        """
+        key = _slot(n)
+        again = _Retries(self._clock, self._retry_seconds, self._objects.address)
+        while True:
+            error: Exception
+            try:
+                self._objects.create(key, entry)
+                return None
+            except (KeyTaken, NoAnswer) as told:
+                error = told
+            # Never take "it exists" for "another machine has it": an earlier try may have made it.
+            with suppress(NoAnswer):
+                found = self._objects.read(key)
+                if found is not None:
+                    return None if found == entry else found
+            again.wait(error)
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """Return the result of `call`, which only reads. Raises OSError if there is no answer."""
+        again = _Retries(self._clock, self._retry_seconds, self._objects.address)
+        while True:
+            try:
+                return call()
+            except NoAnswer as error:
+                again.wait(error)
+
+    def _floor(self) -> HomeHistory | None:
+        """Return the newest floor; None if there is none."""
+        while True:
+            names = self._asked(lambda: self._objects.names("floors"))
+            if not names:
+                return None
+            key = f"floors/{names[-1]}"
+            data = self._asked(partial(self._objects.read, key))
+            if data is not None:  # else it was removed, because there is a newer floor
+                return decode_floor(data, key)
+
+    # --- following --------------------------------------------------------------------------------
+
+    def follow(self, cache: HomeCache) -> None:
+        """Read the entries up to the end. Nothing is written."""
+        while True:
+            history = self.history
+            keys = [_slot(n) for n in range(history.next, history.next + READ_AT_ONCE)]
+            entries = self._asked(partial(self._objects.read_run, keys))
+            floor = self._floor()
+            if floor is not None and floor.next > history.next:
+                # Rule 3: the slots that were read, or found empty, may have been freed.
+                self._begin_at(floor, cache)
+                continue
+            if not entries:
+                return
+            for entry in entries:
+                append = history.apply(entry)
+                if append is not None:
+                    self._appends.append(append)
+                cache.check_home(history.home)
+                cache.check_chain(history)
+
+    def _begin_at(self, floor: HomeHistory, cache: HomeCache) -> None:
+        cache.check_home(floor.home)
+        self.history, self._at_floor = floor, floor
+        self._appends = []
+        cache.check_chain(floor)
+
+    def _fill_cache(self, cache: HomeCache) -> bool:
+        """Write to the cache what it lacks. Return False if the home has a newer floor, and the
+        pieces of this one are gone.
+        """
+        if cache.said and not self.history.home:
+            raise cache.behind("it is empty")
+        cache.check_nothing_more(self.history)
+        if cache.said.get("next", 0) > self.history.next:
+            raise cache.behind(f"it ends at slot {self.history.next}")
+        if not cache.said and self.history.home:
+            # HOME comes first: without it, nobody would know these segments for a cache.
+            begun = HomeHistory()
+            begun.home = self.history.home
+            cache.note(begun)
+        if self._at_floor is not None:
+            try:
+                cache.restore(self._at_floor, self._fetched)
+            except _Gone as gone:
+                floor = self._floor()
+                if floor is None or floor.next <= self._at_floor.next:
+                    raise Damaged(str(gone), 0, f"{self._objects.address} lacks it") from None
+                return False
+            self._at_floor = None
+        for append in self._appends:
+            segment = self.history.segments.get(append.base)
+            if segment is not None:  # else it was dropped since
+                cache.write(append, segment)
+        self._appends = []
+        return True
+
+    def _fetched(self, key: str) -> bytes:
+        data = self._asked(lambda: self._objects.read(key))
+        if data is None:
+            raise _Gone(key)
+        if crc32(data) != int(key.rpartition("-")[2], 16):
+            raise Damaged(key, 0, f"its checksum in {self._objects.address} does not match")
+        return bytes(data)
+
+    # --- taking over ------------------------------------------------------------------------------
+
+    def take_over(self, cache: HomeCache) -> None:
+        """Make the cache equal to the home, and become its owner."""
+        self._probe()
+        while True:
+            self.follow(cache)
+            if not self._fill_cache(cache):
+                continue
+            history = self.history
+            n, home = history.next, history.home or self._random(ID_BYTES)
+            said = json.dumps({**self._said, "ends_at": history.position}).encode()
+            term, chain = history.term + 1, history.chain
+            entry = encode_entry(EntryKind.OWN, term, home, self.owner, chain, data=said)
+            if self._fill(n, entry) is not None:
+                continue  # another machine was faster, or the owner has appended
+            self._owns_seen.add(n)
+            # Rule 2: perhaps slot `n` was free only because it had been freed.
+            floor = self._floor()
+            if floor is not None and floor.next > n:
+                self._begin_at(floor, cache)
+                continue
+            history.apply(entry)
+            break
+        cache.note(self.history)
+        cache.finish(self.history)
+
+    def _probe(self) -> None:
+        """Raise HomeRefused if the storage makes one object twice: then it has no owner."""
+        key, data = f"probes/{self._random(ID_BYTES).hex()}", self._random(ID_BYTES)
+        address = self._objects.address
+
+        def create(what: bytes) -> bool:
+            try:
+                self._objects.create(key, what)
+            except KeyTaken:
+                return False
+            return True
+
+        self._asked(lambda: create(data))
+        twice = self._asked(lambda: create(data[::-1]))
+        kept = self._asked(lambda: self._objects.read(key))
+        with suppress(NoAnswer):
+            self._objects.remove([key])
+        if twice or kept != data:
+            raise HomeRefused(
+                f"{address}: this storage ignores conditions: it has made one object twice. So two "
+                "machines could own the home at once. Nothing was changed. Name another storage."
+            )
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(self, base: int, offset: int, data: bytes) -> None:
+        """Append bytes of a segment: durable in the home on return.
+
+        Raises TakenOver or OSError, and then this engine appends nothing more.
+        """
+        most = self._objects.object_bytes_max - HEAD_BYTES
+        with self._lock:
+            for start in range(0, len(data), most):
+                part, is_last = data[start : start + most], start + most >= len(data)
+                self._append(EntryKind.DATA, base, offset + start, part, last=is_last)
+
+    def drop(self, base: int) -> None:
+        """Say that the segment at `base` is dropped. Raises as `append` does."""
+        with self._lock:
+            self._append(EntryKind.DROP, base)
+
+    def _append(
+        self,
+        kind: EntryKind,
+        base: int = 0,
+        offset: int = 0,
+        data: bytes = b"",
+        *,
+        last: bool = True,
+    ) -> None:
+        """The caller holds the lock."""
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        history = self.history
+        entry = encode_entry(
+            *(kind, history.term, history.home, self.owner, history.chain),
+            base=base, offset=offset, data=data, last=last,
+        )  # fmt: skip
+        try:
+            found = self._fill(history.next, entry)
+            if found is not None:
+                raise TakenOver(self._objects.address, _owner_in(found))
+            history.apply(entry)
+        except BaseException as error:
+            # What the slot has now is unknown, or another machine's: nothing may follow it.
+            if not isinstance(error, Exception):  # a signal handler's: not an answer of the home
+                self._ended = OSError(ECANCELED, "an entry was interrupted")
+            else:
+                self._ended = error
+            raise
+
+    # --- freeing ----------------------------------------------------------------------------------
+
+    def raise_floor(self, cache: HomeCache) -> None:
+        """Raise the floor if enough lies above it, and remove what is below.
+
+        An error is only logged: all that it costs is room in the home, and a later call tries it
+        again. An engine that another machine has fenced learns that by its next append.
+        """
+        history = self.history
+        slots = len(history.kinds)
+        if slots < self._floor_slots and history.bytes_since_floor < self._floor_bytes:
+            return
+        if self._ended is not None or not self._raising.acquire(blocking=False):
+            return
+        try:
+            self._raise_floor(cache)
+        except (FmqError, OSError, NoAnswer) as error:
+            logger.warning("%s: the floor was not raised: %s", self._objects.address, error)
+        finally:
+            self._raising.release()
+
+    def _raise_floor(self, cache: HomeCache) -> None:
+        with self._lock:
+            # This entry proves that the engine is the owner. So what it says next is true.
+            self._append(EntryKind.CHECKPOINT)
+            floor, kinds = _noted(self.history), self.history.kinds
+        most = self._objects.object_bytes_max
+        for base, segment in floor.segments.items():
+            start = segment.pieces[-1].end if segment.pieces else 0
+            for at in range(start, segment.end, most):
+                data = cache.read(base, at, min(at + most, segment.end))
+                piece = HomePiece(at, at + len(data), crc32(data))
+                self._put(piece.key(base), data)
+                segment.pieces.append(piece)
+        key = f"floors/{floor.next:020d}"
+        # Only now: a floor must not name what is not there.
+        self._put(key, encode_floor(floor))
+        with self._lock:
+            for base, segment in floor.segments.items():
+                if base in self.history.segments:
+                    self.history.segments[base].pieces = [*segment.pieces]
+            self.history.kinds = {n: kind for n, kind in kinds.items() if n >= floor.next}
+            self.history.bytes_since_floor = 0
+        cache.note(floor)
+        self._free_below(floor, dict(kinds))
+
+    def _put(self, key: str, data: bytes) -> None:
+        with suppress(KeyTaken):  # an earlier try has made it, with the same bytes
+            self._objects.create(key, data)
+
+    def _free_below(self, floor: HomeHistory, kinds: dict[int, EntryKind]) -> None:
+        """Remove what no reader needs that begins at `floor` or a later one. Another machine may
+        have raised a higher floor meanwhile. So only what is below this one may go.
+        """
+        objects = self._objects
+        older = [name for name in objects.names("floors") if int(name) < floor.next]
+        objects.remove([f"floors/{name}" for name in older])
+        first = min(floor.segments, default=0)
+        gone = [name for name in objects.names("pieces") if int(name[:20]) < first]
+        objects.remove([f"pieces/{name}" for name in gone])
+        objects.remove([_slot(n) for n in self._slots_below(floor.next, kinds)])
+
+    def _slots_below(self, end: int, kinds: dict[int, EntryKind]) -> list[int]:
+        """Return the slots below `end` that may be removed: all but those with an OWN."""
+        free = []
+        for name in self._objects.names("slots"):
+            n = int(name)
+            if n >= end or n in self._owns_seen:
+                continue
+            kind = kinds.get(n)
+            if kind is None:  # left by an earlier owner, or by a machine that has read an old floor
+                data = self._objects.read(_slot(n))
+                kind = None if data is None else decode_entry(data, _slot(n)).kind
+            if kind is EntryKind.OWN:  # rule 1
+                self._owns_seen.add(n)
+            else:
+                free.append(n)
+        return free
+
+    def close(self) -> None:
+        """Close the storage. Nothing can be appended from now on."""
+        with self._lock:
+            if self._ended is None:
+                self._ended = OSError("the home is closed")
+        self._objects.close()
+
+
+class _Gone(Exception):
+    """An object is missing."""
+
+
+class _Retries:
+    """Waits before the next try, ever longer, until it has been for too long."""
+
+    def __init__(self, clock: Clock, seconds: float, address: str) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._until = clock.monotonic() + seconds
+        self._pause = FIRST_PAUSE_SECONDS
+        self._address = address
+
+    def wait(self, error: Exception) -> None:
+        """Raises OSError with `error` once there is no more time."""
+        if self._clock.monotonic() >= self._until:
+            text = f"no answer in {self._seconds:g} s ({error})"
+            raise OSError(ETIMEDOUT, text, self._address) from error
+        sleep(self._clock, self._pause)
+        self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
+
+
+def _slot(n: int) -> str:
+    return f"slots/{n:020d}"
+
+
+def _noted(history: HomeHistory) -> HomeHistory:
+    """Return a copy of `history` as it is now, for a floor."""
+    noted = HomeHistory()
+    for name in ("home", "next", "term", "owner", "chain", "said"):
+        setattr(noted, name, getattr(history, name))
+    for base, segment in history.segments.items():
+        copied = noted.segments[base] = HomeSegment(segment.capacity)
+        copied.end, copied.pieces = segment.end, [*segment.pieces]
+    return noted
+
+
+def _owner_in(found: bytes) -> str:
+    """Return who has taken over, as the entry `found` says."""
+    with suppress(FmqError, ValueError):
+        entry = decode_entry(found, "a slot")
+        if entry.kind is EntryKind.OWN:
+            return owner_text(json.loads(entry.data))
+    return "another machine"
+
+
+def owner_text(said: dict[str, Any]) -> str:
+    """Return who an OWN names, and since when, for a person."""
+    when = as_text(as_datetime(said["time_us"]))
+    return f"process {said['pid']} on {said['host']}, since {when},"

@@ -1,0 +1,117 @@
+"""One entry of a home, as bytes: what fills a slot.
+
+    offset  size  field
+         0     4  magic    b"fmqH"
+         4     4  crc      CRC-32 of everything after this field
+         8     1  kind     see EntryKind
+         9     1  last     1: an append, or several, end with this entry; 0: the next one goes on
+        10     2  format   1
+        12     4  term     how many machines had taken over, the owner included
+        16    16  home     drawn when the home was made
+        32    16  owner    drawn by the engine that has made the entry
+        48     8  base     the segment: position of its first byte in the journal
+        56     8  offset   the place in the segment at which the bytes belong
+        64     4  size     of the bytes
+        68     4  zero
+        72     8  chain    BLAKE2b of the chain before and of all of this entry but crc and chain
+        80     *  bytes    of the journal; for OWN: JSON that says who has taken over
+
+Integers are little-endian. The chain proves that entries follow each other. Two engines never make
+the same bytes, because the owner is among them: so an engine that had no answer knows its own entry
+when it reads it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+from fmq.errors import Damaged, NewerFormat
+
+MAGIC = b"fmqH"
+FORMAT = 1
+HEAD = Struct("<4sIBBHI16s16sQQI4x8s")
+HEAD_BYTES = HEAD.size
+CRC_END, CHAIN_AT, CHAIN_BYTES = 8, 72, 8
+NO_CHAIN = bytes(CHAIN_BYTES)
+ID_BYTES = 16  # the size of the ids of homes and owners
+assert HEAD_BYTES == CHAIN_AT + CHAIN_BYTES == 80, "the table above counts on it"
+
+
+class EntryKind(IntEnum):
+    """What an entry says. The numbers are in homes: never change or reuse one."""
+
+    OWN = 1
+    """A machine has taken over."""
+    DATA = 2
+    """Bytes of a segment."""
+    DROP = 3
+    """Retention has dropped a segment."""
+    CHECKPOINT = 4
+    """The owner is still the owner, and is about to raise the floor."""
+    BEAT = 5
+    """The owner is alive."""
+
+
+class SlotEntry(NamedTuple):
+    """An entry that was read."""
+
+    kind: EntryKind
+    last: bool
+    term: int
+    home: bytes
+    owner: bytes
+    base: int
+    offset: int
+    data: bytes
+    chain: bytes
+    proof: bytes
+    """What the chain must be hashed from, besides the chain before."""
+
+
+def encode_entry(
+    kind: EntryKind,
+    term: int,
+    home: bytes,
+    owner: bytes,
+    before: bytes,
+    *,
+    base: int = 0,
+    offset: int = 0,
+    data: bytes = b"",
+    last: bool = True,
+) -> bytes:
+    """Return an entry as bytes. `before` is the chain of the entry before it."""
+    what = kind, last, FORMAT, term, home, owner, base, offset, len(data)
+    head = HEAD.pack(MAGIC, 0, *what, NO_CHAIN)[CRC_END:CHAIN_AT]
+    body = head + chain_of(before, head + data) + data
+    return MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+def chain_of(before: bytes, proof: bytes) -> bytes:
+    """Return the chain of the entry whose bytes, but crc and chain, are `proof`."""
+    return blake2b(before + proof, digest_size=CHAIN_BYTES).digest()
+
+
+def decode_entry(entry: bytes, name: str) -> SlotEntry:
+    """Return the entry with the bytes `entry`, which is called `name`. Raises Damaged or
+    NewerFormat.
+    """
+    if len(entry) < HEAD_BYTES:
+        raise Damaged(name, 0, "shorter than the head of an entry")
+    magic, crc, kind, last, version, term, home, owner, base, offset, size, chain = (
+        HEAD.unpack_from(entry)
+    )
+    if magic != MAGIC or zlib.crc32(memoryview(entry)[CRC_END:]) != crc:
+        raise Damaged(name, 0, "no entry of a home, or its checksum does not match")
+    if version > FORMAT or kind not in {*EntryKind}:
+        raise NewerFormat(name, 0, f"an entry of format {version} and kind {kind}")
+    data = entry[HEAD_BYTES:]
+    if size != len(data):
+        raise Damaged(name, 0, f"its bytes are {len(data)}, and it says {size}")
+    proof = entry[CRC_END:CHAIN_AT] + data
+    what = EntryKind(kind), bool(last), term, home, owner, base, offset
+    return SlotEntry(*what, data, chain, proof)
