@@ -2,19 +2,24 @@
 it.
 
 It is a client of the process that serves the directory, so it can neither stop nor hold up an
-engine. Each reader needs the token, which the printed address has.
+engine. Each reader needs the token, which the printed address has. Each act asks for a reason
+first, and is printed here.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
 import fmq
 from fmq.cli.codes import FINE
 from fmq.cli.output import Output, note
+from fmq.cli.person import person
 from fmq.cli.signals import stopped_by_signals
 from fmq.errors import BadOption
 from fmq.findings.visit import visit
@@ -47,6 +52,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"the token, at least 16 characters; else that in {VARIABLE}, else a new one",
     )
+    parser.add_argument("--read-only", action="store_true", help="the pages can only look")
     parser.set_defaults(run=run)
 
 
@@ -63,14 +69,40 @@ def run(args: argparse.Namespace, output: Output) -> int:
     # Whether a process serves is known at once; only later may a page wait for the next one.
     fmq.connect(args.dir, start=False, retry_for=0.0).close()
     with fmq.connect(args.dir, start=False, retry_for=RETRY_SECONDS) as engine:
-        app = router(engine, token, directory=args.dir, hosts=args.hosts)
-        with stopped_by_signals() as stop, DashServer(app, args.at) as server:
+        app = router(
+            engine,
+            token,
+            directory=args.dir,
+            hosts=args.hosts,
+            read_only=args.read_only,
+            by=person(),
+        )
+        with _log(), stopped_by_signals() as stop, DashServer(app, args.at) as server:
             said = f"pages about {args.dir} at {server.url}"
             if given is None:
                 said += f"enter?{urlencode({'token': token})}"
             note(f"{said} Ctrl-C ends them.")
             stop.wait()
     return FINE
+
+
+class _ToNotes(logging.Handler):
+    """Prints what was done as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(self.format(record))
+
+
+@contextmanager
+def _log() -> Iterator[None]:
+    """Print who did what on the pages, and what has failed."""
+    log, handler = logging.getLogger("fmq.dash"), _ToNotes()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _given(file: str | None) -> str | None:

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable
 from importlib.resources import files
 
+from fmq.dash.dash_acts import ACTS, Why
 from fmq.dash.dash_request import DashReply, DashRequest, Query
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import DashPage, bare, document, said
+from fmq.dash.frame import DashPage, act_form, bare, document, said
 from fmq.dash.gate import Gate
 from fmq.dash.group_pages import group, overview
 from fmq.dash.machine_pages import clients, disk, log
@@ -20,14 +21,18 @@ from fmq.dash.markup import Markup, join, link, tag
 from fmq.dash.message_pages import dead, delayed, message, messages
 from fmq.dash.transaction_pages import story, transactions
 from fmq.errors import (
+    BadOption,
     FmqError,
     OffsetGone,
     UnknownDeadLetter,
     UnknownGroup,
+    UnknownMember,
+    UnknownSchedule,
     UnknownTopic,
     UnknownTransaction,
     UsageError,
 )
+from fmq.findings.text import plain
 
 OVERVIEW = "./"
 PAGES: dict[str, Callable[[DashSite, Query], DashPage]] = {
@@ -45,12 +50,22 @@ PAGES: dict[str, Callable[[DashSite, Query], DashPage]] = {
 }
 LIVE = "live/"
 ENTER = "enter"
+ACT = "act"
 STATIC = {
     "dash.css": "text/css; charset=utf-8",
     "dash.js": "text/javascript; charset=utf-8",
     "dash.svg": "image/svg+xml",
 }
-NOT_FOUND = (UnknownDeadLetter, UnknownGroup, UnknownTopic, UnknownTransaction, OffsetGone)
+TITLES = {
+    400: "This is not possible",
+    403: "This is not allowed",
+    404: "Not there",
+    503: "The engine does not answer",
+}
+NOT_FOUND = (
+    *(OffsetGone, UnknownDeadLetter, UnknownGroup, UnknownMember, UnknownSchedule),
+    *(UnknownTopic, UnknownTransaction),
+)
 logger = logging.getLogger("fmq.dash")
 
 
@@ -74,9 +89,11 @@ class DashAnswers:
             return self._enter(request)
         if not self.lets_in(request):
             return _page(401, _door(request))
+        if request.page == ACT:
+            return self._shown(request, self._act)
         if request.method not in ("GET", "HEAD"):
             return _page(405, bare("This page only looks", tag("p", "Nothing was changed.")))
-        return self._shown(request)
+        return self._shown(request, self._look)
 
     def lets_in(self, request: DashRequest) -> bool:
         """Return whether a request is of a reader who has shown the token."""
@@ -100,24 +117,50 @@ class DashAnswers:
         location = to if page in PAGES and "\n" not in query and "\r" not in query else OVERVIEW
         return DashReply(303, b"", location=location, session=self._gate.new_session())
 
-    def _shown(self, request: DashRequest) -> DashReply:
-        make = PAGES.get(request.page)
-        if make is None:
-            return self._trouble(404, request, "There is no such page.")
+    def _shown(self, request: DashRequest, make: Callable[[DashRequest], DashReply]) -> DashReply:
+        """Return what `make` returns, or its error as a page."""
         try:
-            page = make(self._site, request.query)
+            return make(request)
         except NOT_FOUND as error:
             return self._trouble(404, request, str(error))
         except UsageError as error:
             return self._trouble(400, request, str(error))
         except (FmqError, OSError) as error:
             return self._trouble(503, request, str(error))
+
+    def _look(self, request: DashRequest) -> DashReply:
+        make = PAGES.get(request.page)
+        if make is None:
+            return self._trouble(404, request, "There is no such page.")
+        page = make(self._site, request.query)
         name = "" if request.page == OVERVIEW else request.page
         live = link(f"{LIVE}{name}", **request.query) if page.live else None
         return _page(200, document(self._site, page, request.page, live))
 
+    def _act(self, request: DashRequest) -> DashReply:
+        """Show what an act will do, or carry it out if its form is ours."""
+        make = ACTS.get(request.query.get("do", ""))
+        if make is None:
+            return self._trouble(404, request, "There is no such act. Nothing was changed.")
+        if self._site.read_only:
+            return self._trouble(403, request, "These pages only look. Nothing was changed.")
+        act = make(self._site, request.query)
+        if request.method != "POST":
+            form = act_form(act, request.query, self._gate.form_token(request.session), self._site)
+            return _page(200, document(self._site, DashPage(act.title, Markup(""), form), "", None))
+        if not self._gate.takes_form(request.session, request.form.get("form", "")):
+            said_before = "This form was sent before, or is not one of ours. Nothing was changed."
+            return self._trouble(403, request, said_before)
+        why = Why(request.form.get("reason", "").strip(), request.form.get("by", "").strip())
+        if not (why.reason and why.by):
+            raise BadOption("an act needs a reason and your name. Nothing was changed.")
+        done = act.carry_out(request.form, why)
+        logger.info("%s, by %s: %s. %s", act.title, plain(why.by), plain(why.reason), done)
+        shown = join(tag("p", done, class_="done"), tag("p", tag("a", "go on", href=act.back)))
+        return _page(200, document(self._site, DashPage(act.title, Markup(""), shown), "", None))
+
     def _trouble(self, status: int, request: DashRequest, why: str) -> DashReply:
-        title = "Not there" if status == 404 else "This cannot be shown"
+        title = TITLES[status]
         page = DashPage(title, Markup(""), tag("p", why, class_="trouble"))
         return _page(status, document(self._site, page, request.page, None))
 

@@ -33,6 +33,8 @@ def router(
     *,
     directory: str | None = None,
     hosts: Collection[str] = (),
+    read_only: bool = False,
+    by: str = "",
     patience: float = PATIENCE_SECONDS,
     clock: Clock | None = None,
 ) -> DashApp:
@@ -41,11 +43,13 @@ def router(
 
     `directory` is where its files are, if they are on this machine: the stories of transactions and
     the action log are read from them. `hosts` are the names by which readers reach the application,
-    besides addresses and localhost. A state that lasts longer than `patience` seconds needs a
+    besides addresses and localhost. With `read_only` they can do nothing but look. `by` is who
+    acts, unless a form says otherwise. A state that lasts longer than `patience` seconds needs a
     person. Raises BadOption for a token of fewer than 16 characters.
     """
     clock = SystemClock() if clock is None else clock
-    site = DashSite(engine, directory, patience, Pulse(engine, clock), clock, read_only=True)
+    pulse = Pulse(engine, clock)
+    site = DashSite(engine, directory, patience, pulse, clock, read_only, by)
     return DashApp(DashAnswers(site, Gate(token, hosts, clock)))
 
 

@@ -27,6 +27,8 @@ class DashSite:
     pulse: Pulse
     clock: Clock
     read_only: bool
+    person: str
+    """Who acts, unless a form says otherwise."""
 
     @property
     def now(self) -> datetime:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from fmq.dash.dash_acts import Act
+from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
 from fmq.dash.markup import Child, DashLink, Markup, join, link, tag
 from fmq.findings.text import brief, duration, moment
@@ -81,6 +83,27 @@ def _document(title: str, *body: Child) -> Markup:
         tag("script", src=link("dash.js"), defer=True),
     )
     return join(Markup("<!doctype html>"), tag("html", head, tag("body", *body), lang="en"))
+
+
+def act_form(act: Act, query: Query, token: str, site: DashSite) -> Markup:
+    """Return what an act will do, and the form that does it. `token` is that of the form."""
+    return join(
+        tag("p", act.effect),
+        tag("p", "Nothing takes it back.", class_="final") if act.is_final else None,
+        tag(
+            "form",
+            tag("input", type="hidden", name="form", value=token),
+            act.inputs,
+            tag("label", "why ", tag("input", name="reason", required=True, autofocus=True)),
+            tag("label", "you ", tag("input", name="by", value=site.person, required=True)),
+            tag("button", act.button),
+            " ",
+            tag("a", "do nothing", href=act.back),
+            method="post",
+            action=link("act", **query),
+            class_="ask tall",
+        ),
+    )
 
 
 # --- parts ----------------------------------------------------------------------------------------

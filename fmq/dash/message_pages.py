@@ -179,7 +179,7 @@ def dead(site: DashSite, query: Query) -> DashPage:
                 (
                     tag("a", reason or "none given", href=link("dead", group=name, reason=reason)),
                     count,
-                    _dead_acts(site, name, reason=reason),
+                    _dead_acts(site, name, reason=reason, upto=letters[-1].number),
                 )
                 for reason, count in reasons.most_common()
             ],
@@ -200,9 +200,9 @@ def dead(site: DashSite, query: Query) -> DashPage:
 def _all_dead(site: DashSite) -> Markup:
     counts = {info.group: info.dead_letters for info in site.engine.groups()}
     return table(
-        ("group", "dead letters#", ""),
+        ("group", "dead letters#"),
         [
-            (tag("a", name, href=link("dead", group=name)), count, _dead_acts(site, name))
+            (tag("a", name, href=link("dead", group=name)), count)
             for name, count in counts.items()
             if count
         ],
@@ -211,6 +211,7 @@ def _all_dead(site: DashSite) -> Markup:
 
 
 def _dead_acts(site: DashSite, name: str, **which: object) -> Markup | None:
+    """Return links to acts on dead letters: on one, or on those up to a number."""
     return acts(
         act(site, "replay", "replay", group=name, **which),
         act(site, "drop", "drop", group=name, **which),

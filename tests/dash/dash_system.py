@@ -17,10 +17,13 @@ from typing import Any
 
 import fmq
 from fmq.dash import DashApp, router
+from tests.cli.command import fmq_json
 
 TOKEN = "a token of a test"
 EVIL = '<script>window.broken = 1</script><img src=x onerror="window.broken = 1">'
 OUT = '"><script>window.broken = 1</script>'
+LONG = 3600.0
+"""No lease ends in a test, however busy the machine is."""
 PATIENCE = 1e-6
 """Nothing waits in these tests, so a moment is long."""
 
@@ -42,10 +45,12 @@ def hanging_system(path: Path) -> Iterator[fmq.Engine]:
         with engine.transaction(tx_id="paid", producer="checkout") as tx:
             tx.send("orders", b'{"paid": true}')
         with (
-            engine.consumer("orders", group="mail", member="m1") as mail,
-            engine.consumer("orders", group="packing", member="p1", ordered=True) as packing,
-            engine.consumer("orders", group="report", member="r1") as report,
-            engine.consumer(OUT, group=OUT, member=OUT) as evil,
+            engine.consumer("orders", group="mail", member="m1", lease_seconds=LONG) as mail,
+            engine.consumer(
+                "orders", group="packing", member="p1", ordered=True, lease_seconds=LONG
+            ) as packing,
+            engine.consumer("orders", group="report", member="r1", lease_seconds=LONG) as report,
+            engine.consumer(OUT, group=OUT, member=OUT, lease_seconds=LONG) as evil,
         ):
             for delivery in mail.poll():
                 delivery.reject(EVIL) if delivery.offset == 2 else delivery.ack()
@@ -55,6 +60,13 @@ def hanging_system(path: Path) -> Iterator[fmq.Engine]:
             with engine.serve():
                 yield engine
             del held
+
+
+def written(engine: fmq.Engine) -> list[int]:
+    """Return the positions of all records but notes of attempts, which come by themselves."""
+    engine.sync()
+    rows = fmq_json("records", engine.path).of("record")
+    return [row["position"] for row in rows if row["kind"] != "TRIED"]
 
 
 def pages_of(path: str, engine: fmq.WritingEngine, **named: Any) -> DashApp:

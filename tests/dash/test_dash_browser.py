@@ -84,6 +84,25 @@ def test_a_page_that_is_open_shows_what_comes_and_keeps_the_focus(
     assert page.evaluate("document.activeElement.textContent") == "packing"
 
 
+def test_an_act_asks_before_it_is_done(page: Any, url: str, system: fmq.Engine) -> None:
+    """By keyboard alone, from the page of a group."""
+    page.goto(f"{url}group?name=archive")
+    page.get_by_role("link", name="pause", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Pause group archive").wait_for()
+    assert system.groups("archive")[0].paused is None
+    page.keyboard.type("by a test")
+    page.keyboard.press("Tab")
+    page.keyboard.type("ann")
+    page.keyboard.press("Enter")
+    page.get_by_text("Group archive is paused.").wait_for()
+    paused = system.groups("archive")[0].paused
+    assert paused is not None and (paused.by, paused.reason) == ("ann", "by a test")
+    page.get_by_role("link", name="go on").click()
+    page.get_by_text("Group archive is paused by ann since").wait_for()
+    system.group("archive").resume()
+
+
 def test_the_keyboard_reaches_everything(page: Any) -> None:
     """The first tab skips the navigation, and each link is one tab further."""
     page.keyboard.press("Tab")
