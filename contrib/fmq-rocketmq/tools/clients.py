@@ -58,15 +58,20 @@ def java_client() -> list[str]:
     return ["java", "-Xmx256m", "-cp", f"{jars}/*", str(PROGRAMS / "Client.java")]
 
 
-def node_client() -> list[str]:
-    """Bring the Node client by npm, and return the command of the Node program."""
+def node_folder() -> Path:
+    """Bring the Node client by npm, and return the folder where programs find it."""
     modules = BUILD / "node"
-    program = modules / "client.js"
     if not (modules / "node_modules").exists():
         modules.mkdir(parents=True, exist_ok=True)
         (modules / "package.json").write_text('{"private": true}')
         package = f"rocketmq-client-nodejs@{NODE_CLIENT}"
         subprocess.run(["npm", "install", "--silent", package], cwd=modules, check=True)
+    return modules
+
+
+def node_client() -> list[str]:
+    """Bring the Node client by npm, and return the command of the Node program."""
+    program = node_folder() / "client.js"
     program.write_text((PROGRAMS / "client.js").read_text())
     return ["node", str(program)]
 

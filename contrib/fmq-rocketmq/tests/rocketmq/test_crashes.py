@@ -1,6 +1,7 @@
-"""kill -9 of the server, with single calls and with RocketMQ's own Python client.
+"""kill -9 of the server and of clients, with single calls and with RocketMQ's own Python client.
 
-The commands in tools/ do more of both: kill_server.py, and clients.py with Java and Node, too.
+The commands in tools/ do more of each: kill_server.py, kill_clients.py and clients.py with other
+languages, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import clients
+import kill_clients
 import kill_server
 from served import Served
 
@@ -21,9 +23,12 @@ def test_a_kill_of_the_server_loses_nothing_and_delivers_nothing_twice(tmp_path:
     assert found["committed"] > 0
 
 
-@pytest.mark.skipif(
+needs_its_client = pytest.mark.skipif(
     find_spec("rocketmq") is None, reason="RocketMQ's client is missing: rocketmq-python-client"
 )
+
+
+@needs_its_client
 def test_its_own_client_is_asked_back_after_a_crash_and_consumes(tmp_path: Path) -> None:
     """The producer dies between its half message and the decision, and the server is killed."""
     server = Served(tmp_path / "store")
@@ -36,3 +41,11 @@ def test_its_own_client_is_asked_back_after_a_crash_and_consumes(tmp_path: Path)
         "asked about an orphan after kill -9": "orphan",
         "the orphan is delivered": "orphan",
     }
+
+
+@needs_its_client
+def test_a_kill_of_a_client_loses_nothing_and_delivers_nothing_twice(tmp_path: Path) -> None:
+    commands = {"python": kill_clients.python_shop()}
+    found = kill_clients.run(tmp_path, commands, kills=1, seed=43)
+    assert not any(found[name] for name in kill_clients.BAD), found
+    assert found["paid"] > 0
