@@ -10,8 +10,10 @@ Kafka are forgotten when nobody asks for them for a week.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from itertools import groupby
+from operator import attrgetter
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -20,9 +22,9 @@ from confluent_kafka import KafkaException as KafkaFailed
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from fmq.basics.message import Message
+from fmq.basics.message import Message, Origin
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
-from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
+from fmq.relay.target import RelayBatch, RelayPlace
 
 T = TypeVar("T")
 SECONDS = 30  # how long a call of the broker may take until the relay is in doubt
@@ -118,46 +120,46 @@ class KafkaTarget:
         try:
             with explained():
                 producer.begin_transaction()
-                for message in batch.messages:
-                    self._produce(producer, message, batch.place.store)
+                # The place comes first: all partitions are added to the transaction together.
                 producer.produce(
                     positions_topic(self._name), batch.place.text().encode(), PLACE_KEY, partition=0
                 )
+                for origin, run in groupby(batch.messages, attrgetter("origin")):
+                    self._produce(producer, origin, run, batch.place.store)
                 producer.commit_transaction(2 * SECONDS)
         except RelayError as error:
             if self._failed and not isinstance(error, RelayTakenOver):
                 self._blame(batch)
             raise
 
-    def _produce(self, producer: Producer, message: Message, store: str) -> None:
-        origin = message.origin
-        assert origin is not None, "it was read"
-        said = (
-            *(("fmq-id", fmq_id(message, store)), ("fmq-tx", origin.tx_id)),
-            *(("fmq-tag", message.tag), ("fmq-message-id", message.message_id)),
-            *(message.headers or {}).items(),
-        )
-        headers: list[tuple[str, str | bytes | None]]
-        headers = [(name, value.encode()) for name, value in said if value is not None]
-        topic, time_ms = self._prefix + origin.topic, origin.time_us // 1000
-        while True:
-            try:
-                producer.produce(
-                    topic,
-                    message.body,
-                    message.key,
-                    origin.queue,
-                    headers=headers,
-                    timestamp=time_ms,
-                )
-                return
-            except BufferError:
-                producer.poll(0.05)
-            except KafkaFailed as error:
-                if error.args[0].code() not in REFUSALS:
-                    raise
-                producer.abort_transaction(SECONDS)
-                raise MessageRefused(message, error.args[0].str()) from error
+    def _produce(
+        self, producer: Producer, origin: Origin, messages: Iterable[Message], store: str
+    ) -> None:
+        """Produce messages of one record of the journal."""
+        topic, queue, time_ms = self._prefix + origin.topic, origin.queue, origin.time_us // 1000
+        start = f"{store}/{origin.topic}/{queue}/"
+        of_all = [] if origin.tx_id is None else [("fmq-tx", origin.tx_id)]
+        for message in messages:
+            body, key, tag, more, offset, _, message_id, *_ = message
+            headers: list[tuple[str, str | bytes | None]]
+            headers = [("fmq-id", f"{start}{offset}"), *of_all]
+            if tag is not None:
+                headers.append(("fmq-tag", tag))
+            if message_id is not None:
+                headers.append(("fmq-message-id", message_id))
+            if more:
+                headers += more.items()
+            while True:
+                try:
+                    producer.produce(topic, body, key, queue, None, None, time_ms, headers)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+                except KafkaFailed as error:
+                    if error.args[0].code() not in REFUSALS:
+                        raise
+                    producer.abort_transaction(SECONDS)
+                    raise MessageRefused(message, error.args[0].str()) from error
 
     def _report(self, error: KafkaError, message: Any) -> None:
         if error.code() in REFUSALS:
@@ -180,7 +182,7 @@ class KafkaTarget:
                 self._failed.clear()
                 with explained():
                     self._producer.begin_transaction()
-                    self._produce(self._producer, message, batch.place.store)
+                    self._produce(self._producer, origin, [message], batch.place.store)
                     self._producer.flush(SECONDS)
                 if self._failed:
                     raise MessageRefused(message, *self._failed.values())

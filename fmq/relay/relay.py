@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from time import monotonic
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from fmq.errors import BadOption
 from fmq.relay.doubts import Doubts
 from fmq.relay.relay_errors import MessageRefused, Unsure
-from fmq.relay.source import RelaySource, place_of
+from fmq.relay.source import QueueEnds, RelayRead, RelaySource, place_of
 from fmq.relay.target import RelayBatch, RelayTarget
 
 logger = logging.getLogger("fmq.relay")
@@ -66,6 +67,9 @@ class Relay:
         self._target = target
         self._batch = batch
         self._ends = Event()
+        self._acked = 0.0  # when what is copied was acked last
+        # The ends of copied messages that the group has not acked yet.
+        self._untold: QueueEnds = {}
         self._doubts = Doubts(self._ends, "the relay will claim its target again")
         self._messages = self._batches = self._claims = self._parked = 0
         # The messages that were parked and that the next batch has.
@@ -90,27 +94,51 @@ class Relay:
     def _copy(self, *, once: bool) -> None:
         self._claims += 1
         position = self._source.begin(self._target.claim())
-        told = monotonic()
-        while not self._ends.is_set():
-            position, batch = self._source.read(position, self._batch)
-            if batch is not None:
-                self._hand_over(batch)
-            if batch is None or monotonic() - told >= ACK_SECONDS:
-                self._source.ack()
-                told = monotonic()
-            if batch is None:
-                if once:
-                    return
-                self._source.wait()
-        self._source.ack()
+        self._acked, self._untold = monotonic(), {}
+        # While the target stores a batch, which is mostly a wait, a thread reads the next one.
+        with ThreadPoolExecutor(1, "fmq-relay") as reader:
+            ahead: Future[RelayRead] | None = None
+            while not self._ends.is_set():
+                found = ahead.result() if ahead else self._read(position, self._due())
+                position = found.position
+                if found.batch is None:
+                    self._source.ack(self._taken())
+                    if once:
+                        return
+                    self._source.wait()
+                    ahead = None
+                    continue
+                # Behind a batch that is not full there was nothing to read.
+                is_behind = len(found.batch.messages) >= self._batch
+                ahead = reader.submit(self._read, position, self._due()) if is_behind else None
+                self._hand_over(found.batch)
+                self._untold |= found.ends
+        self._source.ack(self._taken())
+
+    def _read(self, position: int, copied: QueueEnds) -> RelayRead:
+        """Ack what is copied, and read on. Only what is passed here is used: while another thread
+        runs this, the loop notes what else was copied.
+        """
+        self._source.ack(copied)
+        return self._source.read(position, self._batch)
+
+    def _due(self) -> QueueEnds:
+        """Return what is to be acked now, if it is time."""
+        return self._taken() if monotonic() - self._acked >= ACK_SECONDS else {}
+
+    def _taken(self) -> QueueEnds:
+        """Return the ends of what was copied since they were returned last."""
+        taken, self._acked, self._untold = self._untold, monotonic(), {}
+        return taken
 
     def _hand_over(self, batch: RelayBatch) -> None:
-        taken = [each for each in batch.messages if place_of(each) not in self._left_out]
-        self._target.deliver(batch._replace(messages=taken))
+        messages = batch.messages
+        if self._left_out:
+            messages = [each for each in messages if place_of(each) not in self._left_out]
+        self._target.deliver(batch._replace(messages=messages))
         self._left_out.clear()
-        self._source.copied(batch)
         self._doubts.are_over()
-        self._messages += len(taken)
+        self._messages += len(messages)
         self._batches += 1
 
     def _park(self, refusal: MessageRefused) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from fmq.basics.message import Message
 from fmq.errors import BadName, OffsetBeyond, OffsetGone, PositionGone, UnknownGroup
@@ -12,6 +14,10 @@ from fmq.relay.relay_errors import StoreDiffers
 from fmq.relay.target import RelayBatch, RelayPlace
 
 WAIT_SECONDS = 1.0  # a relay that waits for messages checks this often whether it should stop
+
+
+QueueEnds: TypeAlias = dict[tuple[str, int], int]
+"""The offset after the last message of each queue, by topic and queue."""
 
 
 class MessageAt(NamedTuple):
@@ -24,6 +30,17 @@ class MessageAt(NamedTuple):
     time_us: int
 
 
+class RelayRead(NamedTuple):
+    """What one read of a relay has found."""
+
+    position: int
+    """Where the next read goes on."""
+    batch: RelayBatch | None
+    """None if nothing was published."""
+    ends: QueueEnds
+    """Of the batch."""
+
+
 class RelaySource:
     """Reads topics of an engine for one relay."""
 
@@ -34,10 +51,8 @@ class RelaySource:
         for topic in topics:
             engine.create_group(group, topic, exist_ok=True)
         self._group = engine.group(group)
-        # The offset of the next message of each queue that was not copied yet.
-        self._next: dict[tuple[str, int], int] = {}
-        # The ends of copied messages that the group has not acked yet.
-        self._untold: dict[tuple[str, int], int] = {}
+        # The offset of the next message of each queue that was not read yet.
+        self._next: QueueEnds = {}
 
     def begin(self, place: RelayPlace | None) -> int:
         """Return the position after `place` where reading goes on. Ack what is copied. Raises
@@ -49,12 +64,11 @@ class RelaySource:
             return 0
         self._check(place)
         self._next = self._ends(place.position)
-        self._untold = self._next.copy()
-        self.ack()
+        self.ack(self._next)
         return place.position
 
-    def read(self, position: int, limit: int) -> tuple[int, RelayBatch | None]:
-        """Return the position to go on from, and what was published up to it, if anything was.
+    def read(self, position: int, limit: int) -> RelayRead:
+        """Return what was published from `position` on, at most `limit` messages or one append.
         Raises StoreDiffers.
         """
         try:
@@ -64,25 +78,19 @@ class RelaySource:
                 f"retention has dropped what was not copied yet: {error} Nothing was changed."
             ) from error
         if not messages:
-            return end, None
-        self._check_gaps(messages)
-        *_, last = _placed(messages[-1:])
+            return RelayRead(end, None, {})
+        ends = self._checked_ends(messages)
+        self._next |= ends
+        (last,) = _placed(messages[-1:])
         where = last.topic, last.queue, last.offset, last.time_us
-        return end, RelayBatch(messages, RelayPlace(self.store, end, *where))
+        return RelayRead(end, RelayBatch(messages, RelayPlace(self.store, end, *where)), ends)
 
-    def copied(self, batch: RelayBatch) -> None:
-        """Note that the target has `batch`. The next call of `ack` acks it for the group."""
-        after = {(each.topic, each.queue): each.offset + 1 for each in _placed(batch.messages)}
-        self._next |= after
-        self._untold |= after
-
-    def ack(self) -> None:
-        """Ack what is copied, so that retention may take it."""
-        for (topic, queue), offset in self._untold.items():
+    def ack(self, ends: QueueEnds) -> None:
+        """Ack what is copied of each queue, so that retention may take it."""
+        for (topic, queue), offset in ends.items():
             # If the topic was deleted meanwhile, the group has nothing to ack.
             with suppress(OffsetBeyond, BadName, UnknownGroup):
                 self._group.ack_below(topic, queue, offset)
-        self._untold.clear()
 
     def park(self, topic: str, queue: int, offset: int, reason: str) -> None:
         """Make a dead letter of a message that the target refuses."""
@@ -147,21 +155,24 @@ class RelaySource:
         # Otherwise the first message is behind the target's position, so the topic was deleted and
         # made again. That is no error.
 
-    def _check_gaps(self, messages: list[Message]) -> None:
-        """Raise StoreDiffers if messages before these are missing. A topic's own retention drops
-        them without waiting for a group.
+    def _checked_ends(self, messages: list[Message]) -> QueueEnds:
+        """Return the ends of these messages. Raises StoreDiffers if messages before them are
+        missing: a topic's own retention drops them without waiting for a group.
         """
-        after = self._next.copy()
-        for each in _placed(messages):
-            missing = after.get((each.topic, each.queue), 0)
-            if each.offset > missing:
+        ends: QueueEnds = {}
+        for origin, run in groupby(messages, attrgetter("origin")):  # a record of the journal
+            offsets = [each.offset or 0 for each in run]
+            queue = origin.topic, origin.queue
+            missing = ends.get(queue, self._next.get(queue, 0))
+            if offsets[0] > missing:
                 raise StoreDiffers(
-                    f"{each.topic}/{each.queue}: offsets {missing} to {each.offset} were dropped "
-                    "by retention before they were copied. Nothing was changed."
+                    f"{origin.topic}/{origin.queue}: offsets {missing} to {offsets[0]} were dropped"
+                    " by retention before they were copied. Nothing was changed."
                 )
-            after[each.topic, each.queue] = each.offset + 1
+            ends[queue] = offsets[-1] + 1
+        return ends
 
-    def _ends(self, position: int) -> dict[tuple[str, int], int]:
+    def _ends(self, position: int) -> QueueEnds:
         """Return for each queue the offset of its first message from `position` on."""
         found = {}
         for topic in self.topics:

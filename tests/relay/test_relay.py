@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any
 
 import pytest
 
 import fmq
 from fmq import Engine
-from fmq.relay import MessageRefused, Relay, RelayBatch, StoreDiffers
+from fmq.relay import MessageRefused, Relay, RelayBatch, StoreDiffers, Unsure
+from fmq.relay.source import QueueEnds
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.relay import CASES, check_target
 from tests.conftest import OPTIONS, PATH
@@ -101,6 +102,73 @@ def test_acks_that_a_crash_has_lost_are_made_again(engine: Engine) -> None:
     assert [each.unread for each in engine.group("relay-n").infos()] == [10]
     relayed(engine, table)
     assert [each.unread for each in engine.group("relay-n").infos()] == [0]
+    assert offsets(table) == [*range(10)]
+
+
+class AcksAtOnce(Relay):
+    """It acks before each read what is copied, and not five times a second."""
+
+    def _due(self) -> QueueEnds:
+        return self._taken()
+
+
+def test_the_next_batch_is_read_while_a_batch_is_stored(engine: Engine) -> None:
+    """And what is acked meanwhile is copied: the relay dies while the other thread has read on."""
+    fill(engine)
+    table, read = Table(), Semaphore(0)
+
+    class Slow(TableTarget):
+        def deliver(self, batch: RelayBatch) -> None:
+            first = batch.messages[0].offset
+            for _ in range(1 if first else 2):  # this batch was read, too
+                assert read.acquire(timeout=20), "the next batch is not read"
+            if first == 6:
+                raise KeyboardInterrupt
+            super().deliver(batch)
+
+    relay = AcksAtOnce(Counted(engine, read), Slow(table.kept), topics="t", name="n", batch=2)
+    with pytest.raises(KeyboardInterrupt):
+        relay.run(once=True)
+    assert offsets(table) == [*range(6)]
+    assert [each.acked_below for each in engine.group("relay-n").infos()] == [6]
+    relayed(engine, table)
+    assert offsets(table) == [*range(10)]
+
+
+class Counted:
+    """An engine that counts how often `tail` has returned."""
+
+    def __init__(self, engine: Engine, tails: Semaphore) -> None:
+        self.engine = engine
+        self.tails = tails
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def tail(self, position: int, **how: Any) -> fmq.Appended:
+        found = self.engine.tail(position, **how)
+        self.tails.release()
+        return found
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_batch_that_was_read_ahead_waits_for_one_in_doubt(engine: Engine, stored: bool) -> None:
+    """After a doubt the relay reads from the place of the target, whatever it has read before."""
+    fill(engine)
+    table = Table()
+
+    class Doubtful(TableTarget):
+        doubts = 0
+
+        def deliver(self, batch: RelayBatch) -> None:
+            is_doubt = batch.messages[0].offset == 4 and not self.doubts
+            self.doubts += is_doubt
+            if stored or not is_doubt:
+                super().deliver(batch)
+            if is_doubt:
+                raise Unsure("the answer is lost")
+
+    Relay(engine, Doubtful(table.kept), topics="t", name="n", batch=2).run(once=True)
     assert offsets(table) == [*range(10)]
 
 
