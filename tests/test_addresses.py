@@ -71,6 +71,17 @@ def test_an_address_is_refused_as_a_path(call: str, address: str | Path, folder:
     assert set(os.listdir(folder)) <= {"shop"}
 
 
+@pytest.mark.parametrize("call", ["open", "connect"])
+def test_a_journal_in_memory_is_refused_and_no_folder_of_this_name_is_made(
+    call: str, folder: Path
+) -> None:
+    """The error names what a test takes instead."""
+    with pytest.raises(fmq.errors.BadName, match="fmq_engine"):
+        CALLS[call](":memory:")
+    assert os.listdir(folder) == []
+    fmq.open("./:memory:").close()
+
+
 @pytest.mark.parametrize(
     "words",
     [

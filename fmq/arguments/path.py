@@ -8,6 +8,7 @@ from typing import Protocol
 from fmq.errors import BadName
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # one slash is enough: pathlib makes one of two
+MEMORY = ":memory:"
 
 
 class PathLike(Protocol):
@@ -35,8 +36,15 @@ def text_of(path: object) -> str:
 
 def check_local(path: str) -> str:
     """Return `path`. Raises BadName for an address such as s3://bucket/shop, because no folder
-    called "s3:" is meant.
+    called "s3:" is meant, and for ":memory:", which means something to SQLite.
     """
+    if path == MEMORY:
+        raise BadName(
+            f"path {path!r}: fmq has no journal in memory, as a journal is there to be found after "
+            "a crash. Nothing was opened or made. A test has the fixture fmq_engine, or "
+            "fmq.testing.outbox(), which docs/testing.md shows; a folder that is called so is "
+            f"./{path}"
+        )
     if ADDRESS.match(path):
         raise BadName(
             f"path {path!r}: an address, and no directory that the file system of this machine "

@@ -6,6 +6,7 @@ used, and neither their directories nor their connections.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, overload
@@ -34,6 +35,26 @@ class SentMessages(Sequence[fmq.Message]):
     def of(self, topic: str) -> list[fmq.Message]:
         """Return the messages of `topic`."""
         return [message for message in self._messages() if message.topic == topic]
+
+    def bodies(self, topic: str) -> list[bytes]:
+        """Return the bodies of the messages of `topic`."""
+        return [message.body for message in self.of(topic)]
+
+    def values(self, topic: str) -> list[Any]:
+        """Return what the bodies of `topic` hold as JSON. Raises ValueError for one that is none.
+
+        A topic with a codec has `value(message)` for each message of `of(topic)`.
+        """
+        return [json.loads(body) for body in self.bodies(topic)]
+
+    def one(self, topic: str) -> fmq.Message:
+        """Return the only message of `topic`. Raises AssertionError, which lists what was sent, if
+        there is not exactly one.
+        """
+        found = self.of(topic)
+        if len(found) != 1:
+            raise AssertionError(f"{len(found)} messages of {topic!r}, and not one, in {self!r}")
+        return found[0]
 
     def clear(self) -> None:
         """Drop the messages sent so far."""

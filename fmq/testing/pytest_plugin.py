@@ -1,6 +1,6 @@
-"""The pytest fixture `crash`: `fmq.testing.crash`, with options of the command line.
+"""Fixtures for pytest: an engine with its clock, what it was sent, and `fmq.testing.crash`.
 
-A conftest.py at the root of the tests asks for it, so that pytest loads fmq only where it is
+A conftest.py at the root of the tests asks for them, so that pytest loads fmq only where it is
 wanted:
 
     pytest_plugins = ["fmq.testing.pytest_plugin"]
@@ -8,14 +8,15 @@ wanted:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fmq
 import fmq.testing
-from fmq.testing import CrashFailure, CrashReport
+from fmq.testing import CrashFailure, CrashReport, FakeClock, SentMessages
 
 OPTIONS = {"only": "--crash-only", "seed": "--crash-seed", "states_max": "--crash-states"}
 
@@ -29,7 +30,53 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., CrashReport]:
+def fmq_options() -> fmq.Options:
+    """Return the options of `fmq_engine`. A project that needs others has a fixture of this name.
+
+    Without a sync a test does not wait for the disk. It sees the same: only a crash would not.
+    """
+    return fmq.Options(sync="never")
+
+
+@pytest.fixture
+def fmq_clock() -> FakeClock:
+    """Return the clock of `fmq_engine`, which stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def fmq_engine(
+    tmp_path: Path, fmq_options: fmq.Options, fmq_clock: FakeClock
+) -> Iterator[fmq.Engine]:
+    """Return an engine of a directory of the test, without threads. It is closed after the test."""
+    path = tmp_path / "fmq"
+    with fmq.open(path, fmq_options, clock=fmq_clock, background=False) as engine:
+        yield engine
+
+
+@pytest.fixture
+def fmq_sent(fmq_engine: fmq.Engine) -> SentMessages:
+    """Return what `fmq_engine` was sent, as it is when the test looks. What is undecided is not
+    there yet.
+    """
+    return SentMessages(fmq_engine, fmq_engine)
+
+
+@pytest.fixture
+def fmq_pass_time(fmq_engine: fmq.Engine, fmq_clock: FakeClock) -> Callable[[float], None]:
+    """Return a function that lets so many seconds pass, and then all happen that is due: delayed
+    messages, schedules, leases that end, retention.
+    """
+
+    def pass_time(seconds: float) -> None:
+        fmq_clock.advance(seconds)
+        fmq_engine.sync()  # an engine without threads does what is due at the end of such a call
+
+    return pass_time
+
+
+@pytest.fixture
+def fmq_crash(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., CrashReport]:
     """Return `fmq.testing.crash`. It keeps the disk of a failing crash in `tmp_path`."""
     said = {name: request.config.getoption(flag, None) for name, flag in OPTIONS.items()}
     chosen = {name: value for name, value in said.items() if value is not None}

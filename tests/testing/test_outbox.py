@@ -42,6 +42,18 @@ def test_messages_of_an_application_are_seen_and_reach_no_journal(tmp_path: Path
     assert list(tmp_path.iterdir()) == [], "it never connected"
 
 
+def test_an_outbox_says_bodies_values_and_the_only_message() -> None:
+    with outbox() as box:
+        box.engine.send("orders", b'{"id": 1}', key="k")
+        box.engine.send_many("emails", [b"a", b"b"])
+        assert (box.bodies("emails"), box.bodies("none")) == ([b"a", b"b"], [])
+        assert (box.values("orders"), box.one("orders").key) == ([{"id": 1}], "k")
+        with pytest.raises(ValueError, match="Expecting"):
+            box.values("emails")
+        with pytest.raises(AssertionError, match=r"2 messages of 'emails'.*'orders', 'k'"):
+            box.one("emails")
+
+
 @pytest.mark.parametrize("made_by", ["open", "connect"])
 def test_the_engine_goes_on_as_before_after_the_block(tmp_path: Path, made_by: str) -> None:
     """A call in the block does not reach it, and one after the block does."""

@@ -1,4 +1,4 @@
-"""The fixture `crash`, in a pytest of its own: what it adds to `fmq.testing.crash`."""
+"""The fixtures for pytest, in a pytest of their own, and the example of docs/testing.md."""
 
 from __future__ import annotations
 
@@ -20,13 +20,23 @@ def check(engine, world):
     assert notes == bool(engine.read("notes"))
 
 
-def test_broken(crash):
-    crash(workload, check)
+def test_broken(fmq_crash):
+    fmq_crash(workload, check)
 
 
-def test_sound(crash):
-    report = crash(workload, lambda engine, world: None, states_max=1)
+def test_sound(fmq_crash):
+    report = fmq_crash(workload, lambda engine, world: None, states_max=1)
     print("tried", report.points, report.states)
+"""
+
+OWN_OPTIONS = """
+import fmq
+import pytest
+
+
+@pytest.fixture
+def fmq_options():
+    return fmq.Options(queues=3)
 """
 
 
@@ -76,6 +86,30 @@ def test_the_command_line_chooses_seed_and_number_of_power_cuts(tmp_path: Path) 
         tried.append((int(found[1]), int(found[2])))
     assert tried[0][0] == tried[1][0]
     assert tried[0][1] < tried[1][1]
+
+
+def test_the_example_of_the_document_passes(tmp_path: Path) -> None:
+    """Each block there that begins with the name of a file is that file."""
+    page = (ROOT / "docs" / "testing.md").read_text()
+    files = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in files] == ["conftest.py", "shop.py", "test_shop.py"]
+    for name, text in files:
+        (tmp_path / name).write_text(text)
+    said = run(tmp_path, "-W", "error")
+    assert "4 passed" in said, said
+    wrong = (tmp_path / "test_shop.py").read_text().replace('[b"ada"]', '[b"bob"]')
+    (tmp_path / "test_shop.py").write_text(wrong)
+    assert "1 failed, 3 passed" in run(tmp_path), "the test does look at what was sent"
+
+
+def test_a_project_has_options_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(f"{CONFTEST}{OWN_OPTIONS}")
+    (tmp_path / "test_own.py").write_text(
+        "def test_options(fmq_engine, tmp_path):\n"
+        "    assert fmq_engine.options.queues == 3\n"
+        "    assert (tmp_path / 'fmq').is_dir()\n"
+    )
+    assert "1 passed" in run(tmp_path)
 
 
 def test_importing_fmq_testing_does_not_import_pytest() -> None:
