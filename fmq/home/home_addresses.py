@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
 from fmq.basics.clock import Clock
 from fmq.basics.own_process import here
-from fmq.errors import BadName, HomeRefused
+from fmq.errors import BadName, ExtraMissing, HomeRefused
 from fmq.home.file_objects import FileObjects
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
@@ -16,6 +15,7 @@ from fmq.machine.disk import Disk
 from fmq.posix import RealDisk
 
 FILE = re.compile(r"file://(/.+)")
+S3 = re.compile(r"s3://([^/]+)/*(.*?)/*")
 RETRY_SECONDS = 30.0
 
 
@@ -26,30 +26,35 @@ def check_address(address: object) -> str:
             f"home={address!r}: the address of a home is a str, such as 'file:///mnt/shared/shop', "
             f"not {type(address).__name__}. Nothing was opened."
         )
-    if not FILE.fullmatch(address) or "\0" in address:
-        _refuse(address)
+    if not (FILE.fullmatch(address) or S3.fullmatch(address)) or "\0" in address:
+        raise BadName(
+            f"home {address!r}: not the address of a home. Nothing was opened. One looks like "
+            "file:///mnt/shared/shop, with an absolute path, or like s3://bucket/shop"
+        )
     return address
-
-
-def _refuse(address: str) -> NoReturn:
-    raise BadName(
-        f"home {address!r}: not the address of a home. Nothing was opened. One looks like "
-        "file:///mnt/shared/shop, with an absolute path"
-    )
 
 
 def objects_at(address: str) -> Objects:
     """Open the storage of a home. Raises HomeRefused if it cannot be opened."""
-    path = FILE.fullmatch(address)
-    if path is None:
-        _refuse(address)
     try:
-        return FileObjects(address, path[1], RealDisk(allow_remote=True))
+        bucket = S3.fullmatch(address)
+        if bucket is not None:
+            return _in_bucket(*bucket.groups())
+        return FileObjects(address, address.removeprefix("file://"), RealDisk(allow_remote=True))
     except OSError as error:
         raise HomeRefused(
             f"{address}: cannot be opened ({error}). Nothing was changed. Look whether it is "
             "mounted, and yours to write."
         ) from error
+
+
+def _in_bucket(bucket: str, prefix: str) -> Objects:
+    try:
+        from fmq.home.bucket_objects import BucketObjects
+    except ImportError as error:
+        what = f"a home at s3://{bucket}/{prefix}"
+        raise ExtraMissing(what, "boto3", "s3", "this process") from error
+    return BucketObjects(bucket, prefix)
 
 
 def home_disk(inner: Disk, address: str, clock: Clock) -> HomeDisk:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from errno import EINVAL
 
-from fmq.errors import EraseRefused, Locked
+from fmq.errors import EraseRefused, HomeRefused, Locked
 from fmq.home.home_cache import HomeCache, check_is_cache
 from fmq.home.home_log import HomeLog
 from fmq.machine.disk import Buffer, Directory, Disk, File, Page
@@ -78,10 +78,15 @@ class HomeDirectory:
         try:
             cache = HomeCache(self._inner, self._log.address)
             self._log.take_over(cache)
-        except BaseException:
+        except BaseException as error:
             if cache is not None:
                 cache.close()
             unlock()
+            if isinstance(error, OSError) and error.filename == self._log.address:
+                raise HomeRefused(
+                    f"{self._log.address}: cannot be used ({error.strerror}). Nothing was lost. "
+                    "Look whether it can be reached, and is yours to read and write."
+                ) from error
             raise
         self._cache = cache
 
