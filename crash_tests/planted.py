@@ -9,6 +9,7 @@ from crash_tests.erased.planted import OF_ERASING
 from crash_tests.groups.planted import OF_GROUPS
 from crash_tests.home.planted import OF_A_HOME
 from crash_tests.ids.planted import OF_IDS
+from crash_tests.jobs.planted import OF_JOBS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
@@ -457,6 +458,7 @@ MUTANTS = (
     *OF_A_HOME,
     *OF_TIMERS,
     *OF_SCHEDULES,
+    *OF_JOBS,
     *FOUND_BY_TESTS,
     *FOUND_LATELY,
     *IN_COPIES,

@@ -19,6 +19,7 @@ from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
 from crash_tests.home.story import Story as Homes
 from crash_tests.ids.story import Story as MessageIds
+from crash_tests.jobs.story import Story as Jobs
 from crash_tests.real.tiers import REAL
 from crash_tests.schedules.story import Story as Schedules
 from crash_tests.seeds import Seeds
@@ -60,6 +61,7 @@ TIERS: dict[Tier, float] = {
     Groups("home", Homes, share=4, torn=2, every=31): 0.1,
     Groups("delayed", Delayed, torn=4): 0.1,
     Groups("schedules", Schedules, torn=4): 0.1,
+    Groups("jobs", Jobs, torn=4): 0.05,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

@@ -246,9 +246,11 @@ def measured_by(module: str, row: str) -> str:
 
 def test_each_error_is_documented_with_its_cause() -> None:
     """docs/errors.md has each exported error and warning once, as its docstring explains it."""
+    import fmq.table
+
     expected = {
         name: " ".join((value.__doc__ or "").split())
-        for module in (fmq.errors, fmq.bind, fmq.relay)
+        for module in (fmq.errors, fmq.bind, fmq.relay, fmq.table)
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, (fmq.FmqError, Warning))
     }

@@ -24,7 +24,7 @@ ROOMS = (
     *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading", "fmq.steps"),
     *("fmq.tx.said", "fmq.tx.ledger", "fmq.recovery", "fmq.home", "fmq.copies", "fmq.tx.looks"),
     *("fmq.tx.commands", "fmq.tx.schedules"),
-    *("fmq.table", "fmq.spark", "fmq.export", "fmq.lake"),
+    *("fmq.intake", "fmq.table", "fmq.lake"),
     *("fmq.feedback", "fmq.bind", "fmq.erasure"),
     *("fmq.consume.claims", "fmq.consume.limits", "fmq.consume.groups"),
     *("fmq.consume.administration", "fmq.consume.calls"),
@@ -32,6 +32,8 @@ ROOMS = (
     *("fmq.wire", "fmq.remote", "fmq.loops", "fmq.server", "fmq.engines", "fmq", "fmq.aio"),
     *(
         "fmq.relay",
+        "fmq.spark",
+        "fmq.export",
         "fmq.compat",
         "fmq.metrics",
         "fmq.otel",
@@ -49,7 +51,9 @@ KNOWS_ONLY = {
     "fmq.filters": {"fmq.errors"},
     "fmq.allocation": {"fmq.errors"},
     "fmq.codecs": {"fmq.basics", "fmq.errors"},
-    "fmq.spark": {"fmq.basics", "fmq.errors", "fmq.table"},
+    "fmq.intake": {"fmq.basics", "fmq.errors"},
+    # It writes through a client, as any program does.
+    "fmq.spark": {"fmq", "fmq.basics", "fmq.errors", "fmq.intake", "fmq.table"},
     "fmq.lake": {"fmq.arguments", "fmq.errors", "fmq.table"},
     # They call an engine as any program does.
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
@@ -76,6 +80,7 @@ KNOWN_BY: dict[str, set[str]] = {
         "cli",
     },
     # Tables and files are read without an engine, and an engine knows nothing of them.
+    "fmq.intake": {"table", "spark", "cli"},
     "fmq.table": {"spark", "export", "lake"},
     "fmq.spark": {"export"},
     "fmq.export": {"cli"},

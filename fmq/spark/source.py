@@ -19,6 +19,8 @@ from fmq.spark.part import SparkPart
 from fmq.spark.stream import StreamReader
 from fmq.spark.types import arrow_schema, spark_schema
 from fmq.spark.worker import spare_collections
+from fmq.spark.write_options import parse_write
+from fmq.spark.writers import BatchWriter, StreamWriter
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
 from fmq.table.schema import VALUE, schema_of
@@ -47,6 +49,12 @@ class DataSource(SparkDataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(parse_write(self.options, streaming=False), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        return StreamWriter(parse_write(self.options, streaming=True), schema, overwrite)
 
 
 class SplitReader(DataSourceReader):

@@ -9,6 +9,7 @@ except ImportError as error:
         "`pip install '.[arrow]'` in a checkout of fmq. Nothing else of fmq does."
     ) from error
 
+from fmq.intake import BadRows, JobPassed, JobUnsure, RowsWritten, write
 from fmq.table.pins import pinned
 from fmq.table.read import read
 from fmq.table.read_range import ReadRange
@@ -16,12 +17,17 @@ from fmq.table.table_errors import OtherStore, Outrun, Overtaken, PositionBeyond
 from fmq.table.table_reader import TableReader
 
 __all__ = [
+    "BadRows",
+    "JobPassed",
+    "JobUnsure",
     "OtherStore",
     "Outrun",
     "Overtaken",
     "PositionBeyond",
     "ReadRange",
+    "RowsWritten",
     "TableReader",
     "pinned",
     "read",
+    "write",
 ]

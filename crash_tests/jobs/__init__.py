@@ -1,0 +1,1 @@
+"""Rows of jobs are written on a disk that crashes."""

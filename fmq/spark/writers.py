@@ -1,0 +1,145 @@
+"""Spark's writers: tasks prepare their rows, and the driver decides them all at once.
+
+A writer is pickled: Spark makes it on the driver, and sends it to the tasks and to the process that
+commits. So it holds options alone, and each call connects by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import fmq
+from fmq.errors import BadOption
+from fmq.intake import JobPart, JobUnsure, WriteJob, check_columns
+from fmq.spark.write_options import WriteOptions
+
+HOLD_BYTES = 256 << 10
+"""So many bytes of rows a task hands to the driver; more it prepares."""
+QUERY, RUN, EPOCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+"""What Spark tells a task of a stream: who it is for, and of which batch."""
+Messages = Sequence[WriterCommitMessage | None]
+
+
+@dataclass
+class TaskDone(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    part: JobPart
+    mark: str | None
+    value: int
+    attempt: str
+
+
+class RowsWriter:
+    """What both writers do."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Raises BadOption or BadRows."""
+        if overwrite:
+            raise BadOption(
+                "a journal cannot be overwritten: messages are added. Nothing was written; use "
+                'mode("append"), or the output mode "append".'
+            )
+        check_columns(to_arrow_schema(schema, timezone="UTC"), options.topic)
+        self._options = options
+
+    @contextmanager
+    def _job(
+        self, mark: str | None, value: int, attempt: str, task: str = "driver"
+    ) -> Iterator[WriteJob]:
+        options = self._options
+        with fmq.connect(
+            options.where,
+            start=not options.is_address,
+            retry_for=options.retry_for,
+            token_file=options.token_file,
+            tls_ca=options.tls_ca,
+        ) as engine:
+            yield WriteJob(engine, mark, value, attempt, f"{task}-{os.urandom(6).hex()}")
+
+    def _write(
+        self, rows: Iterator[pa.RecordBatch], mark: str | None, value: int, attempt: str
+    ) -> TaskDone:
+        with self._job(mark, value, attempt, str(_context().partitionId())) as job:
+            part = job.write(
+                rows,
+                self._options.topic,
+                hold_bytes=HOLD_BYTES,
+                part_bytes=self._options.part_bytes,
+            )
+        return TaskDone(part, mark, value, attempt)
+
+    def _commit(self, messages: Messages) -> None:
+        done = _done(messages)
+        if len(done) < len(messages):
+            raise JobUnsure("a task has not said what it has written. Nothing was committed.")
+        if done:
+            first = done[0]
+            with self._job(first.mark, first.value, first.attempt) as job:
+                job.commit([each.part for each in done])
+
+    def _abort(self, messages: Messages) -> None:
+        """Spark calls this after a commit that died behind its decision, too. So nothing is rolled
+        back that is decided.
+        """
+        if done := _done(messages):
+            first = done[0]
+            with self._job(first.mark, first.value, first.attempt) as job:
+                job.abort(each.part for each in done)
+
+
+class BatchWriter(RowsWriter, DataSourceArrowWriter):
+    """Writes the rows of a job: one transaction, however many they are."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._attempt = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        options = self._options
+        return self._write(iterator, options.mark, options.value, self._attempt)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class StreamWriter(RowsWriter, DataSourceStreamArrowWriter):
+    """Writes each batch of a stream: one transaction, whose mark moves to the batch's number."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        told = _context().getLocalProperty
+        mark = self._options.mark or f"spark/{told(QUERY)}"
+        return self._write(iterator, mark, int(str(told(EPOCH))), str(told(RUN)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "only a task of Spark writes"
+    return context
+
+
+def _done(messages: Messages) -> list[TaskDone]:
+    return [each for each in messages if isinstance(each, TaskDone)]

@@ -1,0 +1,100 @@
+"""Rows that Spark writes: a job is one transaction, there once however often it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import fmq
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
+    """An engine that serves the directory of the sink."""
+    with fmq.open(tmp_path / "sink") as engine, engine.serve():
+        yield engine
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Return rows in two partitions."""
+    return spark.range(0, count, 1, 2).selectExpr("cast(id as string) as body")
+
+
+def write(rows: DataFrame, engine: fmq.Engine, mode: str = "append", **options: str) -> None:
+    options = {"topic": "out", **options}
+    rows.write.format("fmq").mode(mode).options(**options).save(str(engine.path))
+
+
+def bodies(engine: fmq.Engine) -> list[int]:
+    if not engine.queues("out"):
+        return []
+    return [int(message.body) for message in engine.read("out", limit=1_000_000)]
+
+
+def test_a_job_is_one_transaction_and_there_once(spark: SparkSession, engine: fmq.Engine) -> None:
+    """A few rows, which the commit sends, and many, which both tasks prepare."""
+    for value, count in (("1", 10), ("2", 4000), ("2", 4000)):
+        write(numbers(spark, count), engine, mark="m", markValue=value, partBytes="10000")
+        assert engine.undecided() == []
+    assert bodies(engine) == [*range(10), *range(4000)]
+    assert engine.mark("m") == fmq.Mark(2)
+
+
+def test_a_job_whose_task_fails_leaves_nothing(spark: SparkSession, engine: fmq.Engine) -> None:
+    """One partition fails in its middle; what the other one has prepared is rolled back."""
+
+    def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 1000)
+            if batch.column("body")[0].as_py() != "0":
+                raise RuntimeError("a task dies")
+
+    rows = numbers(spark, 4000)
+    rows = rows.mapInArrow(fails, rows.schema)
+    with pytest.raises(Exception, match="a task dies"):
+        write(rows, engine, mark="m", markValue="1", partBytes="10000")
+    assert (bodies(engine), engine.undecided(), engine.mark("m")) == ([], [], None)
+
+
+def stream(spark: SparkSession, top: Path, engine: fmq.Engine) -> None:
+    """Write what is new in the journal `source` to the sink, and end."""
+    rows = spark.readStream.format("fmq").load(str(top / "source")).select("body", "key")
+    writer = rows.writeStream.format("fmq").option("topic", "out").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(top / "checkpoint"))
+    writer.start(str(engine.path)).awaitTermination()
+
+
+def test_each_batch_of_a_stream_is_there_once(
+    spark: SparkSession, tmp_path: Path, engine: fmq.Engine
+) -> None:
+    """Also one whose driver died between the decision and Spark's own note of it."""
+    with fmq.open(tmp_path / "source") as source:
+        for number in range(20):
+            source.send("in", b"%d" % number, key=f"k{number}")
+    stream(spark, tmp_path, engine)
+    assert bodies(engine) == [*range(20)]
+    assert [message.key for message in engine.read("out", limit=2)] == ["k0", "k1"]
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    for name in (str(last), f".{last}.crc"):
+        (commits / name).unlink()
+    with fmq.open(tmp_path / "source") as source:
+        source.send("in", b"20")
+    stream(spark, tmp_path, engine)
+    assert bodies(engine) == [*range(21)]
+    assert [mark.value for mark in engine.marks(prefix="spark/").values()] == [last + 1]
+    assert engine.undecided() == []
+
+
+def test_a_wrong_write_is_refused(spark: SparkSession, engine: fmq.Engine) -> None:
+    with pytest.raises(PySparkException, match="a journal cannot be overwritten") as caught:
+        write(numbers(spark, 1), engine, "overwrite")
+    assert "Nothing was written" in str(caught.value)
+    with pytest.raises(PySparkException, match="a message has no id; leave out what is not one"):
+        write(spark.range(3), engine)
+    assert bodies(engine) == []
