@@ -395,7 +395,7 @@ def decide(site: DashSite, query: Query) -> Act:
     effect = (
         f"{plain(tx.producer or 'A producer without a name')} has prepared "
         f"{counted(tx.messages, 'message')} {age} ago. This {does}. Only its producer's database "
-        "knows what is right: ask it first. A decision is never taken back."
+        "knows what is right: ask it first."
     )
     title = f"{'Commit' if is_commit else 'Roll back'} transaction {plain(tx.tx_id)}"
     button = "commit" if is_commit else "roll back"

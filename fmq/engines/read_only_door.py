@@ -338,7 +338,7 @@ class ReadOnlyDoor:
 
     def _check_group(self, name: str) -> None:
         with self._lock:
-            if not any(group == name for group, _ in self._follower.ledger.subscriptions):
+            if not self._follower.ledger.subscriptions.topics_of(name):
                 raise UnknownGroup(name)
 
     def _delayed(self, topic: str | None, limit: int) -> list[DelayedReceipt]:

@@ -23,7 +23,7 @@ TOKEN = "a token of a test"
 EVIL = '<script>window.broken = 1</script><img src=x onerror="window.broken = 1">'
 OUT = '"><script>window.broken = 1</script>'
 LONG = 3600.0
-"""No lease ends in a test, however busy the machine is."""
+"""No lease ends in a test, and no member is silent for too long, however busy the machine is."""
 PATIENCE = 1e-6
 """Nothing waits in these tests, so a moment is long."""
 
@@ -31,7 +31,7 @@ PATIENCE = 1e-6
 @contextmanager
 def hanging_system(path: Path) -> Iterator[fmq.Engine]:
     """Yield the engine, which serves."""
-    with fmq.open(path) as engine:
+    with fmq.open(path, fmq.Options(member_timeout_seconds=LONG)) as engine:
         engine.send_many(
             "orders", [fmq.Message(EVIL.encode(), key=OUT, tag="t", headers={OUT: EVIL})] * 5
         )

@@ -155,7 +155,7 @@ class Changes:
 
     def check_group(self, group: str, topic: str | None = None) -> None:
         """Raise UnknownGroup unless `group` takes from `topic`; without a topic, from any."""
-        topics = [taken for known, taken in self.ledger.subscriptions if known == group]
+        topics = self.ledger.subscriptions.topics_of(group)
         if not topics or topic not in (None, *topics):
             raise UnknownGroup(group, topic or "", topics)
 

@@ -76,7 +76,7 @@ class GroupHolds:
         """Return the group's holds in each queue of its topics. Make the holds of a queue that has
         none.
         """
-        topics = tuple(topic for of, topic in self.ledger.subscriptions if of == group)
+        topics = self.ledger.subscriptions.topics_of(group)
         for name in self.with_replays(group, topics):
             for number in range(self.queues_of(name)):
                 self.of(group, name, number)
@@ -176,8 +176,7 @@ class GroupHolds:
 
     def wake(self, group: str) -> None:
         """Let the polls of `group` look again, whichever queues its members own."""
-        topics = {topic for of, topic in self.ledger.subscriptions if of == group}
-        self.ledger.arrived.update(topics)
+        self.ledger.arrived.update(self.ledger.subscriptions.topics_of(group))
         room = self.rooms.get(group)
         if room is not None and room.strategy is not None:
             for member in room.members.values():

@@ -91,11 +91,11 @@ def _filter(ledger: Ledger, change: Changed) -> None:
 
 
 def _delete_group(ledger: Ledger, change: Changed) -> None:
-    gone = [key for key in ledger.subscriptions if key[0] == change.group]
+    gone = ledger.subscriptions.topics_of(change.group)
     if not gone and not ledger.unsettled:
         raise IllegalStep(f"the group {change.group!r}, which does not exist, is deleted")
-    for key in gone:
-        del ledger.subscriptions[key]
+    for topic in gone:
+        del ledger.subscriptions[change.group, topic]
     ledger.pauses.pop((change.group, ""), None)
     ledger.limits.pop(change.group, None)
     for place in [key for key in ledger.acked if key[0] == change.group]:
@@ -194,7 +194,7 @@ def _to_pause(ledger: Ledger, change: Changed) -> tuple[str, str]:
     group, topic = change.group, change.topic
     if bool(group) == bool(topic):
         raise IllegalStep(f"the group {group!r} and the topic {topic!r} are paused at once")
-    known = topic in ledger.topics or any(each[0] == group for each in ledger.subscriptions)
+    known = topic in ledger.topics or bool(ledger.subscriptions.topics_of(group))
     if not known and not ledger.unsettled:
         raise IllegalStep(f"{group or topic!r}, which does not exist, is paused or resumed")
     return group, topic
@@ -207,7 +207,7 @@ def _limit(ledger: Ledger, change: Changed) -> None:
         raise IllegalStep(str(error)) from None
     group = change.group
     check_text("a group", group)
-    if not ledger.unsettled and not any(each[0] == group for each in ledger.subscriptions):
+    if not ledger.unsettled and not ledger.subscriptions.topics_of(group):
         raise IllegalStep(f"the group {group!r}, which does not exist, gets a limit")
     if limit.is_empty:
         ledger.limits.pop(group, None)

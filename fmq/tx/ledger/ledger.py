@@ -53,6 +53,34 @@ class Subscription:
         self.acked = 0  # messages that were acked since the engine was opened
 
 
+class Subscriptions(dict[tuple[str, str], Subscription]):
+    """The subscriptions by group and topic, with an index of the topics of each group.
+
+    Only setting and deleting one item keep the index, and nothing else changes it. Looks at one
+    group would else take longer the more other groups there are.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._topics: dict[str, dict[str, None]] = {}
+
+    def __setitem__(self, key: tuple[str, str], subscription: Subscription) -> None:
+        super().__setitem__(key, subscription)
+        group, topic = key
+        self._topics.setdefault(group, {})[topic] = None
+
+    def __delitem__(self, key: tuple[str, str]) -> None:
+        super().__delitem__(key)
+        group, topic = key
+        del self._topics[group][topic]
+        if not self._topics[group]:
+            del self._topics[group]
+
+    def topics_of(self, group: str) -> tuple[str, ...]:
+        """Return the topics that `group` takes from, in the order in which it came to them."""
+        return tuple(self._topics.get(group, ()))
+
+
 class Entry:
     """A sealed transaction that waits for its decision."""
 
@@ -152,8 +180,7 @@ class Ledger:
         self.undecided_of: dict[str, Amount] = {}  # how much is undecided, by name of the producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.tried: dict[GroupKey, AttemptMap] = {}  # attempts of messages that are not acked
-        # The subscriptions by group and topic.
-        self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.subscriptions = Subscriptions()
         # The pauses by group and topic. One of the two is "", because a group or a topic is paused.
         self.pauses: dict[tuple[str, str], PauseMet] = {}
         self.limits: dict[str, LimitMet] = {}  # the limit of each group, by its name

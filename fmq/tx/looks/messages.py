@@ -391,11 +391,10 @@ class Messages:
         """
         self.catch_up(max(self.ledger.acked_at, self.ledger.changed_at))
         with self.lock:
-            taken = sorted(
-                key
-                for key in self.ledger.subscriptions
-                if group in (None, key[0]) and not is_internal(key[1])
-            )
+            keys: Iterable[tuple[str, str]] = self.ledger.subscriptions
+            if group is not None:
+                keys = [(group, topic) for topic in self.ledger.subscriptions.topics_of(group)]
+            taken = sorted(key for key in keys if not is_internal(key[1]))
         found = []
         for name, topic in taken:
             with self.lock:
