@@ -200,6 +200,31 @@ class Nats:
         return found
 
 
+class RedisStreams:
+    def __init__(self, folder: Path) -> None:
+        from tools import redis_server
+
+        if missing := redis_server.missing():
+            raise SystemExit(missing)
+        self.server = redis_server.Server(folder)
+        self.address = self.server.address
+        self.start, self.stop = self.server.start, self.server.stop
+
+    def read(self) -> list[Shown]:
+        from redis import Redis
+
+        client: Any = Redis.from_url(self.address)
+        found = []
+        for topic, queues in TOPICS.items():
+            for queue in range(queues):
+                for _, fields in client.xrange(f"{PREFIX}{topic}.{queue}"):
+                    where = _id(fields[b"fmq-id"].decode())
+                    assert where[:2] == (topic, queue)
+                    found.append(Shown(*where, fields[b"body"], fields[HEADER.encode()].decode()))
+        client.close()
+        return found
+
+
 class PostgreSQL:
     def __init__(self, folder: Path) -> None:
         from benchmarks.peers.postgres import SETTINGS, Postgres
@@ -234,6 +259,7 @@ BROKERS: dict[str, Callable[[Path], Any]] = {
     "kafka": Kafka,
     "nats": Nats,
     "postgresql": PostgreSQL,
+    "redis": RedisStreams,
 }
 
 

@@ -37,7 +37,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="ADDRESS",
-        help="kafka://host:9092, nats://host:4222 or postgresql://host/shop",
+        help="kafka://host:9092, nats://host:4222, redis://host:6379 or postgresql://host/shop",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
@@ -56,7 +56,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--prefix",
         default="",
         metavar="TEXT",
-        help="before the names of Kafka's topics and NATS's subjects",
+        help="before the names of topics in Kafka, subjects in NATS and streams in Redis",
     )
     parser.add_argument(
         "--on-refused",

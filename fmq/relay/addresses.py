@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
 NATS = "nats://", "tls://"
+REDIS = "redis://", "rediss://", "unix://"
 
 
 def target_at(
     address: str, name: str, queues: Mapping[str, int], *, create: bool = False, prefix: str = ""
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
-    with so many `queues` need. `prefix` comes before the names of Kafka's topics, and
-    the subjects of NATS.
+    with so many `queues` need. `prefix` comes before the names of Kafka's topics, the subjects of
+    NATS and the streams of Redis.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
@@ -40,8 +41,8 @@ def target_at(
             raise ExtraMissing("a relay into PostgreSQL", "psycopg", "postgres") from error
         if prefix:
             raise BadOption(
-                f"prefix={prefix!r}: only topics of Kafka and subjects of NATS get one; "
-                "fmq_relayed has a column for the topic. Nothing was changed."
+                f"prefix={prefix!r}: only topics of Kafka, subjects of NATS and streams of Redis "
+                "get one; fmq_relayed has a column for the topic. Nothing was changed."
             )
         if create:
             postgres_target.create_tables(address)
@@ -54,8 +55,14 @@ def target_at(
         if create:
             nats_target.create_stream(address, name, queues, prefix)
         return nats_target.NatsTarget(address, name, prefix=prefix)
+    if address.startswith(REDIS):
+        try:
+            from fmq.relay import redis_target
+        except ImportError as error:
+            raise ExtraMissing("a relay into Redis", "redis", "redis") from error
+        return redis_target.RedisTarget(address, name, prefix=prefix)
     raise BadOption(
-        f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT or "
+        f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT or "
         "postgresql://HOST/DATABASE. Other systems need a class of four methods, see docs/relay.md."
         " Nothing was changed."
     )
