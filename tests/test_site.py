@@ -7,7 +7,15 @@ so here only the pages are made.
 import re
 from pathlib import Path
 
-from tools.make_site import CODE, LINK, ROOT, on_the_site, pages
+from tools.make_site import (
+    CODE,
+    LINK,
+    ROOT,
+    all_for_programs,
+    list_for_programs,
+    on_the_site,
+    pages,
+)
 
 PLACES = pages()
 
@@ -37,3 +45,24 @@ def test_a_fence_has_a_language_and_at_most_a_title() -> None:
     for page in PLACES:
         for line in re.findall(r"^ *```(.+)$", on_the_site(page, PLACES), re.MULTILINE):
             assert re.fullmatch(r' ?\w+( title="[\w.]+")?', line), (page, line)
+
+
+def test_the_list_for_programs_has_each_page_with_what_it_is_about() -> None:
+    """llms.txt begins with what fmq is, and its links lead to pages of the site."""
+    said = list_for_programs()
+    assert said.startswith("# fmq\n\n> fmq is an embedded transaction engine for messages")
+    links = {link.partition("#")[0] for _, link in LINK.findall(said)}
+    made = {str(place.with_suffix(".html")) for place in PLACES.values()} | {"decisions.html"}
+    assert links <= made
+    assert {"guide.html", "databases/sqlite.html", "contributing.html", "zh/index.html"} <= links
+    assert "](tutorial.html): in half an hour" in said
+
+
+def test_the_text_for_programs_has_each_english_page_once() -> None:
+    """llms-full.txt begins with the README. The decisions are left out."""
+    said = all_for_programs()
+    assert said.startswith("# fmq\n")
+    for page in {*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "README.md"}:
+        title = page.read_text().partition("\n")[0]
+        assert said.count(f"\n{title}\n") == 1, title
+    assert "\n# 指南\n" not in said

@@ -38,6 +38,7 @@ LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 PLACES = {
     "README.md": "index.md",
+    "README.zh.md": "zh/index.md",
     "docs/README.md": "pages.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -197,12 +198,34 @@ def title_of(place: Path) -> str:
 
 def write_texts() -> None:
     """Write the pages for programs that read: a list of them, and all of them in one file."""
-    titles, texts = ["# fmq\n"], []
-    for page, place in sorted(pages().items(), key=lambda each: each[1].parent != Path()):
-        titles.append(f"- [{title_of(page)}]({place.with_suffix('.html')})")
-        texts.append(page.read_text())
-    (SITE / "llms.txt").write_text("\n".join(titles) + "\n")
-    (SITE / "llms-full.txt").write_text("\n\n".join(texts))
+    (SITE / "llms.txt").write_text(list_for_programs())
+    (SITE / "llms-full.txt").write_text(all_for_programs())
+
+
+def list_for_programs() -> str:
+    """Return llms.txt: what fmq is, and the list of all pages with what each is about."""
+    places = pages()
+    _, *paragraphs = (ROOT / "README.md").read_text().split("\n\n")
+    about = next(each for each in paragraphs if not each.startswith("["))
+    _, listed = on_the_site(ROOT / "docs" / "README.md", places).split("\n\n", 1)
+    listed = re.sub(r"\.md((?:#[^)]*)?\))", r".html\1", listed)
+    return f"# fmq\n\n> {about.replace(chr(10), chr(10) + '> ')}\n\n{listed}"
+
+
+def all_for_programs() -> str:
+    """Return llms-full.txt: all pages in English but the decisions, in the order of the list."""
+    index = ROOT / "docs" / "README.md"
+    linked = [
+        (index.parent / target.partition("#")[0]).resolve()
+        for _, target in LINK.findall(index.read_text())
+    ]
+    files = [ROOT / "README.md", *(file for file in linked if file in pages())]
+    left_out = ROOT / "docs" / "zh", ROOT / "README.zh.md"
+    return "\n\n".join(
+        file.read_text()
+        for file in dict.fromkeys(files)
+        if file not in left_out and file.parent not in left_out
+    )
 
 
 def write_pages() -> None:
