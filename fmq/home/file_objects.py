@@ -26,12 +26,13 @@ class FileObjects:
 
     object_bytes_max = 64 << 20
 
-    def __init__(self, address: str, path: str, disk: RealDisk) -> None:
-        """The directory at `path` is made if it is missing. Raises NotAStore if it is another
-        program's.
+    def __init__(self, address: str, path: str, disk: RealDisk, *, make: bool) -> None:
+        """With `make` the directory at `path` is made if it is missing.
+
+        Raises NotAStore if it is another program's.
         """
         self.address = address
-        root = disk.directory(path, make=True)
+        root = disk.directory(path, make=make)
         with closing(root):
             others = sorted({*root.names()} - {*FOLDERS})
             if others:
@@ -39,8 +40,9 @@ class FileObjects:
                     f"{address}: no home, it holds {others[0]!r}. Nothing was changed. Name a new "
                     "or empty directory."
                 )
-            self._folders = {name: root.subdirectory(name, make=True) for name in FOLDERS}
-            root.sync()
+            self._folders = {name: root.subdirectory(name, make=make) for name in FOLDERS}
+            if make:
+                root.sync()
         # The start of the names of files that have no key yet. Each engine draws its own.
         self._new = f".{disk.random(8).hex()}"
         self._numbers = count()

@@ -34,13 +34,16 @@ def check_address(address: object) -> str:
     return address
 
 
-def objects_at(address: str) -> Objects:
-    """Open the storage of a home. Raises HomeRefused if it cannot be opened."""
+def objects_at(address: str, *, make: bool = True) -> Objects:
+    """Open the storage of a home. Raises HomeRefused if it cannot be opened, or is missing and not
+    to be made.
+    """
     try:
         bucket = S3.fullmatch(address)
         if bucket is not None:
             return _in_bucket(*bucket.groups())
-        return FileObjects(address, address.removeprefix("file://"), RealDisk(allow_remote=True))
+        path = address.removeprefix("file://")
+        return FileObjects(address, path, RealDisk(allow_remote=True), make=make)
     except OSError as error:
         raise HomeRefused(
             f"{address}: cannot be opened ({error}). Nothing was changed. Look whether it is "

@@ -64,16 +64,16 @@ class HomeCache:
         replace(self.directory, HOME, HOME_NEW, json.dumps(said).encode())
         self.said = said
 
-    def check_home(self, home: bytes) -> None:
-        """Raise HomeRefused if this directory is a cache of another home than `home`."""
-        if self.said and self.said["home"] != home.hex():
+    def check_history(self, history: HomeHistory) -> None:
+        """Raise HomeRefused if this directory is a cache of another home, or HomeBehind if the slot
+        at which the two agreed has another entry now.
+        """
+        if self.said and self.said["home"] != history.home.hex():
             raise HomeRefused(
                 f"{self.directory.path}: is the cache of another home, {self.said['address']}, "
                 f"and not of {self._address}. Nothing was changed. Name a new or empty directory."
             )
 
-    def check_chain(self, history: HomeHistory) -> None:
-        """Raise HomeBehind if the slot at which the two agreed has another entry now."""
         if history.next == self.said.get("next") and history.chain.hex() != self.said["chain"]:
             raise self.behind(f"slot {history.next - 1} has another entry than it had")
 

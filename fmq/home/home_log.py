@@ -132,8 +132,10 @@ class HomeLog:
 
     # --- following --------------------------------------------------------------------------------
 
-    def follow(self, cache: HomeCache) -> None:
-        """Read the entries up to the end. Nothing is written."""
+    def follow(self, cache: HomeCache | None) -> None:
+        """Read the entries up to the end, and compare them with what `cache` says. Nothing is
+        written.
+        """
         while True:
             history = self.history
             keys = [_slot(n) for n in range(history.next, history.next + READ_AT_ONCE)]
@@ -149,14 +151,14 @@ class HomeLog:
                 append = history.apply(entry)
                 if append is not None:
                     self._appends.append(append)
-                cache.check_home(history.home)
-                cache.check_chain(history)
+                if cache is not None:
+                    cache.check_history(history)
 
-    def _begin_at(self, floor: HomeHistory, cache: HomeCache) -> None:
-        cache.check_home(floor.home)
+    def _begin_at(self, floor: HomeHistory, cache: HomeCache | None) -> None:
+        if cache is not None:
+            cache.check_history(floor)
         self.history, self._at_floor = floor, floor
         self._appends = []
-        cache.check_chain(floor)
 
     def _fill_cache(self, cache: HomeCache) -> bool:
         """Write to the cache what it lacks. Return False if the home has a newer floor, and the

@@ -1,0 +1,73 @@
+"""What a home says of itself, to one who only looks: nothing is written, and nobody is fenced."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import datetime
+from typing import NamedTuple
+
+from fmq.basics.clock import SystemClock, as_datetime
+from fmq.errors import HomeRefused
+from fmq.home.home_addresses import RETRY_SECONDS, check_address, objects_at
+from fmq.home.home_cache import HomeCache
+from fmq.home.home_log import HomeLog
+from fmq.posix import RealDisk
+
+
+class HomeSeen(NamedTuple):
+    """A home at one moment. Its owner may have written more since."""
+
+    address: str
+    host: str
+    pid: int
+    since: datetime
+    term: int
+    position: int
+    """The end of the journal."""
+    entries: int
+    above_floor: int
+    """How many entries a machine with an empty directory reads, besides the pieces."""
+    segments: int
+    bytes: int
+    """Of the segments, which are in the home once, or twice above the floor."""
+    behind: int | None
+    """How many entries a directory lacks since it agreed with the home; None if none was named."""
+
+
+def look_at_home(address: str, path: str | None = None) -> HomeSeen:
+    """Return what the home at `address` says, and how far its cache at `path` is behind.
+
+    Raises BadName, HomeBehind or HomeRefused.
+    """
+    disk = RealDisk()
+    objects = objects_at(check_address(address), make=False)
+    with closing(objects):
+        log = HomeLog(objects, disk.random, SystemClock(), {}, retry_seconds=RETRY_SECONDS)
+        cache = None
+        if path is not None:
+            with closing(disk.directory(path, make=False)) as directory:
+                cache = HomeCache(directory, objects.address)
+        if cache is not None and not cache.said:
+            raise HomeRefused(f"{path}: is no cache of a home, it has no file HOME.")
+        log.follow(cache)
+        history = log.history
+        if not history.home:
+            raise HomeRefused(f"{address}: no engine has opened this home yet.")
+        behind = None
+        if cache is not None:
+            behind = history.next - cache.said["next"]
+            if behind < 0:
+                raise cache.behind(f"it ends at slot {history.next}")
+        return HomeSeen(
+            objects.address,
+            history.said["host"],
+            history.said["pid"],
+            as_datetime(history.said["time_us"]),
+            history.term,
+            history.position,
+            history.next,
+            len(history.kinds),
+            len(history.segments),
+            sum(each.end for each in history.segments.values()),
+            behind,
+        )
