@@ -68,4 +68,10 @@ OF_JOBS = (
         "        except ZeroDivisionError as error:\n            LOG.warning",
         tests="tests/intake/test_write_job.py -k cannot_be_settled",
     ),
+    Mutant(
+        "bodies that a transaction takes at once do not count",
+        "        self._bytes, self.messages = size, count\n        return True\n",
+        "        self.messages = count\n        return True\n",
+        tests="tests/tx/test_many_bodies.py",
+    ),
 )

@@ -229,10 +229,13 @@ class TransactionBuffer:
         timing: Timing | None = None,
     ) -> None:
         """Add several messages: all of them, or none if one is refused."""
-        items: Sequence[Body | Message] = split_bodies(bodies)[0]
+        found, plain = split_bodies(bodies)
+        items: Sequence[Body | Message] = found
         if not items:
             self.require(OPEN, "send")
             self._router.check_target(topic, queue)
+        elif plain and self._send_bodies(topic, [*map(as_bytes, found)], queue, timing):
+            return
         back = self._savepoint_of_messages()
         try:
             for item in items:
@@ -242,6 +245,37 @@ class TransactionBuffer:
         except BaseException:
             back()
             raise
+
+    def _send_bodies(
+        self, topic: str, bodies: list[bytes], queue: int | None, timing: Timing | None
+    ) -> bool:
+        """Add bodies that go to one queue, all at once. Return False, and add nothing, if they are
+        to be looked at one by one: `send` chooses their queues, or says which one is refused.
+        """
+        if self.phase is not OPEN or not self._router.has_one_queue(topic, queue):
+            return False
+        topic, number = self._router.target(topic, None, queue)
+        place = topic, number, timing
+        run = self.runs.get(place)
+        size = self._bytes + sum(map(len, bodies)) + len(bodies) * self._columns_bytes
+        if run is None:
+            size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
+            if timing is not None:
+                size += TIMING_BYTES
+        count, limits = self.messages + len(bodies), self._limits
+        longest = max(map(len, bodies))
+        if (
+            longest > limits.message_bytes_max
+            or size > self._bytes_max
+            or count > limits.messages_max
+        ):
+            return False
+        if run is None:
+            self.runs[place] = list[Message | bytes](bodies)
+        else:
+            run += bodies
+        self._bytes, self.messages = size, count
+        return True
 
     def _savepoint_of_messages(self) -> Callable[[], None]:
         """Return a function that drops all messages that are added from now on."""

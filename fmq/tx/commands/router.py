@@ -66,6 +66,12 @@ class Router:
             return known.name, 0
         return known.name, self.choose_queue(topic, key, queue)
 
+    def has_one_queue(self, topic: str, queue: int | None) -> bool:
+        """Return whether all messages of `topic` go to one queue, whatever their keys are."""
+        known = self.find(topic)
+        count = self._count_of(topic) if known is None else len(known.queues)
+        return queue is not None or count == 1
+
     def name_of(self, topic: str) -> str:
         """Return the name of a topic, which may be new; raise TypeError or BadName."""
         known = self.find(topic)
