@@ -119,6 +119,8 @@ DOOR_OF = {
 }
 # For its own number.
 DOOR_OF["os"] += ("fmq.basics.own_process",)
+# It becomes the process of the command `fmq`.
+DOOR_OF["os"] += ("fmq.bind.django.management.commands.fmq",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
 NEEDS_NO_DOOR |= {"fmq.lake", "fmq.findings"}
 
