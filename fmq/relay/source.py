@@ -60,10 +60,10 @@ class RelaySource:
         """
         if place is None:
             self._check_new()
-            self._next = self._ends(0)
+            self._next = ends_below(self.engine, self.topics, 0)
             return 0
         self._check(place)
-        self._next = self._ends(place.position)
+        self._next = ends_below(self.engine, self.topics, place.position)
         self.ack(self._next)
         return place.position
 
@@ -142,10 +142,10 @@ class RelaySource:
         info = infos.get(place.queue)
         if info is None or place.offset < info.first:
             return  # the topic was deleted, or retention has dropped the message: both are copied
-        found = self._at(place.topic, place.queue, place.offset)
+        found = message_at(self.engine, place.topic, place.queue, place.offset)
         if found and found.time_us == place.time_us and found.position < place.position:
             return
-        first = self._at(place.topic, place.queue, info.first)
+        first = message_at(self.engine, place.topic, place.queue, info.first)
         if first and first.position < place.position:
             raise StoreDiffers(
                 f"{place.topic}/{place.queue} offset {place.offset} is not the message that the "
@@ -172,29 +172,31 @@ class RelaySource:
             ends[queue] = offsets[-1] + 1
         return ends
 
-    def _ends(self, position: int) -> QueueEnds:
-        """Return for each queue the offset of its first message from `position` on."""
-        found = {}
-        for topic in self.topics:
-            for info in self.engine.queues(topic):
-                low, high = info.first, info.next
-                while low < high:
-                    middle = (low + high) // 2
-                    message = self._at(topic, info.queue, middle)
-                    if message is None or message.position < position:
-                        low = middle + 1
-                    else:
-                        high = middle
-                found[topic, info.queue] = low
-        return found
 
-    def _at(self, topic: str, queue: int, offset: int) -> MessageAt | None:
-        """Return where a message is; None if it is not there, or not any more."""
-        try:
-            batch = self.engine.read_batch(topic, queue=queue, offset=offset, limit=1)
-        except OffsetGone:
-            return None
-        return None if batch is None else next(_placed(batch.messages))
+def ends_below(engine: Any, topics: list[str], position: int) -> QueueEnds:
+    """Return for each queue the offset of its first message from `position` on."""
+    found: QueueEnds = {}
+    for topic in topics:
+        for info in engine.queues(topic):
+            low, high = info.first, info.next
+            while low < high:
+                middle = (low + high) // 2
+                message = message_at(engine, topic, info.queue, middle)
+                if message is None or message.position < position:
+                    low = middle + 1
+                else:
+                    high = middle
+            found[topic, info.queue] = low
+    return found
+
+
+def message_at(engine: Any, topic: str, queue: int, offset: int) -> MessageAt | None:
+    """Return where a message is; None if it is not there, or not any more."""
+    try:
+        batch = engine.read_batch(topic, queue=queue, offset=offset, limit=1)
+    except OffsetGone:
+        return None
+    return None if batch is None else next(_placed(batch.messages))
 
 
 def place_of(message: Message) -> tuple[str, int, int]:

@@ -41,8 +41,15 @@ def test_relay_once_copies_all_that_is_there(shop: Path, database: str) -> None:
     assert (first["messages"], first["lag"]) == (len(bodies(database)), 0)
     assert first["messages"] > 0
     assert fmq_json(*asked).of("relay")[0]["messages"] == 0
+    asked_status = ("relay-status", shop, "--to", database)
+    (row,) = fmq_json(*asked_status).of("relayed")
+    assert (row["topic"], row["copied"], row["lag"]) == ("orders", first["messages"], 0)
+    assert fmq_json(*asked_status, "--name", "other").of("relayed") == []
     with fmq.connect(shop) as engine:  # the process that the command has started still has it
         engine.send("orders", b"no text of PostgreSQL has a NUL", key="a\0b")
+    (row,) = fmq_json(*asked_status).of("relayed")
+    assert (row["lag"], row["end"] - row["copied"]) == (1, 1)
+    assert row["waits_since"] is not None
     refused = fmq_process(*asked)
     assert (refused.returncode, "--on-refused park" in refused.stderr) == (3, True)
     assert fmq_json(*asked, "--on-refused", "park").of("relay")[0]["parked"] == 1

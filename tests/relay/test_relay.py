@@ -11,6 +11,7 @@ import pytest
 import fmq
 from fmq import Engine
 from fmq.relay import MessageRefused, Relay, RelayBatch, StoreDiffers, Unsure
+from fmq.relay.relay_status import relayed_queues
 from fmq.relay.source import QueueEnds
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.relay import CASES, check_target
@@ -183,6 +184,42 @@ def test_a_topic_that_was_made_again_is_copied_from_its_start(engine: Engine) ->
     fill(engine, 9)
     relayed(engine, table)
     assert offsets(table) == [*range(7), *range(12)]
+
+
+def test_the_status_has_what_the_target_lacks_beside_the_ends_here(
+    engine: Engine, clock: FakeClock
+) -> None:
+    engine.create_topic("t", queues=2)
+    table = Table()
+    target = table.target()
+    engine.send_many("t", [b"x"] * 5, queue=0)
+    assert relayed_queues(engine, target, ["t"])[0][2:5] == (0, 5, 5)
+    relayed(engine, table)
+    clock.advance(60)
+    engine.send_many("t", [b"x"] * 3, queue=1)
+    engine.send("t", b"x", queue=0)
+    first, second = relayed_queues(engine, target, ["t"])
+    assert first == ("t", 0, 5, 6, 1, engine.read("t", offset=5)[0].time)
+    assert second == ("t", 1, 0, 3, 3, engine.read("t", queue=1)[0].time)
+    relayed(engine, table)
+    assert [each[2:] for each in relayed_queues(engine, target, ["t"])] == [
+        (6, 6, 0, None),
+        (3, 3, 0, None),
+    ]
+    assert offsets(table)[:5] == [*range(5)]  # it has claimed nothing
+
+
+def test_the_status_of_a_target_with_another_directory_is_refused(engine: Engine) -> None:
+    table = Table()
+    fill(engine)
+    relayed(engine, table)
+    strange = CrashDisk()
+    strange.random(16)
+    with (
+        fmq.open(PATH, disk=strange) as other,
+        pytest.raises(StoreDiffers, match="messages of the directory"),
+    ):
+        relayed_queues(other, table.target(), ["t"])
 
 
 def test_a_new_queue_is_copied(engine: Engine) -> None:
