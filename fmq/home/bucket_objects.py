@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +28,7 @@ from botocore.exceptions import (
 
 from fmq.home.objects import KeyTaken, NoAnswer
 
+READ_TOGETHER = 16  # a take-over reads many entries, and each one takes a round trip
 TAKEN, MISSING = "PreconditionFailed", "NoSuchKey"
 # The store is asked again after these, and after each error of the server's own (5xx). A 409 says
 # that another put was on its way to the same key: it does not say that one of them arrived.
@@ -46,7 +48,8 @@ class BucketObjects:
         self.address = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
         self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
         once = {"mode": "standard", "total_max_attempts": 1}
-        config = Config(connect_timeout=5, read_timeout=20, retries=once)
+        times = {"connect_timeout": 5, "read_timeout": 20, "retries": once}
+        config = Config(max_pool_connections=READ_TOGETHER, **times)
         with self._asking():
             self._client: Any = boto3.client("s3", config=config)
 
@@ -63,11 +66,12 @@ class BucketObjects:
 
     def read_run(self, keys: Sequence[str]) -> list[bytes]:
         found: list[bytes] = []
-        for key in keys:
-            data = self.read(key)
-            if data is None:
-                break
-            found.append(data)
+        with ThreadPoolExecutor(READ_TOGETHER) as threads:
+            for at in range(0, len(keys), READ_TOGETHER):
+                for data in threads.map(self.read, keys[at : at + READ_TOGETHER]):
+                    if data is None:
+                        return found
+                    found.append(data)
         return found
 
     def names(self, folder: str) -> list[str]:
