@@ -46,6 +46,7 @@ PLACES = {
     "crash_tests/BUGS.md": "bugs.md",
     "benchmarks/price.md": "price.md",
 }
+PICTURES = (".svg", ".png")
 REFERENCE = (
     *("fmq", "fmq.aio", "fmq.bind", "fmq.bind.sqlalchemy", "fmq.compat", "fmq.filters"),
     *("fmq.relay", "fmq.testing"),
@@ -116,7 +117,7 @@ def on_the_site(page: Path, places: dict[Path, Path]) -> str:
             place = Path("decisions.md")
         elif file in places:
             place = places[file]
-        elif file.suffix == ".svg":
+        elif file.suffix in PICTURES:
             place = Path(file.name)
         else:
             return text  # a file of the source, which the site does not have
@@ -234,8 +235,9 @@ def write_pages() -> None:
     for page, place in places.items():
         (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
         (PAGES / place).write_text(on_the_site(page, places))
-    for picture in (ROOT / "docs").glob("*.svg"):
-        shutil.copy(picture, PAGES)
+    for picture in (ROOT / "docs").iterdir():
+        if picture.suffix in PICTURES:
+            shutil.copy(picture, PAGES)
     (PAGES / "decisions.md").write_text(decisions())
     for name in REFERENCE:
         (PAGES / f"{name}.md").write_text(reference(name))
