@@ -39,8 +39,22 @@ EXTRAS = {
     "postgres": "psycopg",
     "sqlalchemy": "sqlalchemy",
     "django": "django",
+    "asyncio": "greenlet",
+    "huey": "huey",
+    "kombu": "kombu",
+    "taskiq": "taskiq",
+    "msgspec": "msgspec",
+    "pydantic": "pydantic",
     "arrow": "pyarrow",
     "spark": "pyspark",
+    "delta": "deltalake",
+    "iceberg": "pyiceberg",
+    "kafka": "confluent_kafka",
+    "nats": "nats",
+    "redis": "redis",
+    "s3": "boto3",
+    "otel": "opentelemetry.sdk",
+    "dash": "uvicorn",
 }
 
 OK, DOUBTFUL, BAD, ABSENT = "ok", "doubtful", "bad", "absent"
@@ -166,9 +180,16 @@ def _seconds(call: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package above it
+        return False
+
+
 def _extras() -> Iterator[Diagnosis]:
     for extra, module in EXTRAS.items():
-        if find_spec(module) is None:
+        if not _is_there(module):
             advice = f"pip install 'fmq-engine[{extra}]', if you want it"
             yield Diagnosis(f"extra {extra}", ABSENT, "", advice)
         else:

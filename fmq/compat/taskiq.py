@@ -12,10 +12,15 @@ import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from taskiq import AckableMessage, AsyncBroker, BrokerMessage
-
 import fmq
 import fmq.aio
+
+try:
+    from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+except ImportError as error:
+    raise ImportError(
+        "fmq.compat.taskiq needs taskiq: pip install 'fmq-engine[taskiq]'. Nothing was changed."
+    ) from error
 
 WAIT_SECONDS = 60.0  # seconds that one poll waits for a task
 

@@ -12,7 +12,7 @@ from fmq.errors import BadOption, ExtraMissing
 try:
     import uvicorn
 except ImportError as error:
-    raise ExtraMissing("fmq dash", "uvicorn", "dash", where="this process") from error
+    raise ExtraMissing("fmq dash", "uvicorn", "dash") from error
 
 PORT_MAX = 65535
 AT_ONCE_MAX = 200

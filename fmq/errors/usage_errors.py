@@ -159,7 +159,7 @@ class ExtraMissing(UsageError):
         what: str,
         module: str,
         extra: str,
-        where: str = "the process that has the directory open",
+        where: str = "this process",
     ) -> None:
         super().__init__(
             f"{what} needs {module}, which {where} does not find: pip install "

@@ -56,7 +56,7 @@ def _in_bucket(bucket: str, prefix: str) -> Objects:
         from fmq.home.bucket_objects import BucketObjects
     except ImportError as error:
         what = f"a home at s3://{bucket}/{prefix}"
-        raise ExtraMissing(what, "boto3", "s3", "this process") from error
+        raise ExtraMissing(what, "boto3", "s3") from error
     return BucketObjects(bucket, prefix)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import fmq
-from fmq.cli.doctor import judge_mount
+from fmq.cli.doctor import EXTRAS, judge_mount
 from fmq.machine.mounts import mount_of
-from tests.cli.command import contents, fmq_json, fmq_table
+from tests.cli.command import ROOT, contents, fmq_json, fmq_table
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
@@ -64,3 +65,12 @@ def test_a_file_system_is_judged_by_its_kind_and_its_options(
 def test_doctor_says_on_a_terminal_what_to_do(tmp_path: Path) -> None:
     table = fmq_table("doctor", tmp_path)
     assert "what to do" in table and "times a second" in " ".join(table.split())
+
+
+def test_each_extra_for_users_is_looked_for(tmp_path: Path) -> None:
+    """But `bench`, whose peers fmq is measured beside, and `java`, which has a line of its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*EXTRAS} == {*project["optional-dependencies"]} - {"bench", "java"}
+    said = {row["check"]: row["verdict"] for row in fmq_json("doctor", tmp_path).of("finding")}
+    assert {said[f"extra {name}"] for name in EXTRAS} <= {"ok", "absent"}
+    assert said["extra django"] == "ok"

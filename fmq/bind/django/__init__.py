@@ -4,6 +4,13 @@
 are Django's own. With "fmq.bind.django" in INSTALLED_APPS, `migrate` makes the marker table.
 """
 
+try:
+    import django  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "fmq.bind.django needs Django: pip install 'fmq-engine[django]'. Nothing was changed."
+    ) from error
+
 from fmq.bind.django.block import atomic
 from fmq.bind.django.connection import OutboxConnection
 from fmq.bind.django.outbox import DjangoOutbox, attach

@@ -15,6 +15,7 @@ from fmq.errors import BadOption, ExtraMissing
 from fmq.tx.said.schedule_met import NEVER
 
 CRON_BYTES_MAX = 255
+SERVER = "the process that has the directory open"
 
 
 def next_due_us(cron: str, timezone: str, after_us: int) -> int:
@@ -25,7 +26,7 @@ def next_due_us(cron: str, timezone: str, after_us: int) -> int:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError:
-        raise ExtraMissing("a schedule", "cronsim", "cron") from None
+        raise ExtraMissing("a schedule", "cronsim", "cron", SERVER) from None
     after = as_datetime(after_us).astimezone(_zone(timezone))
     if len(cron) > CRON_BYTES_MAX:
         _refuse(cron, f"is longer than {CRON_BYTES_MAX} characters")
