@@ -60,13 +60,14 @@ class HomeCache:
         said = {
             "home": history.home.hex(), "address": self._address,
             "next": history.next, "chain": history.chain.hex(),
+            "owns": [*history.owns.items()][-1:],
         }  # fmt: skip
         replace(self.directory, HOME, HOME_NEW, json.dumps(said).encode())
         self.said = said
 
     def check_history(self, history: HomeHistory) -> None:
-        """Raise HomeRefused if this directory is a cache of another home, or HomeBehind if the slot
-        at which the two agreed has another entry now.
+        """Raise HomeRefused if this directory is a cache of another home, or HomeBehind if a slot
+        that it has seen has another entry now.
         """
         if self.said and self.said["home"] != history.home.hex():
             raise HomeRefused(
@@ -76,6 +77,11 @@ class HomeCache:
 
         if history.next == self.said.get("next") and history.chain.hex() != self.said["chain"]:
             raise self.behind(f"slot {history.next - 1} has another entry than it had")
+        # The floor may be far above the slot at which the two agreed. But OWNs are there for ever.
+        for slot, chain in self.said.get("owns", ()):
+            later = [each for each in history.owns if slot < each < self.said["next"]]
+            if slot < history.next and (later or history.owns.get(slot) != chain):
+                raise self.behind(f"slot {min(later, default=slot)} has another entry than it had")
 
     def behind(self, what: str) -> HomeBehind:
         return HomeBehind(self._address, self.directory.path, what)

@@ -22,6 +22,7 @@ def encode_floor(history: HomeHistory) -> bytes:
     said = {
         "format": FORMAT, "home": history.home.hex(), "next": history.next, "term": history.term,
         "owner": history.owner.hex(), "chain": history.chain.hex(), "said": history.said,
+        "owns": [*history.owns.items()],
         "segments": [
             [base, segment.capacity, [list(piece) for piece in segment.pieces]]
             for base, segment in sorted(history.segments.items())
@@ -43,6 +44,7 @@ def decode_floor(data: bytes, name: str) -> HomeHistory:
     history.home, history.owner = bytes.fromhex(said["home"]), bytes.fromhex(said["owner"])
     history.chain, history.said = bytes.fromhex(said["chain"]), said["said"]
     history.next, history.term = said["next"], said["term"]
+    history.owns = dict(said["owns"])
     for base, capacity, pieces in said["segments"]:
         segment = history.segments[base] = HomeSegment(capacity)
         segment.pieces = [HomePiece(*each) for each in pieces]

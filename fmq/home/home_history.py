@@ -61,6 +61,8 @@ class HomeHistory:
         self.chain = NO_CHAIN
         self.said: dict[str, Any] = {}
         """What the newest OWN says of its owner."""
+        self.owns: dict[int, str] = {}
+        """The slots of all OWNs that counted, and the chain at each."""
         self.segments: dict[int, HomeSegment] = {}
         self.kinds: dict[int, EntryKind] = {}
         """The slots that were read since the last floor, and what each one has."""
@@ -87,6 +89,8 @@ class HomeHistory:
                 raise Damaged(name, 0, "the entry does not follow the one before it")
             whole = self._applied(entry, name)
             self.chain = entry.chain
+            if entry.kind is EntryKind.OWN:
+                self.owns[self.next] = entry.chain.hex()
         self.kinds[self.next] = entry.kind
         self.bytes_since_floor += len(data)
         self.next += 1

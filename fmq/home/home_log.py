@@ -413,6 +413,7 @@ def _slot(n: int) -> str:
 def _noted(history: HomeHistory) -> HomeHistory:
     """Return a copy of `history` as it is now, for a floor."""
     noted = HomeHistory()
+    noted.owns = {**history.owns}
     for name in ("home", "next", "term", "owner", "chain", "said"):
         setattr(noted, name, getattr(history, name))
     for base, segment in history.segments.items():

@@ -138,6 +138,21 @@ def test_a_home_that_went_another_way_is_refused() -> None:
     refused(first, HomeBehind, "has another entry than it had")
 
 
+def test_a_home_that_went_far_another_way_is_refused() -> None:
+    """All that the two had in common lies below the floor now, and its slots are freed."""
+    home, first, second = begun()
+    older = dict(home)
+    first.work(b"lost")
+    first.close()
+    home.clear()
+    home.update(older)
+    second.open()
+    for number in range(20):
+        second.work(b"%d" % number)
+    second.close()
+    refused(first, HomeBehind, "has another entry than it had")
+
+
 def test_the_cache_of_another_home_is_refused() -> None:
     _, first, _ = begun()
     first.close()
