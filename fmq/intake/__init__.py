@@ -2,7 +2,8 @@
 
 from fmq.intake.intake_errors import BadRows, JobPassed, JobUnsure
 from fmq.intake.job_parts import PART_BYTES, JobPart
-from fmq.intake.row_columns import COLUMNS, ManySent, check_columns
+from fmq.intake.row_columns import COLUMNS, ManySent, check_columns, messages_of
+from fmq.intake.row_files import RowFile
 from fmq.intake.rows_written import RowsWritten, write, write_sent
 from fmq.intake.write_job import WriteJob
 
@@ -14,9 +15,11 @@ __all__ = [
     "JobPassed",
     "JobUnsure",
     "ManySent",
+    "RowFile",
     "RowsWritten",
     "WriteJob",
     "check_columns",
+    "messages_of",
     "write",
     "write_sent",
 ]
