@@ -16,7 +16,7 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE
-from fmq.cli.output import Column, Output
+from fmq.cli.output import Column, Output, note
 from fmq.cli.signals import call_when_set, stopped_by_signals
 from fmq.findings.text import exact
 from fmq.findings.visit import visit
@@ -37,7 +37,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="ADDRESS",
-        help="kafka://host:9092, nats://host:4222, redis://host:6379 or postgresql://host/shop",
+        help="kafka://host:9092, nats://host:4222, redis://host:6379, "
+        "postgresql://host/shop or https://host/path, which may get a message twice",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
@@ -76,7 +77,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with fmq.connect(args.dir) as engine, stopped_by_signals() as stop:
         queues = {topic: len(engine.queues(topic)) or 1 for topic in topics}
         how = {"create": args.create, "prefix": args.prefix}
-        target = target_at(args.to, args.name, queues, **how)
+        target = target_at(args.to, args.name, queues, engine=engine, **how)
+        if not target.atomic:
+            note(f"{args.to} gets messages again after a crash: drop those whose id it has seen")
         kind = {"batch": args.batch, "on_refused": args.on_refused}
         relay = Relay(engine, target, topics=topics, name=args.name, **kind)
         call_when_set(stop, relay.stop)

@@ -38,7 +38,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     with (
         reading(args.dir) as engine,
-        closing(target_at(args.to, args.name, {}, prefix=args.prefix)) as target,
+        closing(target_at(args.to, args.name, {}, prefix=args.prefix, engine=engine)) as target,
     ):
         topics = sorted({info.topic for info in engine.groups(f"relay-{args.name}")})
         rows = [each._asdict() for each in relayed_queues(engine, target, topics)]

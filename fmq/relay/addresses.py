@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fmq.errors import BadOption, ExtraMissing
+from fmq.relay.http_target import HttpTarget
 from fmq.relay.target import RelayTarget
 
 if TYPE_CHECKING:
@@ -14,14 +16,23 @@ if TYPE_CHECKING:
 KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
 NATS = "nats://", "tls://"
 REDIS = "redis://", "rediss://", "unix://"
+HTTP = "http://", "https://"
+SECRET = "FMQ_RELAY_SECRET"
+"""The environment variable with the secret that signs what a web service gets."""
 
 
 def target_at(
-    address: str, name: str, queues: Mapping[str, int], *, create: bool = False, prefix: str = ""
+    address: str,
+    name: str,
+    queues: Mapping[str, int],
+    *,
+    create: bool = False,
+    prefix: str = "",
+    engine: Any = None,
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
     with so many `queues` need. `prefix` comes before the names of Kafka's topics, the subjects of
-    NATS and the streams of Redis.
+    NATS and the streams of Redis. A web service needs the `engine`, which keeps its place.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
@@ -61,10 +72,18 @@ def target_at(
         except ImportError as error:
             raise ExtraMissing("a relay into Redis", "redis", "redis") from error
         return redis_target.RedisTarget(address, name, prefix=prefix)
+    if address.startswith(HTTP):
+        if engine is None or prefix:
+            raise BadOption(
+                f"{address!r}: a web service takes no prefix, and needs the engine, which keeps "
+                "its place. Nothing was changed."
+            )
+        secret = os.environ.get(SECRET, "").encode()
+        return HttpTarget(engine, address, name, secret=secret)
     raise BadOption(
-        f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT or "
-        "postgresql://HOST/DATABASE. Other systems need a class of four methods, see docs/relay.md."
-        " Nothing was changed."
+        f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT, "
+        "postgresql://HOST/DATABASE or https://HOST/PATH. Other systems need a class of four "
+        "methods, see docs/relay.md. Nothing was changed."
     )
 
 

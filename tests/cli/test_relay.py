@@ -78,6 +78,27 @@ def test_relay_copies_until_sigterm_or_until_another_relay_takes_over(
     assert len({*bodies(database)}) >= 3
 
 
+def test_a_relay_into_a_web_service_says_that_it_may_post_twice(shop: Path) -> None:
+    """Nobody listens there, so nothing is copied, and the relay waits until it is ended."""
+    asked = (shop, "--to", "http://127.0.0.1:9/", "--topics", "orders", "--name", "web")
+    line = [sys.executable, "-m", "fmq", "relay", *map(str, asked)]
+    relay = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert relay.stderr is not None
+    notes = []
+    while "gave no answer" not in (said := relay.stderr.readline()):
+        assert said
+        assert relay.poll() is None
+        notes.append(said)
+    relay.terminate()
+    relay.communicate()
+    assert relay.returncode == 0
+    assert any("again after a crash" in each for each in notes)
+    (row,) = fmq_json("relay-status", shop, "--to", "http://127.0.0.1:9/", "--name", "web").of(
+        "relayed"
+    )
+    assert (row["copied"], row["lag"]) == (0, row["end"])
+
+
 def copied(database: str) -> list[bytes]:
     try:
         return bodies(database)
