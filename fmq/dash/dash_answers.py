@@ -16,6 +16,7 @@ from fmq.dash.dash_site import DashSite
 from fmq.dash.frame import DashPage, act_form, bare, document, said
 from fmq.dash.gate import Gate
 from fmq.dash.group_pages import group, overview
+from fmq.dash.live_parts import LiveParts
 from fmq.dash.machine_pages import clients, disk, log
 from fmq.dash.markup import Markup, join, link, tag
 from fmq.dash.message_pages import dead, delayed, message, messages
@@ -75,6 +76,7 @@ class DashAnswers:
     def __init__(self, site: DashSite, gate: Gate) -> None:
         self._site = site
         self._gate = gate
+        self._parts = LiveParts(self._make_live, site.clock)
         folder = files("fmq.dash").joinpath("static")
         self._static = {name: folder.joinpath(name).read_bytes() for name in STATIC}
 
@@ -101,6 +103,9 @@ class DashAnswers:
 
     def live(self, page: str, query: Query) -> str:
         """Return the live part of a page as JSON: its markup, or what the trouble is."""
+        return self._parts.get(page, query)
+
+    def _make_live(self, page: str, query: Query) -> str:
         try:
             return json.dumps({"live": PAGES[page](self._site, query).live})
         except (FmqError, OSError) as error:
