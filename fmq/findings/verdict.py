@@ -227,7 +227,7 @@ SAYS = {
 def _given_up(seen: Seen) -> Iterator[Remark]:
     dead = max((info.dead_letters for info in seen.infos), default=0)
     if dead:
-        text = f"It has given up {counted(dead, 'message')}, which hold nothing up."
+        text = f"It has given up {counted(dead, 'message')}, which holds nothing up."
         commands = (
             (seen.command("dead list"), "each with its reason"),
             (seen.command("dead replay", "--all"), "tries them again"),
