@@ -34,6 +34,10 @@ class LateRouter:
             return known.name, 0
         return self._router.name_of(topic), self.choose_queue(topic, key, queue)
 
+    def has_one_queue(self, topic: str, queue: int | None) -> bool:
+        """Return whether all messages of `topic` go to one queue, which may be LATER."""
+        return self._router.find(topic) is None or self._router.has_one_queue(topic, queue)
+
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
         """Return the queue for a message; LATER if the topic is unknown."""
         if self._router.find(topic) is not None:
