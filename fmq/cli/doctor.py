@@ -185,6 +185,8 @@ def _is_there(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package above it
         return False
+    except ValueError:  # it is imported, and has put another module in its place
+        return True
 
 
 def _extras() -> Iterator[Diagnosis]:

@@ -31,7 +31,9 @@ def arrow_schema(view: str, asked: StructType) -> pa.Schema:
     BadOption.
     """
     made: pa.Schema = to_arrow_schema(asked, timezone="UTC")
-    value = made.field(VALUE).type if VALUE in made.names else None
+    # The view of marks has a column of this name, too, which is none of a codec.
+    is_ours = view == "messages" and VALUE in made.names
+    value = made.field(VALUE).type if is_ours else None
     if value is not None:
         check_value_type(value)
     ours = spark_schema(schema_of(view, asked.fieldNames(), fleet=False, value=value))

@@ -9,10 +9,10 @@ import pytest
 from tests.test_public import SNIPPETS, run
 
 # `docs/testing.md` is about disks and clocks that a test hands in, without threads.
-HERE = [each for each in SNIPPETS if not each[0].startswith("docs/testing.md")]
+HERE = {code: at for code, at in SNIPPETS.items() if not at.startswith("docs/testing.md")}
 
 
-@pytest.mark.parametrize("source", [each[1] for each in HERE], ids=[each[0] for each in HERE])
+@pytest.mark.parametrize("source", HERE, ids=HERE.get)
 def test_each_runnable_snippet_runs_through_the_socket(source: str, tmp_path: Path) -> None:
     through = "import tests.remote.through_socket\n"
     done = run(["-W", "error", "-c", through + source], tmp_path)

@@ -6,7 +6,8 @@ undecided.
 An order service in each language makes transactions, one in five for a rollback, and leaves one in
 ten to its checker. Its orders lie in a folder, which stands for the database of the shop: whichever
 process is asked about an order finds its row. One service after the other is killed after a random
-number of orders, and a new one takes its place. At the end the directory is read:
+number of orders, or has ended by itself, and a new one takes its place. At the end the directory is
+read:
 
     lost         orders that are paid and whose message is not there
     twice        orders whose message is there more than once
@@ -62,12 +63,12 @@ class Shop:
             [*command, address, str(database), name, mode], stdout=subprocess.PIPE, text=True
         )
         self.asked = 0
-        self._wait_for("ready")
+        if not self._hears("ready"):
+            raise RuntimeError("a client has not started; its error is above")
 
-    def wait_for_orders(self, count: int) -> None:
-        """Return once it has made `count` more orders."""
-        for _ in range(count):
-            self._wait_for("order")
+    def makes_orders(self, count: int) -> bool:
+        """Return True once it has made `count` more orders; False if it ends before."""
+        return all(self._hears("order") for _ in range(count))
 
     def kill(self) -> None:
         """End it with kill -9, and say in the database that it is gone."""
@@ -78,12 +79,13 @@ class Shop:
         self._process.stdout.close()
         self._gone.touch()
 
-    def _wait_for(self, word: str) -> None:
+    def _hears(self, word: str) -> bool:
         assert self._process.stdout is not None
         while (said := self._process.stdout.readline().strip()) != word:
             if not said:
-                raise RuntimeError("a client has ended; its error is above")
+                return False
             self.asked += said == "asked"
+        return True
 
 
 def run(path: Path, commands: dict[str, list[str]], *, kills: int, seed: int) -> dict[str, Any]:
@@ -95,6 +97,7 @@ def run(path: Path, commands: dict[str, list[str]], *, kills: int, seed: int) ->
     server.start()
     shops: dict[str, Shop] = {}
     ended: list[Shop] = []
+    by_itself = 0
 
     def start(language: str, mode: str) -> None:
         name = f"{language}-{len(ended)}"
@@ -110,7 +113,7 @@ def run(path: Path, commands: dict[str, list[str]], *, kills: int, seed: int) ->
             start(language, "sell")
         for _ in range(kills):
             language = draw.choice(list(commands))
-            shops[language].wait_for_orders(draw.randint(*ORDERS))
+            by_itself += not shops[language].makes_orders(draw.randint(*ORDERS))
             kill(language)
             start(language, "sell")
         for language in commands:
@@ -122,7 +125,8 @@ def run(path: Path, commands: dict[str, list[str]], *, kills: int, seed: int) ->
             kill(language)
         server.kill()
     counts = _counted(path / "store", database)
-    return {"kills": kills, "asked": sum(shop.asked for shop in ended), **counts}
+    asked = sum(shop.asked for shop in ended)
+    return {"kills": kills, "ended by themselves": by_itself, "asked": asked, **counts}
 
 
 def _wait_until_decided(store: Path) -> None:

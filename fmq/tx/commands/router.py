@@ -68,9 +68,11 @@ class Router:
 
     def has_one_queue(self, topic: str, queue: int | None) -> bool:
         """Return whether all messages of `topic` go to one queue, whatever their keys are."""
+        if queue is not None:
+            return True
         known = self.find(topic)
-        count = self._count_of(topic) if known is None else len(known.queues)
-        return queue is not None or count == 1
+        count = self._count_of(check_name("topic", topic)) if known is None else len(known.queues)
+        return count == 1
 
     def name_of(self, topic: str) -> str:
         """Return the name of a topic, which may be new; raise TypeError or BadName."""
