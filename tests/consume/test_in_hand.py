@@ -72,6 +72,38 @@ def test_an_acked_message_is_not_listed_and_a_released_one_waits(
         assert (due.state, due.until) == ("waits", None)
 
 
+@pytest.mark.parametrize("how", ["skip", "purge", "seek"])
+@pytest.mark.parametrize("priority", [None, 3])
+def test_messages_that_a_group_has_passed_over_do_not_wait_any_more(
+    engine: fmq.Engine, how: str, priority: int | None
+) -> None:
+    """They were given back before that, and no poll has come to them since."""
+    engine.send_many("p", [fmq.Message(b"", priority=priority) for _ in range(6)])
+    with engine.consumer("p", group="g", member="ann") as ann:
+        assert len(ann.poll(limit=5)) == 5
+    group = engine.group("g")
+    before = sum(each.count for each in group.in_hand())
+    if how == "skip":
+        group.skip("p", 0, 1, count=2)
+    elif how == "purge":
+        group.purge("p", offset=3, reason="a test")
+    else:
+        group.seek("p", queue=0, offset=3)
+    left = group.in_hand()
+    places = [each.offset + n for each in left for n in range(each.count)]
+    # After a seek the group begins again: what comes next is new to it.
+    assert (before, places) == (5, {"skip": [0, 3, 4], "purge": [3, 4], "seek": []}[how])
+    assert _one_by_one(group) == left
+
+
+def _one_by_one(group: Any) -> list[fmq.HeldMessages]:
+    """Return what the group has in hand by pages of one range."""
+    found: list[fmq.HeldMessages] = []
+    while page := group.in_hand(limit=1, after=found[-1] if found else None):
+        found += page
+    return found
+
+
 def test_an_extended_lease_is_listed_with_its_first_beginning_and_new_end(
     engine: fmq.Engine, clock: FakeClock
 ) -> None:

@@ -445,10 +445,17 @@ class QueueHolds:
             self.give_back(hold.first, hold.end)
 
     def all_from(self, offset: int) -> Iterator[Hold | GivenBack]:
-        """Yield what is held and what was given back, by its first offset, from `offset` on."""
-        waits: Iterable[GivenBack]
+        """Yield what is held, and what was given back and is not acked, by its first offset, from
+        `offset` on.
+        """
+        # A skip, or the ack of a transaction, may have acked a part of what waits. The next poll
+        # that comes to it passes over that part. Until then nobody is to be shown it.
         by_first = self.redeliveries.by_first
-        waits = (by_first[first] for first in by_first.irange(offset))
+        waits: Iterable[GivenBack] = (
+            GivenBack(*gap, each.count, each.due)
+            for each in map(by_first.get, by_first.islice(max(by_first.bisect(offset) - 1, 0)))
+            for gap in self._acked.gaps(max(each.first, offset), each.end)
+        )
         if self._by_priority is not None:
             due = self._by_priority.given_back()
             taken = [GivenBack(*each, 0.0) for each in due if each[0] >= offset]
