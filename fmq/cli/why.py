@@ -32,7 +32,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=seconds,
         default=PATIENCE_SECONDS,
         metavar="SECONDS",
-        help="what takes longer than this needs a person; 60 by default",
+        help="what takes longer than this needs a person; 30 by default",
     )
     parser.set_defaults(run=run)
 

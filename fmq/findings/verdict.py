@@ -17,8 +17,9 @@ from itertools import groupby
 import fmq
 from fmq.findings.text import counted, duration, moment, plain
 
-PATIENCE_SECONDS = 60.0
-"""What takes longer than this needs a person. Most handlers need less, and most leases end."""
+PATIENCE_SECONDS = 30.0
+"""What takes longer than this needs a person. It is half of `member_timeout_seconds`, after which the
+engine puts a silent member out: before that, people must see who has what."""
 HELD_SHOWN = 3
 
 PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE = (

@@ -97,6 +97,10 @@ def test_why_names_the_trouble_of_each_group() -> None:
     assert any(line["run"].startswith("fmq dead list") for line in done.of("next"))
 
 
+def test_a_silent_member_is_stuck_well_before_it_is_put_out() -> None:
+    assert verdict.PATIENCE_SECONDS <= fmq.Options().member_timeout_seconds / 2
+
+
 def test_a_worker_in_another_process_may_be_ended() -> None:
     (found, *_) = remarks(replace(SEEN, held=[replace(HELD, since=NOW - timedelta(hours=1))]))
     assert found.commands[2] == ("kill 42", "on web1: others get what it holds")
@@ -237,6 +241,11 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
             replace(SEEN, held=[HELD], members=[replace(MEMBER, seen_seconds=600.0)]),
             "stuck",
             "last seen 10.0 min ago",
+        ),
+        (
+            replace(SEEN, held=[HELD], members=[replace(MEMBER, seen_seconds=31.0)]),
+            "stuck",
+            "last seen 31.0 s ago",
         ),
         (
             replace(SEEN, held=[HELD, replace(HELD, state="behind")]),
