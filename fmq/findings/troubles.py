@@ -38,7 +38,9 @@ class Troubles:
         with suppress(fmq.ReadOnly):
             members, held = group.members(), group.in_hand(limit=HELD_MAX)
         now = as_datetime(self.clock.time_us())
-        return Seen(self.path, name, group.infos(), members, held, self.writer, now, self.patience)
+        timeout = self.engine.options.member_timeout_seconds
+        asked = group.infos(), members, held, self.writer, now, self.patience, timeout
+        return Seen(self.path, name, *asked)
 
     def of_groups(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each group."""

@@ -18,8 +18,8 @@ import fmq
 from fmq.findings.text import counted, duration, moment, plain
 
 PATIENCE_SECONDS = 30.0
-"""What takes longer than this needs a person. It is half of `member_timeout_seconds`, after which the
-engine puts a silent member out: before that, people must see who has what."""
+"""What takes longer than this needs a person. It is half of `member_timeout_seconds`, after
+which the engine puts a silent member out: before that, people must see who has what."""
 HELD_SHOWN = 3
 
 PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE = (
@@ -43,7 +43,7 @@ class Remark:
 class Seen:
     """What is known of a group. `members` and `held` are None if no process serves the directory.
     `writer` is the process that has it open. A state that lasts longer than `patience` seconds
-    needs a person.
+    needs a person. The engine puts out a member that makes no call for `member_timeout` seconds.
     """
 
     path: str
@@ -54,6 +54,7 @@ class Seen:
     writer: str | None
     now: datetime
     patience: float = PATIENCE_SECONDS
+    member_timeout: float = fmq.Options().member_timeout_seconds
 
     @property
     def unread(self) -> int:
@@ -174,8 +175,7 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
         text += f"; {counted(behind, 'message')} of the same keys wait behind what is held"
     if silent >= seen.patience:
         text += f"; that member was last seen {duration(silent)} ago"
-    if each.until is not None:
-        text += f"; unless it extends, others get it at {moment(each.until)}"
+    text += _freed(seen, each, silent)
     age = 0.0 if each.since is None else (seen.now - each.since).total_seconds()
     state = STUCK if max(age, silent) >= seen.patience else WORKING
     commands = []
@@ -190,6 +190,21 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
             commands.append((f"kill {each.pid}", f"on {each.host}: others get what it holds"))
         commands.append(_skip(seen, each))
     return Remark(state, text + ".", each.since, tuple(commands))
+
+
+def _freed(seen: Seen, each: fmq.HeldMessages, silent: float) -> str:
+    """Say when others get what a member holds: at the end of its lease, or once it is put out."""
+    # One that waits in a poll is not silent. It is not put out, whatever else it holds.
+    out = seen.now + timedelta(seconds=seen.member_timeout - silent) if silent else None
+    if out is not None and (each.until is None or out < each.until):
+        timeout = duration(seen.member_timeout)
+        return (
+            f"; unless it makes a call, others get it at {moment(out)}, as a member is out after "
+            f"{timeout} without one"
+        )
+    if each.until is None:
+        return ""
+    return f"; unless it extends, others get it at {moment(each.until)}"
 
 
 def _by_transaction(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:

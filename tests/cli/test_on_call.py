@@ -98,7 +98,36 @@ def test_why_names_the_trouble_of_each_group() -> None:
 
 
 def test_a_silent_member_is_stuck_well_before_it_is_put_out() -> None:
-    assert verdict.PATIENCE_SECONDS <= fmq.Options().member_timeout_seconds / 2
+    assert fmq.Options().member_timeout_seconds >= 2 * verdict.PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("lease", "silent", "timeout", "says"),
+    [
+        (7200, 54.0, 60.0, "12:00:06.000, as a member is out after 1.0 min without one"),
+        (7200, 54.0, 86400.0, "unless it extends, others get it at 2026-01-31 14:00:00.000"),
+        (3, 54.0, 60.0, "unless it extends, others get it at 2026-01-31 12:00:03.000"),
+        (7200, 0.0, 60.0, "unless it extends, others get it at 2026-01-31 14:00:00.000"),
+    ],
+)
+def test_it_says_when_others_get_what_a_member_holds(
+    lease: float, silent: float, timeout: float, says: str
+) -> None:
+    """That is the end of its lease, or when it is put out, whichever comes first."""
+    held = [replace(HELD, until=NOW + timedelta(seconds=lease))]
+    members = [replace(MEMBER, seen_seconds=silent)]
+    found = remarks(replace(SEEN, held=held, members=members, member_timeout=timeout))
+    assert says in " ".join(each.text for each in found)
+
+
+def test_the_stored_member_timeout_counts(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    with fmq.open(path, fmq.Options(member_timeout_seconds=600.0)) as engine, engine.serve():
+        engine.send("orders", b"")
+        with engine.consumer("orders", group="g", lease_seconds=7200.0) as consumer:
+            assert consumer.poll()
+            [row] = fmq_json("why", "--after", "1e-6", path, "g").of("why")
+    assert "as a member is out after 10.0 min without one" in row["text"]
 
 
 def test_a_worker_in_another_process_may_be_ended() -> None:
