@@ -218,11 +218,15 @@ def _by_transaction(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
 
 
 def _waiting(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
-    text = f"{_place(each)} failed at attempt {each.attempt} and waits for the next one"
+    were, wait = ("was", "waits") if each.count == 1 else ("were", "wait")
+    tried = f"{were} handed out {counted(each.attempt, 'time')} and {_is(each)} not acked"
+    text = f"{_place(each)} {tried if each.attempt else f'{were} given back'}, and {wait} "
     if each.until is not None:
-        text += f" until {moment(each.until)}"
+        text += f"for the next attempt until {moment(each.until)}"
+    else:
+        text += f"for {'its' if each.count == 1 else 'their'} turn"
     is_late = each.until is not None and (each.until - seen.now).total_seconds() > seen.patience
-    text += f" ({counted(count, 'such range')})." if count > 1 else "."
+    text += f" (one of {count:,} such ranges)." if count > 1 else "."
     return Remark(STUCK if is_late else WORKING, text, None, (_skip(seen, each),))
 
 

@@ -289,7 +289,12 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
         (
             replace(SEEN, held=[replace(HELD, state="waits", until=NOW + timedelta(hours=1))]),
             "stuck",
-            "failed at attempt 2 and waits for the next one until 2026-01-31 13:00:00.000",
+            "4–5 were handed out 2 times and are not acked, and wait for the next attempt until 2026",
+        ),
+        (
+            replace(SEEN, held=[replace(HELD, state="waits", count=1, attempt=1)]),
+            "falls behind",
+            "t/0/4 was handed out 1 time and is not acked, and waits for its turn",
         ),
     ],
 )
