@@ -135,7 +135,11 @@ def run_purge(args: argparse.Namespace, output: Output) -> int:
 
 def run_delete(args: argparse.Namespace, output: Output) -> int:
     with writing(args.dir) as engine:
-        engine.group(args.name).delete()
+        group = engine.group(args.name)
+        unread = sum(info.unread for info in group.infos())
+        group.delete()
+    lose = "messages that it had not acked lose this reader"
+    output.say(f"{plain(args.name)} is deleted: {unread:,} {lose}")
     return FINE
 
 

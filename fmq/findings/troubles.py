@@ -35,11 +35,14 @@ class Troubles:
         """Return what is known of a group. Raises UnknownGroup."""
         group = self.engine.group(name)
         members, held = None, None
+        connected: tuple[fmq.ClientInfo, ...] = ()
         with suppress(fmq.ReadOnly):
             members, held = group.members(), group.in_hand(limit=HELD_MAX)
+            clients = () if members else self.engine.clients()
+            connected = tuple(c for c in clients if any(of == name for of, _ in c.members))
         now = as_datetime(self.clock.time_us())
         timeout = self.engine.options.member_timeout_seconds
-        asked = group.infos(), members, held, self.writer, now, self.patience, timeout
+        asked = group.infos(), members, held, self.writer, now, self.patience, timeout, connected
         return Seen(self.path, name, *asked)
 
     def of_groups(self) -> Iterator[dict[str, Any]]:

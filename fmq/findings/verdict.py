@@ -26,6 +26,7 @@ PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE = (
     *("paused", "stuck", "nobody reads it", "falls behind", "working", "up to date"),
 )
 """What may be said of a group, the worst first."""
+RESTART = "Restart its workers; no command of fmq starts them"
 PROBLEMS = (PAUSED, STUCK, UNREAD, BEHIND)
 
 
@@ -44,6 +45,7 @@ class Seen:
     """What is known of a group. `members` and `held` are None if no process serves the directory.
     `writer` is the process that has it open. A state that lasts longer than `patience` seconds
     needs a person. The engine puts out a member that makes no call for `member_timeout` seconds.
+    `connected` are the clients that have a consumer of the group, if it has no member.
     """
 
     path: str
@@ -55,6 +57,7 @@ class Seen:
     now: datetime
     patience: float = PATIENCE_SECONDS
     member_timeout: float = fmq.Options().member_timeout_seconds
+    connected: tuple[fmq.ClientInfo, ...] = ()
 
     @property
     def unread(self) -> int:
@@ -132,26 +135,40 @@ def _read_by_nobody(seen: Seen) -> Iterator[Remark]:
         yield Remark(UNREAD, text, seen.oldest, ((serve, why),))
         return
     if not seen.members:
-        text = f"Nobody reads it, as it has no member now: {waits}."
-        deletes = (seen.command("group delete"), "if nobody will: nothing is kept for it any more")
-        yield Remark(UNREAD, text, seen.oldest, (_consume(seen, seen.infos[0].topic), deletes))
+        text = f"Nobody reads it, as it has no member now: {waits}. {_put_out(seen)}{RESTART}."
+        lost = counted(seen.unread, "unread message")
+        reason = f"only if nobody will ever read it: {lost} lose this reader for good"
+        deletes = seen.command("group delete"), reason
+        yield Remark(UNREAD, text, seen.oldest, (_show(seen), deletes))
         return
     read = {topic for member in seen.members for topic in member.topics}
     for topic in sorted({info.topic for info in seen.infos if info.unread} - read):
         unread = sum(info.unread for info in seen.infos if info.topic == topic)
-        text = f"None of its members reads topic {plain(topic)}: {unread:,} not acked."
-        yield Remark(UNREAD, text, seen.oldest, (_consume(seen, topic),))
+        text = f"None of its members reads topic {plain(topic)}: {unread:,} not acked. {RESTART}."
+        yield Remark(UNREAD, text, seen.oldest, (_show(seen),))
     owned = {queue for member in seen.members for queue in member.owns}
     if any(member.strategy for member in seen.members):
         for info in seen.infos:
             if info.unread and info.topic in read and (info.topic, info.queue) not in owned:
-                text = f"Queue {plain(info.topic)}/{info.queue} belongs to no member yet."
-                yield Remark(UNREAD, text, seen.oldest, (_consume(seen, info.topic),))
+                text = (
+                    f"Queue {plain(info.topic)}/{info.queue} belongs to no member yet. {RESTART}."
+                )
+                yield Remark(UNREAD, text, seen.oldest, (_show(seen),))
 
 
-def _consume(seen: Seen, topic: str) -> tuple[str, str]:
-    call = f"fmq.connect({seen.path!r}).consumer({topic!r}, group={seen.group!r})"
-    return f"python -c {shlex.quote(f'import fmq; {call}')}", "start its workers; they do this"
+def _put_out(seen: Seen) -> str:
+    """Say which clients still have a consumer of the group, which was put out or never polled."""
+    return "".join(
+        f"Process {each.pid} on {plain(each.host)} is connected, and its consumer {plain(name)} is "
+        "out. "
+        for each in seen.connected
+        for group, name in each.members
+        if group == seen.group
+    )
+
+
+def _show(seen: Seen) -> tuple[str, str]:
+    return seen.command("group show"), "its members, once its workers are restarted"
 
 
 def _held(seen: Seen) -> Iterator[Remark]:

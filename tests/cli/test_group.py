@@ -41,7 +41,9 @@ def test_a_group_is_moved_and_deleted(path: Path, *, is_live: bool) -> None:
     assert fmq_json("group", "seek", path, "billing", "orders", "--time", since).code == 0
     assert progress(path) == {"billing": (0, 3)}
     assert fmq_json("group", "show", path, "billing").lines[0]["unread"] == 3
-    assert fmq_json("group", "delete", path, "billing").code == 0
+    done = fmq_json("group", "delete", path, "billing")
+    assert done.code == 0
+    assert "3 messages that it had not acked lose this reader" in done.lines[0]["text"]
     assert progress(path) == {}
     if engine is not None:
         engine.close()

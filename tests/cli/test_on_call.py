@@ -90,6 +90,10 @@ def test_why_says_which_member_holds_a_message_and_how_to_free_it() -> None:
 def test_why_names_the_trouble_of_each_group() -> None:
     (archive,) = why("archive").of("why")
     assert "has no member now: 5 messages not acked, the oldest sent" in archive["text"]
+    assert archive["text"].endswith("Restart its workers; no command of fmq starts them.")
+    frees = {line["run"].split()[2]: line["why"] for line in why("archive").of("next")}
+    assert list(frees) == ["show", "delete"], "nothing else is said to free it"
+    assert "5 unread messages lose this reader" in frees["delete"]
     (report,) = why("report").of("why")
     assert "4 messages not acked" in report["text"] and "1 member at work" in report["text"]
     done = why("mail", code=0)
@@ -128,6 +132,19 @@ def test_the_stored_member_timeout_counts(tmp_path: Path) -> None:
             assert consumer.poll()
             [row] = fmq_json("why", "--after", "1e-6", path, "g").of("why")
     assert "as a member is out after 10.0 min without one" in row["text"]
+
+
+def test_a_client_whose_member_was_put_out_is_named(tmp_path: Path) -> None:
+    """It may hang, and its connection is still there."""
+    path = tmp_path / "shop"
+    with fmq.open(path) as engine, engine.serve():
+        engine.send("orders", b"")
+        with fmq.connect(path) as client, client.consumer("orders", group="g", member="w") as slow:
+            assert slow.poll()
+            engine.group("g").put_out("w", reason="a test")
+            [row] = why(path, "g").of("why")
+    assert f"Process {os.getpid()} on {socket.gethostname()} is connected" in row["text"]
+    assert "and its consumer w is out. Restart its workers" in row["text"]
 
 
 def test_a_worker_in_another_process_may_be_ended() -> None:
@@ -289,7 +306,7 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
         (
             replace(SEEN, held=[replace(HELD, state="waits", until=NOW + timedelta(hours=1))]),
             "stuck",
-            "4–5 were handed out 2 times and are not acked, and wait for the next attempt until 2026",
+            "4–5 were handed out 2 times and are not acked, and wait for the next attempt until",
         ),
         (
             replace(SEEN, held=[replace(HELD, state="waits", count=1, attempt=1)]),
