@@ -85,6 +85,7 @@ FACTS = (
     Column("other_producers", "not of this database", show=_names),
     Column("agreed", "on both sides"),
     Column("undecided", "undecided"),
+    Column("undecided_elsewhere", "undecided, not of this database"),
     Column("gone", "rows are gone"),
     Column("lacking", "messages are lacking"),
     Column("unknown_transactions", "unknown, of the journal"),

@@ -63,7 +63,11 @@ class Reconciliation:
     agreed: int
     """How many committed transactions both sides have."""
     undecided: int
-    """How many are undecided in the journal. Their checkers will ask the database."""
+    """How many of `producers` are undecided in the journal. Their checkers ask the database."""
+    undecided_elsewhere: int
+    """How many more are undecided, which are not bound to this database. It cannot say what is to
+    become of them.
+    """
     gone: tuple[Outcome, ...]
     """Committed transactions of the journal whose rows the database does not have. Their receipts
     say where the messages are.
@@ -144,6 +148,7 @@ def reconcile(
             other_producers=tuple(sorted(compared.other_producers)),
             agreed=compared.agreed,
             undecided=compared.undecided(),
+            undecided_elsewhere=len(history.unbound) + compared.undecided(elsewhere=True),
             gone=tuple(_outcomes(directory, gone)),
             lacking=lacking,
             unknown_transactions=compared.unknown_transactions,
@@ -165,6 +170,7 @@ class History:
         self.position = 0
         self._numbers: dict[int, str] = {}  # the tx_id of each bound transaction, by its number
         self.seen: dict[str, SeenTransaction] = {}
+        self.unbound: set[str] = set()  # undecided transactions that are bound to no database
 
     def read(self, progress: Progress | None = None) -> None:
         """Read what was appended since the last call. Raises Damaged."""
@@ -177,7 +183,7 @@ class History:
                 told_to = walk.position
                 progress(told_to - first, max(total, told_to - first))
             for record in append:
-                if isinstance(record, Prepare) and record.bound:
+                if isinstance(record, Prepare):
                     self._prepared(record)
                 elif isinstance(record, Decided):
                     self._decided(record, first)
@@ -188,11 +194,15 @@ class History:
             progress(walk.position - first, walk.position - first)
 
     def _prepared(self, record: Prepare) -> None:
+        if not record.bound:
+            self.unbound.add(record.tx_id)
+            return
         self._numbers[record.tx or record.position] = record.tx_id
         seen = SeenTransaction(record.tx_id, record.producer, record.prepared_us, True)
         self.seen[record.tx_id] = seen
 
     def _decided(self, record: Decided, first: int) -> None:
+        self.unbound.discard(record.tx_id)
         known_bound = self._numbers.get(record.tx) == record.tx_id
         if known_bound or record.tx < first:
             self.seen[record.tx_id] = SeenTransaction(
@@ -286,10 +296,13 @@ class _Comparison:
             elif seen.decided_us and not seen.committed:
                 yield LackingMessages(row.tx_id, marked_at, "rolled back")
 
-    def undecided(self) -> int:
-        """Return how many transactions of the database's producers are undecided."""
+    def undecided(self, *, elsewhere: bool = False) -> int:
+        """Return how many bound transactions are undecided: of the database's producers, or of
+        others.
+        """
         return sum(
-            not seen.decided_us and seen.producer in self._producers for seen in self._seen.values()
+            not seen.decided_us and (seen.producer in self._producers) is not elsewhere
+            for seen in self._seen.values()
         )
 
 

@@ -300,10 +300,16 @@ def test_reconcile_beside_an_engine_finds_no_difference(
     order(engine, database, "one")
     order(engine, database, "two")
     leave_prepared(engine, "open")
+    for name in ("by-hand-1", "by-hand-2"):
+        tx = engine.transaction(tx_id=name, producer="by hand")
+        tx.send("orders", b"not bound")
+        tx.prepare()
+    engine.decide("by-hand-1", "commit", reason="a test")
     engine.sync()
     found = fmq.reconcile(engine.path, database.address)
     assert found.ok
     assert (found.agreed, found.undecided, found.unknown_transactions) == (2, 1, 0)
+    assert found.undecided_elsewhere == 1, "by-hand-2, which is said and not compared"
 
 
 def test_progress_is_told_up_to_the_end_of_the_journal(
