@@ -18,6 +18,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.cli.place import reading
 from fmq.findings.rates import (
+    catch_up_said,
     compared,
     disk_said,
     look,
@@ -106,7 +107,7 @@ GROUPS = (
     Column("behind_seconds", "behind", right=True, show=duration),
     Column("arrive_per_second", "arrive", right=True, show=rate_said),
     Column("acks_per_second", "acked", right=True, show=rate_said),
-    Column("seconds_to_catch_up", "caught up in", right=True, show=duration),
+    Column("", "caught up in", right=True, of_row=catch_up_said),
     Column("in_hand", "in hand", right=True),
     Column("members", "members", right=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fmq
 from fmq.dash.dash_request import Query, number_of
 from fmq.dash.dash_site import DashSite
 from fmq.dash.frame import DashPage, facts, table, when
@@ -12,7 +13,7 @@ from fmq.findings.text import duration, exact, plain, size
 
 LOG_BYTES = 16 << 20
 LOG_SHOWN = 200
-RETENTION = ("retain_bytes", "retain_seconds", "retain_acked_bytes")
+RETENTION = ("retain_bytes", "retain_seconds", "retain_acked_bytes", "keep_unread")
 
 
 def clients(site: DashSite, query: Query) -> DashPage:
@@ -59,21 +60,30 @@ def disk(site: DashSite, query: Query) -> DashPage:
         table(
             ("kept by",),
             [(each,) for each in stats.kept_by],
-            "Nothing keeps a segment that is over the limits.",
+            "No segment is over the limits and has to wait.",
             title="What retention waits for",
         ),
         table(
             ("option", "value", "set by"),
             [
-                (each.name, "none" if each.value is None else str(each.value), each.source)
+                (each.name, _limit(each), each.source)
                 for each in site.engine.settings()
+                # The limit of acked bytes counts only while there is no other limit.
                 if each.name in RETENTION
+                and (each.name != "retain_acked_bytes" or top["retain_acked_bytes"] is not None)
             ],
             "",
             title="Limits",
         ),
     )
     return DashPage("Disk and retention", live)
+
+
+def _limit(setting: fmq.Setting) -> str:
+    value = setting.value
+    if value is None:
+        return "none"
+    return f"{value} ({size(value)})" if setting.name.endswith("_bytes") else str(value)
 
 
 def log(site: DashSite, query: Query) -> DashPage:

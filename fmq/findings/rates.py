@@ -114,6 +114,7 @@ def compared(before: Sight, after: Sight) -> list[dict[str, Any]]:
             "retain_acked_bytes": acked_limit,
             "seconds_to_retention": _until(limit or acked_limit, kept, grows),
             "kept_by": [*after.stats.kept_by],
+            "unread_kept_for": _unread_kept_for(after),
             "trouble": after.stats.failure or after.stats.trouble,
         }
     ]
@@ -150,6 +151,14 @@ def _acked(infos: list[fmq.GroupInfo]) -> dict[str, int]:
     return dict(found)
 
 
+def _unread_kept_for(sight: Sight) -> list[str]:
+    """Return the groups whose unread messages no limit of retention drops."""
+    options = sight.options
+    if options.keep_unread or (options.retain_bytes is None and options.retain_seconds is None):
+        return sorted({info.group for info in sight.infos if info.unread})
+    return []
+
+
 def _until(limit: int | None, there: int, grows: float) -> float | None:
     """Return in how many seconds the journal reaches its limit, at its rate; 0 if it has."""
     if limit is None or (there < limit and not grows):
@@ -175,11 +184,20 @@ def undecided_said(row: Mapping[str, Any]) -> str:
 
 def disk_said(row: Mapping[str, Any]) -> str:
     """Return how much room the journal takes, and when there will be none."""
-    full = row["seconds_to_full"]
+    full, soon = row["seconds_to_full"], row["seconds_to_retention"]
     free = row["free_bytes"]
     said = f"{size(row['journal_bytes'])} of journal"
     said += "" if free is None else f", {size(free)} free"
-    return said + ("" if full is None else f", full in {duration(full)} at this rate")
+    if full is None:
+        return said
+    said += f", full in {duration(full)} at this rate"
+    if soon is None:
+        return said
+    if soon >= full:
+        return f"{said}, before retention begins"
+    if row["kept_by"] or row["unread_kept_for"]:
+        return f"{said}, if retention has to wait until then"
+    return f"{said}, but retention begins before that"
 
 
 def retention_said(row: Mapping[str, Any]) -> str:
@@ -196,7 +214,18 @@ def retention_said(row: Mapping[str, Any]) -> str:
     if row["retain_acked_bytes"] is not None:
         limit = size(row["retain_acked_bytes"])
         limits.append(f"drops what every group has acked above {limit}{when}")
+    groups = row["unread_kept_for"]
+    if limits and groups:
+        limits.append(f"messages not acked by {_listed(groups)} stay until they are acked")
     return "; ".join(limits) or "drops nothing"
+
+
+def catch_up_said(row: Mapping[str, Any]) -> str:
+    """Return in how long a group has no lag any more, at its rate."""
+    if not row["lag"]:
+        return "now"
+    soon = row["seconds_to_catch_up"]
+    return "never at this rate" if soon is None else duration(soon)
 
 
 def _listed(holders: list[str]) -> str:

@@ -286,7 +286,7 @@ def _progress(seen: Seen) -> Remark:
     text = _unread(seen)
     late = seen.oldest is not None and (seen.now - seen.oldest).total_seconds() >= seen.patience
     if late and seen.members:
-        text += f", and {counted(len(seen.members), 'member')} at work"
+        text += f", and it has {counted(len(seen.members), 'member')}"
     if not late:
         return Remark(WORKING, text + ".", seen.oldest)
     top = shlex.join(["fmq", "top", seen.path])

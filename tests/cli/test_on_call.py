@@ -95,7 +95,7 @@ def test_why_names_the_trouble_of_each_group() -> None:
     assert list(frees) == ["show", "delete"], "nothing else is said to free it"
     assert "5 unread messages lose this reader" in frees["delete"]
     (report,) = why("report").of("why")
-    assert "4 messages not acked" in report["text"] and "1 member at work" in report["text"]
+    assert "4 messages not acked" in report["text"] and "it has 1 member" in report["text"]
     done = why("mail", code=0)
     assert "has given up 1 message" in done.of("why")[0]["text"]
     assert any(line["run"].startswith("fmq dead list") for line in done.of("next"))

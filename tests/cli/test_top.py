@@ -14,7 +14,7 @@ import pytest
 
 import fmq
 from fmq.cli.top import line_of_bars
-from fmq.findings.rates import compared, look
+from fmq.findings.rates import catch_up_said, compared, disk_said, look, retention_said
 from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_table
 
 FAST = ("--interval", "0.01")
@@ -85,6 +85,23 @@ def test_top_says_which_segments_retention_drops(
     with fmq.open(tmp_path / "d", options) as engine, engine.serve():
         engine.send("t", b"x")
         assert says in fmq_table("top", tmp_path / "d", "--once", *FAST)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_top_says_that_unread_messages_stay_beyond_the_limit(tmp_path: Path, keeps: bool) -> None:
+    options = fmq.Options(retain_bytes=1 << 20, keep_unread=keeps)
+    with fmq.open(tmp_path / "d", options) as engine:
+        engine.create_group("slow", "t")
+        before = look(engine)
+        engine.send("t", b"x" * 1000)
+        after = look(engine)
+    top, group = compared(before, replace(after, at=before.at + 1, free_bytes=1 << 40))
+    assert ("not acked by slow stay until they are acked" in retention_said(top)) is keeps
+    waits, begins = "if retention has to wait until then", "but retention begins before that"
+    assert disk_said(top).endswith(waits if keeps else begins)
+    assert disk_said(top | {"seconds_to_full": 1.0}).endswith("before retention begins")
+    assert catch_up_said(group) == "never at this rate"
+    assert catch_up_said(group | {"lag": 0}) == "now"
 
 
 def test_bars_show_which_values_are_large() -> None:
