@@ -211,7 +211,7 @@ def _messages(path: str, position: int) -> Iterator[Row]:
 
 def _answered(row: Row) -> str:
     """Return what checkers have said of an undecided transaction."""
-    said = f"unknown {row['answers']}×" if row["answers"] else ""
+    said = f"unknown {row['answers']}×" if row["answers"] else "no answer"
     return ", ".join(filter(None, (said, "parked" if row["parked"] else "")))
 
 

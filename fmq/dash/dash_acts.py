@@ -408,7 +408,10 @@ def ask(site: DashSite, query: Query) -> Act:
 
     def carry_out(form: Query, why: Why) -> str:
         site.engine.feedback.resume(tx.tx_id)
-        return "Its checkers are asked now. The page of the transaction shows what they answer."
+        return (
+            "Its checkers are asked now. If the page of the transaction does not change in 5 seconds, "
+            "none has answered: no process that is connected has one, or it fails or is slow."
+        )
 
     effect = (
         f"The checkers of {plain(tx.producer or 'its producer')} are asked now, also if they have "
