@@ -409,7 +409,7 @@ def ask(site: DashSite, query: Query) -> Act:
     def carry_out(form: Query, why: Why) -> str:
         site.engine.feedback.resume(tx.tx_id)
         return (
-            "Its checkers are asked now. If the page of the transaction does not change in 5 seconds, "
+            "Its checkers are asked now. If the page of the transaction is the same in 5 seconds, "
             "none has answered: no process that is connected has one, or it fails or is slow."
         )
 

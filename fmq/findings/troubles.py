@@ -40,9 +40,10 @@ class Troubles:
             members, held = group.members(), group.in_hand(limit=HELD_MAX)
             clients = () if members else self.engine.clients()
             connected = tuple(c for c in clients if any(of == name for of, _ in c.members))
-        now = as_datetime(self.clock.time_us())
+        infos = group.infos()
+        now = as_datetime(self.clock.time_us())  # at once: `infos` says ages
         timeout = self.engine.options.member_timeout_seconds
-        asked = group.infos(), members, held, self.writer, now, self.patience, timeout, connected
+        asked = infos, members, held, self.writer, now, self.patience, timeout, connected
         return Seen(self.path, name, *asked)
 
     def of_groups(self) -> Iterator[dict[str, Any]]:

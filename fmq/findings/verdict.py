@@ -303,7 +303,11 @@ def _unread(seen: Seen) -> str:
 
 
 def _oldest(seen: Seen) -> str:
-    return "" if seen.oldest is None else f", the oldest sent {_when(seen.oldest, seen)}"
+    if seen.oldest is None:
+        return ""
+    # Milliseconds would be another number at each look: it is the age that the engine tells.
+    age = duration((seen.now - seen.oldest).total_seconds())
+    return f", the oldest sent {seen.oldest:%Y-%m-%d %H:%M:%S} ({age} ago)"
 
 
 def _when(time: datetime, seen: Seen) -> str:

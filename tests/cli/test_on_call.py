@@ -259,7 +259,11 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
 @pytest.mark.parametrize(
     ("seen", "state", "says"),
     [
-        (SEEN, "falls behind", "3 messages not acked, the oldest sent 2026-01-31 10:00:00.000"),
+        (
+            SEEN,
+            "falls behind",
+            "not acked, the oldest sent 2026-01-31 10:00:00 (2.0 h ago)",
+        ),
         (replace(SEEN, infos=[replace(INFO, unread=0)]), "up to date", "acked all"),
         (replace(SEEN, infos=[replace(INFO, behind_seconds=1.0)]), "working", "3 messages"),
         (replace(SEEN, members=[]), "nobody reads it", "no member now"),
