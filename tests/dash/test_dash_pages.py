@@ -44,6 +44,14 @@ def test_the_page_of_a_group_says_who_holds_what_and_which_command_frees_it(
     assert "messages?topic=orders&queue=0&start=0" in got.links
 
 
+def test_the_page_of_the_disk_shows_the_limits_that_count(reader: Reader) -> None:
+    """In words and exactly; that unread messages are kept is one of them."""
+    said = reader.get("disk").text
+    limit = fmq.Options().retain_acked_bytes
+    assert f"retain_acked_bytes {limit} (" in said and "keep_unread True" in said
+    assert "messages not acked by" in said and "stay until they are acked" in said
+
+
 @pytest.mark.parametrize("page", ALL)
 def test_no_text_of_a_journal_becomes_markup(reader: Reader, page: str) -> None:
     got = reader.get(page)

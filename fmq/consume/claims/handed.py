@@ -278,8 +278,8 @@ def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost
     """Return the error for a message that its consumer does not hold any more."""
     return LeaseLost(
         f"{topic}/{queue} offset {offset}: no longer this consumer's. "
-        "It was acked before, given back, is part of a transaction, or its lease of "
-        f"{lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
+        "It was acked before, given back, also by a person, is part of a transaction, or its "
+        f"lease of {lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
         "if handling takes longer, ask for a longer lease."
     )
 
