@@ -23,7 +23,7 @@ from fmq.spark.write_options import parse_write
 from fmq.spark.writers import BatchWriter, StreamWriter
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
-from fmq.table.schema import VALUE, schema_of
+from fmq.table.schema import names_value, schema_of
 from fmq.table.value_column import value_type
 
 
@@ -37,7 +37,7 @@ class DataSource(SparkDataSource):
     def schema(self) -> StructType:
         options = parse(self.options)
         value = None
-        if VALUE in (options.columns or ()):
+        if names_value(options.view, options.columns):
             seen = see_all(options.paths, permissive=options.permissive)
             value = value_type(seen, options.wanted.topics)
         fleet = is_fleet(options.paths)

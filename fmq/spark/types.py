@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from fmq.errors import BadOption
-from fmq.table.schema import VALUE, schema_of
+from fmq.table.schema import VALUE, names_value, schema_of
 from fmq.table.value_column import check_value_type
 
 NEVER_NULL = {
@@ -31,10 +31,9 @@ def arrow_schema(view: str, asked: StructType) -> pa.Schema:
     BadOption.
     """
     made: pa.Schema = to_arrow_schema(asked, timezone="UTC")
-    # The view of marks has a column of this name, too, which is none of a codec.
-    is_ours = view == "messages" and VALUE in made.names
-    value = made.field(VALUE).type if is_ours else None
-    if value is not None:
+    value = None
+    if names_value(view, made.names):
+        value = made.field(VALUE).type
         check_value_type(value)
     ours = spark_schema(schema_of(view, asked.fieldNames(), fleet=False, value=value))
     for mine, theirs in zip(ours, asked, strict=True):

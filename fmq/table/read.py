@@ -19,7 +19,7 @@ from fmq.table.logs import LOGS, read_log
 from fmq.table.message_rows import read_messages
 from fmq.table.read_range import Positions, ReadRange, positions_of, range_of
 from fmq.table.records import RecordRow, batch_of, read_records
-from fmq.table.schema import FLEET, VALUE, VIEWS, check_choice, schema_of
+from fmq.table.schema import FLEET, VIEWS, check_choice, names_value, schema_of
 from fmq.table.selection import COMPARED, EVERYTHING, Selection
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import OpenSplit, Split, opened
@@ -74,7 +74,7 @@ def read(
     undecided = view == "transactions" and everything
     how: Any = {"permissive": permissive, "disk": disk}
     journals = list(see_all(several, undecided=undecided, **how))
-    value = value_type(journals, wanted.topics) if VALUE in (columns or ()) else None
+    value = value_type(journals, wanted.topics) if names_value(view, columns) else None
     schema = schema_of(view, columns, fleet=is_fleet(several), value=value)
     low = positions_of("since", since, journals)
     high = positions_of("until", until, journals)

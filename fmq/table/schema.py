@@ -184,15 +184,20 @@ VALUE = "value"
 FLEET = {"engine": pa.string(), "host": pa.string(), "store": pa.string()}
 
 
+def names_value(view: str, columns: Collection[str] | None) -> bool:
+    """Return whether `columns` names the column `value` of messages. That of marks is another."""
+    return view == "messages" and VALUE in (columns or ())
+
+
 def schema_of(
     view: str, columns: Sequence[str] | None, *, fleet: bool, value: pa.DataType | None = None
 ) -> pa.Schema:
     """Return the schema of `columns`; by default, of all that the view itself has. `value` is the
-    type of the column `value` of messages, if they can have it. Raises BadOption.
+    type of the column `value` of messages, if it is among them. Raises BadOption.
     """
     check_choice("view", view, VIEWS)
     known = VIEWS[view] | FLEET
-    if value is not None and view == "messages":
+    if value is not None:
         known |= {VALUE: value}
     if columns is None:
         columns = list(known if fleet else VIEWS[view])

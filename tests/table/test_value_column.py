@@ -121,3 +121,11 @@ def test_a_column_without_known_fields_is_refused(
         engine.topic("bare", codec=fmq.codecs.json()).send([1])
     with pytest.raises(fmq.errors.BadOption, match=says):
         read(str(path), columns=["value"], **how)
+
+
+def test_the_value_of_a_mark_is_a_column_of_its_own(path: Path) -> None:
+    """The view of marks has a column of this name, and needs neither topic nor codec."""
+    with fmq.open(path) as engine, engine.transaction() as tx:
+        tx.mark("job", 7)
+    found = read(str(path), view="marks", columns=["name", "value"]).read_all()
+    assert found.to_pylist() == [{"name": "job", "value": 7}]
