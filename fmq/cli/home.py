@@ -12,7 +12,6 @@ from typing import Any
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 from fmq.findings.text import exact, moment, size
-from fmq.home.home_look import look_at_home
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -29,6 +28,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
+    from fmq.home.home_look import look_at_home  # here, as no other verb needs it
+
     seen = look_at_home(args.home, args.dir)
     output.facts("home", seen._asdict(), HOME, title=seen.address)
     return FINE

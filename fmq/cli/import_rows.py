@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     Rows = Iterator[tuple[ManySent, int]]
 
 LINES_AT_ONCE = 10_000
-ROW_BYTES = 32
-"""What a message takes beside its body, about."""
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -90,7 +88,7 @@ def rows_in(file: Path, topic: str | None, columns: list[str] | None) -> Callabl
 
 
 def _lines(file: Path, topic: str | None) -> Rows:
-    from fmq.intake import ManySent
+    from fmq.intake import ROW_BYTES, ManySent
 
     with file.open("rb") as lines:
         numbered = enumerate(lines, 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import fmq
 from fmq.dash.dash_acts import Act
 from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
@@ -184,6 +185,12 @@ def act(site: DashSite, does: str, says: str, **fields: object) -> Markup | None
     if site.read_only:
         return None
     return tag("a", says, href=link("act", do=does, **fields), class_="act")
+
+
+def pause_act(site: DashSite, pause: fmq.Pause | None, **of: str) -> Markup | None:
+    """Return a link that pauses what is not paused, or that resumes what is."""
+    what = "pause" if pause is None else "resume"
+    return act(site, what, what, **of)
 
 
 def acts(*links: Markup | None) -> Markup | None:

@@ -8,12 +8,24 @@ from typing import Any
 import fmq
 from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import DashPage, act, acts, ago, badge, edge, facts, said, table, when
+from fmq.dash.frame import (
+    DashPage,
+    act,
+    acts,
+    ago,
+    badge,
+    edge,
+    facts,
+    pause_act,
+    said,
+    table,
+    when,
+)
 from fmq.dash.markup import Child, Markup, join, link, tag
 from fmq.dash.sparkline import sparkline
 from fmq.findings.rates import disk_said, rate_said, retention_said, undecided_said
 from fmq.findings.text import brief, counted, plain, size
-from fmq.findings.verdict import Remark, headline, remarks, worst
+from fmq.findings.verdict import Remark, headline, place_said, remarks, worst
 
 HELD_SHOWN = 200
 
@@ -120,7 +132,7 @@ def _topics(site: DashSite) -> Markup:
                 len(found),
                 sorted(readers.get(topic, ())) and ", ".join(map(plain, sorted(readers[topic]))),
                 _pause_said(site, found[0].paused),
-                _pause_act(site, found[0].paused, topic=topic),
+                pause_act(site, found[0].paused, topic=topic),
             )
             for topic, found in queues.items()
         ],
@@ -133,12 +145,6 @@ def _pause_said(site: DashSite, pause: fmq.Pause | None) -> Child:
     if pause is None:
         return None
     return [f"by {pause.by}: {pause.reason}, ", when(site, pause.since)]
-
-
-def _pause_act(site: DashSite, pause: fmq.Pause | None, **of: str) -> Markup | None:
-    if pause is None:
-        return act(site, "pause", "pause", **of)
-    return act(site, "resume", "resume", **of)
 
 
 # --- one group ------------------------------------------------------------------------------------
@@ -257,13 +263,10 @@ def _in_hand(site: DashSite, name: str, held: list[fmq.HeldMessages]) -> Markup:
 
 
 def _range(each: fmq.HeldMessages) -> Child:
-    last = each.offset + each.count - 1
-    span = f"{each.offset}" if each.count == 1 else f"{each.offset}–{last}"
-    said = f"{plain(each.topic)}/{each.queue}/{span}"
     if each.replayed:
-        return f"{said} (replayed)"
+        return place_said(each)
     where = link("messages", topic=each.topic, queue=each.queue, start=each.offset)
-    return tag("a", said, href=where)
+    return tag("a", place_said(each), href=where)
 
 
 def _skip(site: DashSite, name: str, each: fmq.HeldMessages) -> Markup | None:
@@ -332,7 +335,7 @@ def _group_acts(site: DashSite, name: str, infos: list[fmq.GroupInfo]) -> Markup
         tag(
             "p",
             acts(
-                _pause_act(site, own, group=name),
+                pause_act(site, own, group=name),
                 act(site, "limit", "limit", group=name),
                 *_moves(site, name, infos),
             ),

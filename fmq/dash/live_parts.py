@@ -9,10 +9,11 @@ from threading import Lock
 
 from fmq.basics.clock import Clock
 from fmq.dash.dash_request import Query
+from fmq.dash.pulse import EVERY_SECONDS
 
-# A part is as good as new for two seconds, or for twice as long as it took: so pages that ask much,
-# as the overview does with a thousand groups, take a third of a thread at most.
-FRESH_SECONDS, FRESH_TIMES = 1.9, 2.0
+# A part is as good as new until its reader asks again, or for twice as long as it took: so pages
+# that ask much, as the overview does with a thousand groups, take a third of a thread at most.
+FRESH_SECONDS, FRESH_TIMES = 0.95 * EVERY_SECONDS, 2.0
 KEPT_SECONDS = 60.0  # how long a part is kept that nobody asks for
 
 

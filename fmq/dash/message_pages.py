@@ -7,7 +7,7 @@ from collections import Counter
 import fmq
 from fmq.dash.dash_request import Query, number_of, time_of
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import DashPage, act, acts, facts, table, when
+from fmq.dash.frame import DashPage, act, acts, facts, pause_act, table, when
 from fmq.dash.markup import Child, Markup, join, lines, link, tag
 from fmq.errors import BadOption
 from fmq.findings.text import exact, laid_out, plain, size
@@ -250,9 +250,7 @@ def delayed(site: DashSite, query: Query) -> DashPage:
                     each.paused and f"by {each.paused.by}: {each.paused.reason}",
                     acts(
                         act(site, "run", "run now", schedule=each.name),
-                        act(site, "resume", "resume", schedule=each.name)
-                        if each.paused
-                        else act(site, "pause", "pause", schedule=each.name),
+                        pause_act(site, each.paused, schedule=each.name),
                     ),
                 )
                 for each in site.engine.schedules()

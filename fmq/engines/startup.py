@@ -16,7 +16,6 @@ from fmq.engines.read_only_door import ReadOnlyDoor
 from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import StorageFull, Unreadable
-from fmq.home.home_addresses import check_address, home_disk
 from fmq.machine.disk import Directory, Disk, is_full
 from fmq.posix import RealDisk
 from fmq.recovery.recover import lock_and_recover
@@ -105,6 +104,9 @@ def open(
     else:
         check_door("clock", clock, "time_us", "monotonic", "wait")
     if home is not None:
+        # Imported here: few programs have a home, and all import this module.
+        from fmq.home.home_addresses import home_disk
+
         disk = home_disk(disk, _checked_home(home, read_only=read_only), clock)
     try:
         directory = disk.directory(where, make=not read_only)
@@ -159,6 +161,8 @@ def _checked_home(home: object, *, read_only: bool) -> str:
             "home= takes over the home, and read_only=True writes nothing. Nothing was opened; "
             "leave home= out to look at the cache."
         )
+    from fmq.home.home_addresses import check_address
+
     return check_address(home)
 
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import fmq
@@ -31,15 +32,17 @@ class Troubles:
     patience: float = PATIENCE_SECONDS
     clock: Clock = field(default_factory=SystemClock)
 
-    def seen(self, name: str) -> Seen:
-        """Return what is known of a group. Raises UnknownGroup."""
+    def seen(self, name: str, clients: Callable[[], list[fmq.ClientInfo]] | None = None) -> Seen:
+        """Return what is known of a group. `clients` returns those of the engine, and is called if
+        the group has no member; by default, the engine is asked. Raises UnknownGroup.
+        """
         group = self.engine.group(name)
         members, held = None, None
         connected: tuple[fmq.ClientInfo, ...] = ()
         with suppress(fmq.ReadOnly):
             members, held = group.members(), group.in_hand(limit=HELD_MAX)
-            clients = () if members else self.engine.clients()
-            connected = tuple(c for c in clients if any(of == name for of, _ in c.members))
+            there = [] if members else (clients or self.engine.clients)()
+            connected = tuple(each for each in there if any(of == name for of, _ in each.members))
         infos = group.infos()
         now = as_datetime(self.clock.time_us())  # at once: `infos` says ages
         timeout = self.engine.options.member_timeout_seconds
@@ -48,9 +51,10 @@ class Troubles:
 
     def of_groups(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each group."""
+        clients = cache(self.engine.clients)  # once for all groups
         for name in sorted({info.group for info in self.engine.groups()}):
             with suppress(fmq.UnknownGroup):  # the group was deleted meanwhile
-                found = remarks(self.seen(name))
+                found = remarks(self.seen(name, clients))
                 state = worst(found)
                 row = _verdict(f"group {name}", state, found[0].text, state in PROBLEMS)
                 yield row | {"group": name}

@@ -183,7 +183,7 @@ def _held(seen: Seen) -> Iterator[Remark]:
 def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     """Return what there is to say about messages that a member holds."""
     silent = next((m.seen_seconds for m in seen.members or () if m.name == each.member), 0.0)
-    text = f"{_place(each)} {_is(each)} held by {_who(each)}"
+    text = f"{place_said(each)} {_is(each)} held by {_who(each)}"
     if each.since is not None:
         text += f" since {_when(each.since, seen)}"
     text += f", attempt {max(each.attempt, 1)}"
@@ -226,8 +226,8 @@ def _freed(seen: Seen, each: fmq.HeldMessages, silent: float) -> str:
 
 def _by_transaction(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     if each.tx_id is None:
-        return Remark(WORKING, f"{_place(each)} {_is(each)} acked by an open transaction.")
-    text = f"{_place(each)} {_is(each)} acked by the undecided transaction {plain(each.tx_id)}."
+        return Remark(WORKING, f"{place_said(each)} {_is(each)} acked by an open transaction.")
+    text = f"{place_said(each)} {_is(each)} acked by the undecided transaction {plain(each.tx_id)}."
     show = shlex.join(["fmq", "explain", seen.path, each.tx_id])
     decide = shlex.join(["fmq", "tx", "decide", seen.path, each.tx_id, "commit", "--reason", "..."])
     commands = ((show, "its story"), (decide, "or rollback: then they are delivered again"))
@@ -237,7 +237,7 @@ def _by_transaction(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
 def _waiting(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     were, wait = ("was", "waits") if each.count == 1 else ("were", "wait")
     tried = f"{were} handed out {counted(each.attempt, 'time')} and {_is(each)} not acked"
-    text = f"{_place(each)} {tried if each.attempt else f'{were} given back'}, and {wait} "
+    text = f"{place_said(each)} {tried if each.attempt else f'{were} given back'}, and {wait} "
     if each.until is not None:
         text += f"for the next attempt until {moment(each.until)}"
     else:
@@ -248,7 +248,7 @@ def _waiting(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
 
 
 def _reserved(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
-    text = f"{_place(each)} {_is(each)} kept for a client of a server that was killed"
+    text = f"{place_said(each)} {_is(each)} kept for a client of a server that was killed"
     text += f" until {moment(each.until)}." if each.until is not None else "."
     return Remark(WORKING, text, each.since)
 
@@ -315,7 +315,8 @@ def _when(time: datetime, seen: Seen) -> str:
     return f"{moment(time)} ({duration(age)} ago)"
 
 
-def _place(each: fmq.HeldMessages) -> str:
+def place_said(each: fmq.HeldMessages) -> str:
+    """Return which messages of which queue are meant, as in `orders/0/4–5`."""
     last = each.offset + each.count - 1
     span = f"{each.offset}" if each.count == 1 else f"{each.offset}–{last}"
     replayed = " (replayed)" if each.replayed else ""

@@ -74,7 +74,6 @@ class HomeCache:
                 f"{self.directory.path}: is the cache of another home, {self.said['address']}, "
                 f"and not of {self._address}. Nothing was changed. Name a new or empty directory."
             )
-
         if history.next == self.said.get("next") and history.chain.hex() != self.said["chain"]:
             raise self.behind(f"slot {history.next - 1} has another entry than it had")
         # The floor may be far above the slot at which the two agreed. But OWNs are there for ever.

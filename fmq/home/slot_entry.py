@@ -53,7 +53,7 @@ class EntryKind(IntEnum):
     CHECKPOINT = 4
     """The owner is still the owner, and is about to raise the floor."""
     BEAT = 5
-    """The owner is alive."""
+    """The owner is alive. No engine writes it yet."""
 
 
 class SlotEntry(NamedTuple):

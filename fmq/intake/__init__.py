@@ -2,7 +2,7 @@
 
 from fmq.intake.intake_errors import BadRows, JobPassed, JobUnsure
 from fmq.intake.job_parts import PART_BYTES, JobPart
-from fmq.intake.row_columns import COLUMNS, ManySent, check_columns, messages_of
+from fmq.intake.row_columns import COLUMNS, ROW_BYTES, ManySent, check_columns, messages_of
 from fmq.intake.row_files import RowFile
 from fmq.intake.rows_written import RowsWritten, write, write_sent
 from fmq.intake.write_job import WriteJob
@@ -10,6 +10,7 @@ from fmq.intake.write_job import WriteJob
 __all__ = [
     "COLUMNS",
     "PART_BYTES",
+    "ROW_BYTES",
     "BadRows",
     "JobPart",
     "JobPassed",

@@ -55,7 +55,7 @@ class WriteJob:
         return self._mark is not None and self._before(self._mark) == self._value
 
     def _before(self, mark: str) -> int:
-        """Return the value of the mark. Raises JobPassed if it is behind this job's."""
+        """Return the value of the mark. Raises JobPassed if a later job was committed."""
         found = self._engine.mark(mark)
         if found is None:
             return NO_MARK

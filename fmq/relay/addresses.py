@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fmq.errors import BadOption, ExtraMissing
-from fmq.relay.http_target import HttpTarget
 from fmq.relay.target import RelayTarget
 
 if TYPE_CHECKING:
@@ -78,6 +77,9 @@ def target_at(
                 f"{address!r}: a web service takes no prefix, and needs the engine, which keeps "
                 "its place. Nothing was changed."
             )
+        # Imported here, as the other targets are: each verb of the command loads this module.
+        from fmq.relay.http_target import HttpTarget
+
         secret = os.environ.get(SECRET, "").encode()
         return HttpTarget(engine, address, name, secret=secret)
     raise BadOption(

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from fmq.basics.clock import as_datetime
-from fmq.relay.relay_errors import StoreDiffers
-from fmq.relay.source import ends_below, message_at
+from fmq.relay.source import check_store, ends_below, message_at
 from fmq.relay.target import RelayTarget
 
 
@@ -31,11 +30,8 @@ def relayed_queues(engine: Any, target: RelayTarget, topics: list[str]) -> list[
     StoreDiffers if the target has messages of another directory.
     """
     place = target.status()
-    if place is not None and place.store != engine.feedback.store:
-        raise StoreDiffers(
-            f"the target has messages of the directory {place.store}, and this is "
-            f"{engine.feedback.store}. Nothing was changed."
-        )
+    if place is not None:
+        check_store(place, engine.feedback.store)
     found = []
     position = 0 if place is None else place.position
     for (topic, queue), copied in ends_below(engine, topics, position).items():

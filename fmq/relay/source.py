@@ -128,11 +128,7 @@ class RelaySource:
         """Raise StoreDiffers if another message is at the position of the last message of
         `place`.
         """
-        if place.store != self.store:
-            raise StoreDiffers(
-                f"the target has messages of the directory {place.store}, and this is {self.store}."
-                " Nothing was changed."
-            )
+        check_store(place, self.store)
         if self.engine.stats().position < place.position:
             raise StoreDiffers(
                 f"the target is at position {place.position}, which this directory does not have: "
@@ -171,6 +167,15 @@ class RelaySource:
                 )
             ends[queue] = offsets[-1] + 1
         return ends
+
+
+def check_store(place: RelayPlace, store: str) -> None:
+    """Raise StoreDiffers if `place` is one of another directory than that with the id `store`."""
+    if place.store != store:
+        raise StoreDiffers(
+            f"the target has messages of the directory {place.store}, and this is {store}. Nothing "
+            "was changed."
+        )
 
 
 def ends_below(engine: Any, topics: list[str], position: int) -> QueueEnds:
