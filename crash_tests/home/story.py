@@ -118,7 +118,7 @@ class Story:
     def _opened(self, disk: CrashDisk, objects: FakeObjects) -> fmq.Engine:
         self.machines += 1
         number, drawn = self.machines, Random(self.machines)
-        said = {"host": f"machine {number}", "pid": number, "time_us": 0}
+        said = {"host": f"machine {number}", "pid": number}
         log = HomeLog(objects, drawn.randbytes, self.clock, said, retry_seconds=30, floor_slots=1)
         home = HomeDisk(disk, log)
         return fmq.open(PATH, self.options, disk=home, clock=self.clock, background=False)

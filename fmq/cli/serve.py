@@ -7,8 +7,9 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -20,11 +21,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import fmq
+from fmq.basics.clock import SystemClock
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
 from fmq.cli.supervised import notify, passed_sockets
 from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG
+from fmq.wire.network import listen_on, parse_address, public_address
 
 if TYPE_CHECKING:
     from fmq.metrics import MetricsPage
@@ -45,9 +48,31 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
     )
     parser.add_argument("dir", metavar="DIR", help="it is made if it is missing")
+    parser.add_argument(
+        "--home",
+        metavar="HOME",
+        help="take over this home, such as s3://bucket/shop; DIR is a cache of it, and clients "
+        "find this process by the home's address",
+    )
+    add_arguments(parser, listens=False)
+    parser.add_argument(
+        "--on-demand",
+        action="store_true",
+        help="end after a minute without a client, and at once if another process serves",
+    )
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, listens: bool) -> None:
+    """Add what `fmq standby` has, too. With `listens` an address is required."""
     parser.add_argument("--options", metavar="JSON", help="an object with fields of fmq.Options")
     parser.add_argument(
-        "--tcp", metavar="HOST:PORT", help="listen there, too; beyond loopback only with TLS"
+        *(("--listen",) if listens else ("--tcp", "--listen")),
+        dest="tcp",
+        metavar="HOST:PORT",
+        type=lambda text: text.removeprefix("tcp://"),
+        required=listens,
+        help="listen there, too; beyond loopback only with TLS",
     )
     parser.add_argument(
         "--token-file",
@@ -95,12 +120,6 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help='an object with arguments of fmq_rocketmq.serve, such as {"fifo_groups": ["billing"]}',
     )
-    parser.add_argument(
-        "--on-demand",
-        action="store_true",
-        help="end after a minute without a client, and at once if another process serves",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace, output: Output) -> int:
@@ -108,8 +127,9 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
 
     Listens on the sockets that a supervisor has passed, and tells it when clients are served.
     """
-    _allow_many_files()
-    with _signals_wait(), _logs(os.path.join(chosen.dir, SERVER_LOG), chosen.on_demand):
+    allow_many_files()
+    path = os.path.join(chosen.dir, SERVER_LOG) if chosen.on_demand else None
+    with signals_wait(), logs(path):
         return _serve(chosen)
 
 
@@ -144,9 +164,11 @@ def cut_log(path: str) -> None:
 
 
 @contextmanager
-def _logs(path: str, is_on_demand: bool) -> Iterator[None]:
-    """Log with time, level and name. For a process that was started on demand, stderr is a file."""
-    log = _Log(path if is_on_demand else None)
+def logs(path: str | None) -> Iterator[None]:
+    """Log with time, level and name. For a process that was started on demand, stderr is the file
+    at `path`.
+    """
+    log = _Log(path)
     logging.getLogger().addHandler(log)
     try:
         yield
@@ -156,20 +178,66 @@ def _logs(path: str, is_on_demand: bool) -> Iterator[None]:
 
 def _serve(chosen: argparse.Namespace) -> int:
     sockets = passed_sockets()
+    timeout = 0.0 if chosen.on_demand else LET_GO_SECONDS
+    options, resolve = options_in(chosen.options), databases_in(chosen.resolve)
+    opened: Any = partial(fmq.open, chosen.dir, options, timeout=timeout, resolve=resolve)
     try:
-        timeout = 0.0 if chosen.on_demand else LET_GO_SECONDS
-        options, resolve = _options(chosen.options), _databases(chosen.resolve)
-        engine = fmq.open(chosen.dir, options, timeout=timeout, resolve=resolve)
+        if chosen.home is None:
+            engine = opened()
+        else:
+            engine = _open_home(chosen, options, opened, sockets)
     except fmq.errors.Locked as error:
         if chosen.on_demand:
             return FINE  # another process serves the directory already
         raise error
+    return code_of(serve(chosen, engine, sockets))
+
+
+def _open_home(
+    chosen: argparse.Namespace,
+    options: fmq.Options | None,
+    opened: Callable[..., fmq.Engine],
+    sockets: list[socket.socket],
+) -> fmq.Engine:
+    """Take over the home, and say there where this process will serve."""
+    from fmq.engines.startup import disk_of
+    from fmq.home.home_addresses import check_address, home_disk
+
+    where = None
+    if chosen.tcp is not None:
+        sockets.append(bound(chosen.tcp))
+        where = public_address([sockets[-1].getsockname()])
+    disk = disk_of(options or fmq.Options())
+    return opened(disk=home_disk(disk, check_address(chosen.home), SystemClock(), where))
+
+
+def bound(text: str) -> socket.socket:
+    """Return a socket that has taken an address, and does not listen yet."""
+    return listen_on(parse_address(text), now=False)
+
+
+def code_of(failure: fmq.EngineFailed | None) -> int:
+    """Return the exit code for how serving ended, and say why."""
+    if failure is None:
+        return FINE
+    note(str(failure))
+    return ERROR
+
+
+def serve(
+    chosen: argparse.Namespace, engine: fmq.Engine, sockets: list[socket.socket]
+) -> fmq.EngineFailed | None:
+    """Serve until a signal or, on demand, a minute without clients. Close the engine, and return
+    the error if it has failed.
+
+    An engine with a home listens at `sockets` alone: one of them has taken the address.
+    """
     end = partial(os.kill, os.getpid(), signal.SIGTERM)
     with engine:
         with (
             ExitStack() as pages,
             engine.serve(
-                tcp=chosen.tcp,
+                tcp=chosen.tcp if chosen.home is None else None,
                 token_file=chosen.token_file,
                 tls_cert=chosen.tls_cert,
                 tls_key=chosen.tls_key,
@@ -185,17 +253,22 @@ def _serve(chosen: argparse.Namespace) -> int:
             notify("READY=1")
             if not chosen.on_demand:
                 _say_where(chosen, server, page, door)
-            while not _is_told_to_end():
+            while not is_told_to_end():
                 if server.has_ended:
                     break
                 if chosen.on_demand and server.quiet_seconds() > QUIET_SECONDS:
                     break
             notify("STOPPING=1")
-        failure = engine.stats().failure
-    if failure is not None:
-        note(failure)
-        return ERROR
-    return FINE
+        return _failure_of(engine)
+
+
+def _failure_of(engine: fmq.Engine) -> fmq.EngineFailed | None:
+    if engine.stats().failure is not None:
+        try:
+            engine.sync()
+        except fmq.EngineFailed as error:
+            return error
+    return None
 
 
 def _page(engine: fmq.Engine, where: str | None) -> AbstractContextManager[MetricsPage | None]:
@@ -252,7 +325,7 @@ def _say_where(
     chosen: argparse.Namespace, server: fmq.Serving, page: MetricsPage | None, door: Any
 ) -> None:
     """Print a note that clients are served, and where."""
-    path = chosen.dir
+    path = chosen.dir if chosen.home is None else chosen.home
     where = ", ".join(map(_address, server.addresses))
     if door is not None:
         where += f", RocketMQ's clients at {door.address}"
@@ -262,7 +335,7 @@ def _say_where(
         where += f", metrics sent to {chosen.otlp}"
     note(
         f"serving {path}: fmq.connect({path!r}) in other programs, or {where}. Process "
-        f"{os.getpid()}; Ctrl-C ends it cleanly, and `fmq top {path}` shows what it does."
+        f"{os.getpid()}; Ctrl-C ends it cleanly, and `fmq top {chosen.dir}` shows what it does."
     )
 
 
@@ -271,15 +344,15 @@ def _address(address: object) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else f"{address}"
 
 
-def _is_told_to_end() -> bool:
+def is_told_to_end(seconds: float = LOOK_SECONDS) -> bool:
     """Wait a short time for a signal that ends the process. Return whether one came."""
-    found = signal.sigtimedwait(ENDS, LOOK_SECONDS)
+    found = signal.sigtimedwait(ENDS, seconds)
     # If the process was stopped for longer than the timeout, Python returns uninitialised memory.
     return found is not None and found.si_signo in ENDS
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
+def signals_wait() -> Iterator[None]:
     """Hold back the signals that end the process until they are asked for, so that they interrupt
     nothing.
 
@@ -292,7 +365,7 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _allow_many_files() -> None:
+def allow_many_files() -> None:
     """Raise the limit of open files as far as the machine allows: each connection needs one."""
     import resource  # imported here, because Windows has no such module
 
@@ -301,7 +374,8 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _options(text: str | None) -> fmq.Options | None:
+def options_in(text: str | None) -> fmq.Options | None:
+    """Return the options of an argument of --options."""
     return None if text is None else fmq.Options(**json.loads(text))
 
 
@@ -315,7 +389,7 @@ def _producer_and_url(text: str) -> tuple[str, str]:
     return producer, url
 
 
-def _databases(pairs: list[tuple[str, str]]) -> dict[str, str]:
+def databases_in(pairs: list[tuple[str, str]]) -> dict[str, str]:
     """Return the database of each producer. Raises BadOption if a producer has two."""
     databases = dict(pairs)
     if len(databases) != len(pairs):

@@ -92,11 +92,7 @@ def open(
     if resolve is not None:
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
-        disk = RealDisk(
-            hold_gil=options.hold_gil,
-            allow_remote=options.allow_remote,
-            file_mode=options.file_mode,
-        )
+        disk = disk_of(options)
     else:
         check_door("disk", disk, "directory", "random")
     if clock is None:
@@ -135,6 +131,15 @@ def open(
             engine.close()
             raise
     return engine
+
+
+def disk_of(options: Options) -> RealDisk:
+    """Return this machine's disk, as an engine with `options` uses it."""
+    return RealDisk(
+        hold_gil=options.hold_gil,
+        allow_remote=options.allow_remote,
+        file_mode=options.file_mode,
+    )
 
 
 def check_door(what: str, door: object, *methods: str) -> None:

@@ -35,11 +35,20 @@ from fmq.consume.calls.consumer import Consumer
 from fmq.consume.calls.thread_member import ThreadMember
 from fmq.consume.claims.membership import SKIP, Joining, check_joining
 from fmq.copies import Backup, Progress, back_up
-from fmq.errors import BadOption, Closed, FmqError, Forked, Locked, Nested, StorageFull
+from fmq.errors import (
+    BadOption,
+    Closed,
+    EngineFailed,
+    FmqError,
+    Forked,
+    Locked,
+    Nested,
+    StorageFull,
+)
 from fmq.faces.producers import Producing, ProducingDoor
 from fmq.faces.table import GROUP_CHANGES, IN_STEPS, LOOKS, RECALL
 from fmq.feedback.service import Feedback
-from fmq.machine.disk import Directory, Disk, free_of
+from fmq.machine.disk import Directory, Disk, free_of, home_of
 from fmq.recovery.recover import LockedDirectory
 from fmq.server.doors import Reach
 from fmq.server.host import Host
@@ -51,6 +60,7 @@ from fmq.tx.commands.due import check_due
 from fmq.tx.commands.ids import DRAWN_BYTES
 from fmq.tx.commands.sender import SendArguments
 from fmq.tx.looks.receipts import receipt_of, receipts_of
+from fmq.wire.network import public_address
 from fmq.wire.processes import absolute, new_member
 
 T = TypeVar("T")
@@ -345,7 +355,27 @@ class ThreadDoor(ProducingDoor):
         if self.serving is None or self.serving.has_ended:
             make = partial(Host, self, incarnation=self._drawn)
             self.serving = Serving(absolute(self.path), make, reach)
+            home, where = home_of(self._directory), public_address(self.serving.addresses)
+            if home is not None and where is not None:
+                self._write_home(lambda: home.publish(where))
         return self.serving
+
+    def beat(self, quiet: float) -> None:
+        """Say in the home that this engine is alive, unless something of the last `quiet` seconds
+        says so.
+        """
+        self.check()
+        home = home_of(self._directory)
+        assert home is not None, "a server asks only engines that have a home"
+        self._write_home(lambda: home.beat(quiet))
+
+    def _write_home(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except (EngineFailed, OSError) as error:
+            with self._lock:
+                self._queue.fail(error)
+            raise self._queue.failed_error() from error
 
     def stats(self) -> Stats:
         """Return a snapshot of the engine, also of one that is closed."""
@@ -401,6 +431,9 @@ class ThreadDoor(ProducingDoor):
         if self._threads is not None:
             steps += self._threads.stops()
         steps.append(LastCheckpoint(self.parts, refusal).write)
+        home = home_of(self._directory)
+        if home is not None:
+            steps.append(home.end)
         if self._threads is not None:
             steps.append(self._threads.committer.stop)
         return [*steps, *self._releases(), partial(forget, self)]

@@ -1,6 +1,6 @@
 """A home in a directory that all machines see: `file:///mnt/shared/shop`.
 
-    slots/  floors/  pieces/  probes/      a folder for each kind of object; a file is an object
+    slots/  floors/  pieces/  probes/  owners/      a folder for each kind; a file is an object
 
 An object is written and synced under a name of its own first. Then a hard link gives it its key,
 which succeeds once. At last the folder is synced.
@@ -16,7 +16,7 @@ from fmq.errors import NotAStore
 from fmq.home.objects import KeyTaken
 from fmq.posix import RealDirectory, RealDisk
 
-FOLDERS = ("slots", "floors", "pieces", "probes")
+FOLDERS = ("slots", "floors", "pieces", "probes", "owners")
 
 
 class FileObjects:

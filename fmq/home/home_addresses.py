@@ -60,12 +60,18 @@ def _in_bucket(bucket: str, prefix: str) -> Objects:
     return BucketObjects(bucket, prefix)
 
 
-def home_disk(inner: Disk, address: str, clock: Clock) -> HomeDisk:
+def home_disk(inner: Disk, address: str, clock: Clock, serves_at: str | None = None) -> HomeDisk:
     """Return a disk whose directory is the cache of the home at `address`. Nothing is taken over
-    before its directory is locked.
+    before its directory is locked. With `serves_at` the home says where this process will serve.
     """
+    return HomeDisk(inner, home_log(inner, address, clock, serves_at))
+
+
+def home_log(inner: Disk, address: str, clock: Clock, serves_at: str | None = None) -> HomeLog:
+    """Return the log of the home at `address`, as this process sees it."""
     host, pid, _ = here()
-    said = {"host": host, "pid": pid, "time_us": clock.time_us()}
+    said: dict[str, object] = {"host": host, "pid": pid}
+    if serves_at is not None:
+        said["address"] = serves_at
     objects = objects_at(address)
-    log = HomeLog(objects, inner.random, clock, said, retry_seconds=RETRY_SECONDS)
-    return HomeDisk(inner, log)
+    return HomeLog(objects, inner.random, clock, said, retry_seconds=RETRY_SECONDS)

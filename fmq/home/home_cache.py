@@ -136,14 +136,18 @@ class HomeCache:
 
     def finish(self, history: HomeHistory) -> None:
         """Remove the segments that the home has dropped, and sync what was made."""
-        for name in self.directory.names():
-            if is_segment(name) and base_of(name) not in history.segments:
-                self._close(base_of(name))
-                self.directory.remove(name)
+        self.remove_dropped(history)
         for file in self._files.values():
             file.sync()
         self.directory.sync()
         self.close()
+
+    def remove_dropped(self, history: HomeHistory) -> None:
+        """Remove the segments that the home has dropped."""
+        for name in self.directory.names():
+            if is_segment(name) and base_of(name) not in history.segments:
+                self._close(base_of(name))
+                self.directory.remove(name)
 
     def _close(self, base: int) -> None:
         file = self._files.pop(base, None)

@@ -32,16 +32,20 @@ class HomeDisk:
     later ones are ordinary ones: those that a backup reads and writes.
     """
 
-    def __init__(self, inner: Disk, log: HomeLog) -> None:
+    def __init__(self, inner: Disk, log: HomeLog, at: int | None = None) -> None:
+        """With `at` the home is taken over by filling this slot alone, or opening raises
+        TakenOver.
+        """
         self._inner = inner
         self._log: HomeLog | None = log
+        self._at = at
 
     def directory(self, path: str, *, make: bool) -> Directory:
         log, self._log = self._log, None
         if log is None:
             return self._inner.directory(path, make=make)
         try:
-            return HomeDirectory(self._inner.directory(path, make=make), log)
+            return HomeDirectory(self._inner.directory(path, make=make), log, self._at)
         except BaseException:
             log.close()
             raise
@@ -53,9 +57,10 @@ class HomeDisk:
 class HomeDirectory:
     """A directory of this machine, in front of a home."""
 
-    def __init__(self, inner: Directory, log: HomeLog) -> None:
+    def __init__(self, inner: Directory, log: HomeLog, at: int | None) -> None:
         self._inner = inner
         self._log = log
+        self._at = at
         self._cache: HomeCache | None = None
         # The files that are open for writing. A file that is renamed while it is open is the spare
         # that becomes a segment.
@@ -64,6 +69,11 @@ class HomeDirectory:
     @property
     def path(self) -> str:
         return self._inner.path
+
+    @property
+    def home(self) -> HomeLog:
+        """What owns the home; see `home_of`."""
+        return self._log
 
     def names(self) -> list[str]:
         """Return the names, none before the home is taken over: the cache may be in any state."""
@@ -77,7 +87,7 @@ class HomeDirectory:
         cache: HomeCache | None = None
         try:
             cache = HomeCache(self._inner, self._log.address)
-            self._log.take_over(cache)
+            self._log.take_over(cache, self._at)
         except BaseException as error:
             if cache is not None:
                 cache.close()

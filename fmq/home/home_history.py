@@ -60,7 +60,7 @@ class HomeHistory:
         self.owner = b""
         self.chain = NO_CHAIN
         self.said: dict[str, Any] = {}
-        """What the newest OWN says of its owner."""
+        """What the newest OWN, and the BEATs since, say of the owner."""
         self.owns: dict[int, str] = {}
         """The slots of all OWNs that counted, and the chain at each."""
         self.segments: dict[int, HomeSegment] = {}
@@ -74,6 +74,14 @@ class HomeHistory:
         """The end of the journal in the home."""
         base = max(self.segments, default=0)
         return base + self.segments[base].end if self.segments else 0
+
+    def adopt(self, floor: HomeHistory) -> None:
+        """Note that what lies below `floor`, which is not above the present slot, is in pieces."""
+        self.kinds = {n: kind for n, kind in self.kinds.items() if n >= floor.next}
+        self.bytes_since_floor = 0
+        for base, segment in floor.segments.items():
+            if base in self.segments:
+                self.segments[base].pieces = [*segment.pieces]
 
     def apply(self, data: bytes) -> HomeAppend | None:
         """Apply the entry at `next`. Return the append that is whole by it, or None. Raises Damaged
@@ -113,6 +121,9 @@ class HomeHistory:
             self._half = []
         elif entry.kind is EntryKind.DROP:
             self.segments.pop(entry.base, None)
+        elif entry.kind is EntryKind.BEAT:
+            if entry.data:
+                self.said = {**self.said, **json.loads(entry.data)}
         elif entry.kind is EntryKind.DATA:
             return self._appended(entry, name)
         return None

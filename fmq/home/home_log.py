@@ -4,6 +4,7 @@
     floors/N     what was true before slot N; see home_floor.py
     pieces/...   bytes of segments that lie below a floor
     probes/...   made and removed by each take-over, to see that the storage keeps conditions
+    owners/...   where the owner serves; the last name counts. Only a hint, for clients
 
 Three rules keep a machine that paused from acknowledging what is lost. The model of the protocol
 (tests/home/protocol_model.py) tries all interleavings, and finds a loss without any one of them:
@@ -36,6 +37,7 @@ from fmq.home.slot_entry import HEAD_BYTES, ID_BYTES, EntryKind, decode_entry, e
 
 logger = logging.getLogger("fmq.home")
 FIRST_PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.01, 0.5
+LOOKS_AT_FLOOR = 10  # how many looks of a standby at the next slot have one at the floor, too
 READ_AT_ONCE = 256  # how many slots one look at the home reads, at most
 FLOOR_SLOTS, FLOOR_BYTES = 1000, 16 << 20
 
@@ -74,6 +76,10 @@ class HomeLog:
         # Why this engine may not append any more.
         self._ended: Exception | None = None
         self._raising = Lock()
+        self._appended_at = clock.monotonic()
+        self._is_watched = False  # whether a standby has asked for signs of life
+        self._has_mirrored = False
+        self._looks = 0
         self._owns_seen: set[int] = set()
 
     @property
@@ -145,6 +151,8 @@ class HomeLog:
                 # Rule 3: the slots that were read, or found empty, may have been freed.
                 self._begin_at(floor, cache)
                 continue
+            if floor is not None and min(history.kinds, default=floor.next) < floor.next:
+                history.adopt(floor)
             if not entries:
                 return
             for entry in entries:
@@ -166,7 +174,8 @@ class HomeLog:
         """
         if cache.said and not self.history.home:
             raise cache.behind("it is empty")
-        cache.check_nothing_more(self.history)
+        if not self._has_mirrored:
+            cache.check_nothing_more(self.history)
         if cache.said.get("next", 0) > self.history.next:
             raise cache.behind(f"it ends at slot {self.history.next}")
         if not cache.said and self.history.home:
@@ -190,6 +199,24 @@ class HomeLog:
         self._appends = []
         return True
 
+    def mirror(self, cache: HomeCache) -> bool:
+        """Write to the cache what is new in the home, unsynced. Return whether anything was. A
+        machine that stands by calls this again and again.
+        """
+        self._looks += 1
+        # A slot may also be empty because it was freed. Then there is a higher floor.
+        if self._has_mirrored and self._looks % LOOKS_AT_FLOOR:
+            key = _slot(self.history.next)
+            if self._asked(lambda: self._objects.read(key)) is None:
+                return False
+        before = self.history.next
+        self.follow(cache)
+        while not self._fill_cache(cache):
+            self.follow(cache)
+        self._has_mirrored = True
+        cache.remove_dropped(self.history)
+        return self.history.next != before
+
     def _fetched(self, key: str) -> bytes:
         data = self._asked(lambda: self._objects.read(key))
         if data is None:
@@ -200,16 +227,24 @@ class HomeLog:
 
     # --- taking over ------------------------------------------------------------------------------
 
-    def take_over(self, cache: HomeCache) -> None:
-        """Make the cache equal to the home, and become its owner."""
+    def take_over(self, cache: HomeCache, at: int | None = None) -> None:
+        """Make the cache equal to the home, and become its owner.
+
+        With `at`, only by filling this slot: raises TakenOver if it is filled already.
+        """
         self._probe()
+        self._has_mirrored = False
         while True:
             self.follow(cache)
             if not self._fill_cache(cache):
                 continue
             history = self.history
+            if at is not None and history.next != at:
+                owner = owner_text(history.said) if history.home else "another machine"
+                raise TakenOver(self._objects.address, owner)
             n, home = history.next, history.home or self._random(ID_BYTES)
-            said = json.dumps({**self._said, "ends_at": history.position}).encode()
+            now = {"time_us": self._clock.time_us(), "ends_at": history.position}
+            said = json.dumps({**self._said, **now}).encode()
             term, chain = history.term + 1, history.chain
             entry = encode_entry(EntryKind.OWN, term, home, self.owner, chain, data=said)
             if self._fill(n, entry) is not None:
@@ -266,6 +301,33 @@ class HomeLog:
         with self._lock:
             self._append(EntryKind.DROP, base)
 
+    def beat(self, quiet: float = 0.0, **said: Any) -> None:
+        """Append that this engine is alive, unless it has appended anything in the last `quiet`
+        seconds. What is `said` is added to its OWN. Raises as `append` does.
+        """
+        data = json.dumps(said).encode() if said else b""
+        with self._lock:
+            self._is_watched = self._is_watched or not said
+            is_known = not said and self._clock.monotonic() - self._appended_at < quiet
+            if self._ended is not None or not is_known:
+                self._append(EntryKind.BEAT, data=data)
+
+    def end(self) -> None:
+        """If a standby watches, say that this engine has ended, so that it need not wait."""
+        if self._is_watched and self._ended is None:
+            with suppress(FmqError, OSError):
+                self.beat(ended=True)
+
+    def publish(self, address: str) -> None:
+        """Say in the home that this engine serves at `address`. Raises as `append` does."""
+        if self.history.said.get("address") != address:
+            self.beat(address=address)
+        objects, said = self._objects, json.dumps(self.history.said).encode()
+        name = f"{self.history.term:010d}-{self.history.next:020d}"
+        self._asked(lambda: self._put(f"owners/{name}", said))
+        older = [each for each in self._asked(lambda: objects.names("owners")) if each < name]
+        self._asked(lambda: objects.remove([f"owners/{each}" for each in older]))
+
     def _append(
         self,
         kind: EntryKind,
@@ -288,6 +350,7 @@ class HomeLog:
             if found is not None:
                 raise TakenOver(self._objects.address, _owner_in(found))
             history.apply(entry)
+            self._appended_at = self._clock.monotonic()
         except BaseException as error:
             # What the slot has now is unknown, or another machine's: nothing may follow it.
             if not isinstance(error, Exception):  # a signal handler's: not an answer of the home
@@ -377,9 +440,9 @@ class HomeLog:
 
     def close(self) -> None:
         """Close the storage. Nothing can be appended from now on."""
-        with self._lock:
-            if self._ended is None:
-                self._ended = OSError("the home is closed")
+        # Without the lock: in the child of a fork, a thread that does not exist may hold it.
+        if self._ended is None:
+            self._ended = OSError("the home is closed")
         self._objects.close()
 
 
@@ -434,4 +497,5 @@ def _owner_in(found: bytes) -> str:
 def owner_text(said: dict[str, Any]) -> str:
     """Return who an OWN names, and since when, for a person."""
     when = as_text(as_datetime(said["time_us"]))
-    return f"process {said['pid']} on {said['host']}, since {when},"
+    at = f" at {said['address']}" if "address" in said else ""
+    return f"process {said['pid']} on {said['host']}{at}, since {when},"

@@ -14,7 +14,7 @@
         64     4  size     of the bytes
         68     4  zero
         72     8  chain    BLAKE2b of the chain before and of all of this entry but crc and chain
-        80     *  bytes    of the journal; for OWN: JSON that says who has taken over
+        80     *  bytes    of the journal; for OWN and BEAT: JSON that says who has taken over
 
 Integers are little-endian. The chain proves that entries follow each other. Two engines never make
 the same bytes, because the owner is among them: so an engine that had no answer knows its own entry
@@ -53,7 +53,8 @@ class EntryKind(IntEnum):
     CHECKPOINT = 4
     """The owner is still the owner, and is about to raise the floor."""
     BEAT = 5
-    """The owner is alive. No engine writes it yet."""
+    """The owner is alive, or what its OWN says has changed: it serves at an address, or has ended.
+    JSON with what is new, or no bytes."""
 
 
 class SlotEntry(NamedTuple):

@@ -146,6 +146,27 @@ class Disk(Protocol):
         """Return random bytes, for ids."""
 
 
+class Home(Protocol):
+    """What a directory that is the cache of a home (fmq/home) can do beside its files."""
+
+    def beat(self, quiet: float) -> None:
+        """Say in the home that this engine is alive, unless something of the last `quiet` seconds
+        says so. Raises EngineFailed or OSError: then this engine writes nothing more.
+        """
+
+    def publish(self, address: str) -> None:
+        """Say in the home that this engine serves at `address`. Raises as `beat` does."""
+
+    def end(self) -> None:
+        """Say to those who wait for it that this engine has ended. The engine is closed next."""
+
+
+def home_of(directory: Directory) -> Home | None:
+    """Return the home of `directory`; None if it has none."""
+    found: Home | None = getattr(directory, "home", None)
+    return found
+
+
 def is_full(error: OSError) -> bool:
     """Return whether `error` says that the disk has no room. Other errors mean that it fails."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

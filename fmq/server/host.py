@@ -14,6 +14,7 @@ from fmq.loops.event_loop import Loop
 from fmq.loops.turn_writer import TurnOrder, TurnWriter
 from fmq.loops.wake_ups import Waits
 from fmq.server.bad_connections import BadConnections
+from fmq.server.beats import Beats
 from fmq.server.handed_out import HandedOut, former_in
 
 DRAIN_LOOK_SECONDS = 0.02
@@ -101,9 +102,13 @@ class Host:
         # Ends a process that may be stopped from outside; None once it was called.
         self.end: Callable[[], None] | None = None
         self.is_draining = False
+        self.beats = Beats(loop, self.monotonic, self.apart, door.beat, self._beat_failed)
         self._is_scheduled = False
         self._orders_seen = 0  # how many orders there were when this turn was last looked at
         self._dirty: set[Connection] = set()  # connections that have answers to send
+
+    def _beat_failed(self) -> None:
+        self.failed()
 
     def _clients(self) -> list[ClientInfo]:
         """Return the clients that are connected. Any thread may call it."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fmq.errors import HomeRefused
 from fmq.faces.table import IN_STEPS, LOOKS
+from fmq.machine.disk import home_of
 from fmq.server.host import Host
 from fmq.server.long_polls import LongPolls
 from fmq.steps.call_steps import Steps
@@ -84,6 +86,13 @@ def _roll_back_prepared(host: Host, tx_id: str, number: int, unused: None = None
     return encode_values(None)
 
 
+def _beat(host: Host, every: float, during: float) -> None:
+    """Give a standby signs of life through the home."""
+    if home_of(host.parts.directory) is None:
+        raise HomeRefused(f"{host.door.path}: has no home, so nobody can stand by for it.")
+    host.beats.ask(every, during)
+
+
 WRITING: dict[str, Callable[..., Steps[bytes]]] = {
     **{name: partial(_in_steps, name) for name in IN_STEPS},
     "commit_prepared": _commit_prepared,
@@ -103,6 +112,7 @@ CALLS: dict[str, NamedCall] = {
             *("make_due", "take_one"),
         )
     },
+    "beat": _beat,
     "became": _became,
     "check_dead": lambda host, *args: host.parts.burying.check(*args),
     "give_way": lambda host: host.give_way(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 32
 CONNECT_SECONDS = 10.0
 BACKLOG = 1024
+EVERYWHERE = {"0.0.0.0", "::"}
 # A peer that has lost its power is noticed after 30 + 3 * 10 seconds.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
@@ -47,8 +49,10 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def listen_on(address: Address) -> socket.socket:
-    """Return a socket that listens on `address`; raise OSError."""
+def listen_on(address: Address, *, now: bool = True) -> socket.socket:
+    """Return a socket that listens on `address`; raise OSError. Without `now` the address is only
+    taken, and clients are refused until the socket listens.
+    """
     family, *_, where = socket.getaddrinfo(
         *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -56,7 +60,8 @@ def listen_on(address: Address) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
-        made.listen(BACKLOG)
+        if now:
+            made.listen(BACKLOG)
     except BaseException:
         made.close()
         raise
@@ -79,6 +84,17 @@ def address_of(made: socket.socket) -> str | None:
     except OSError:  # the connection has ended already
         return None
     return str(Address(host, port))
+
+
+def public_address(addresses: Iterable[object]) -> str | None:
+    """Return the address for clients on other machines, of those at which a process listens; None
+    if it listens at none. A process that listens everywhere is found by its machine's name.
+    """
+    for each in addresses:
+        if isinstance(each, tuple):
+            host, port, *_ = each
+            return f"tcp://{Address(socket.getfqdn() if host in EVERYWHERE else host, port)}"
+    return None
 
 
 def connect_over(address: Address) -> socket.socket:

@@ -103,6 +103,7 @@ PLACE = Row(topic=text, replayed=flag, queue=count, offset=count)
 
 CALLS: dict[str, Signature] = {
     "appended": Signature(position=count, topics=optional(list_of(text)), limit=positive),
+    "beat": Signature(every=seconds, during=seconds),
     "became": Signature(asked=list_of(Row(tx_id=text, number=u64, tries=count))),
     "check_dead": Signature(group=text, numbers=list_of(number)),
     "check_group": Signature(group=text),

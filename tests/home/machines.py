@@ -31,7 +31,7 @@ class Machine:
 
     def log(self) -> HomeLog:
         self.opened += 1
-        said = {"host": f"machine {self.number}", "pid": 7, "time_us": 0}
+        said = {"host": f"machine {self.number}", "pid": 7}
         random = Random(self.number * 1000 + self.opened).randbytes
         return HomeLog(
             self.objects, random, FakeClock(), said, retry_seconds=5, floor_slots=self.floor_slots

@@ -72,6 +72,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "became": ([[["U", 4096, 0]]], {}),
         "check_dead": (["g", [0]], {}),
         "check_group": (["g"], {}),
+        "beat": ([1.0, 5.0], {}),
         "check_topic": (["t"], {}),
         "checkpoint": ([], {}),
         "clients": ([], {}),
