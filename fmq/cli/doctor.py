@@ -52,6 +52,7 @@ EXTRAS = {
     "kafka": "confluent_kafka",
     "nats": "nats",
     "redis": "redis",
+    "rabbitmq": "rstream",
     "s3": "boto3",
     "otel": "opentelemetry.sdk",
     "dash": "uvicorn",

@@ -1,10 +1,10 @@
 """`fmq relay`: copy topics into another system, each message once and in order.
 
 Run again, or on another machine after this one has died, it goes on where the target is. A
-transaction over several topics arrives as one; in NATS, one of over 999 messages arrives in several
-parts, each message once. Of two relays with one name the newer one copies, and the older one ends
-with 3. SIGTERM and Ctrl-C end it after the running batch. The group relay-NAME holds what is not
-copied yet, and `fmq group list` shows how far it is behind.
+transaction over several topics arrives as one; in NATS one of over 999 messages, and in RabbitMQ
+one of over 1 MB, arrives in several parts, each message once. Of two relays with one name the newer
+one copies, and the older one ends with 3. SIGTERM and Ctrl-C end it after the running batch. The
+group relay-NAME holds what is not copied yet, and `fmq group list` shows how far it is behind.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="ADDRESS",
-        help="kafka://host:9092, nats://host:4222, redis://host:6379, "
-        "postgresql://host/shop or https://host/path, which may get a message twice",
+        help="kafka://host:9092, nats://host:4222, rabbitmq-stream://host, redis://host:6379 or "
+        "postgresql://host/shop; https://host/path and amqp://host may get a message twice",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
@@ -57,7 +57,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--prefix",
         default="",
         metavar="TEXT",
-        help="before the names of topics in Kafka, subjects in NATS and streams in Redis",
+        help="before the names of topics in Kafka, subjects in NATS and RabbitMQ's streams, "
+        "routing keys in RabbitMQ and streams in Redis",
     )
     parser.add_argument(
         "--on-refused",

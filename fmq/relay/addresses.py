@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
 NATS = "nats://", "tls://"
 REDIS = "redis://", "rediss://", "unix://"
+RABBITMQ = "rabbitmq-stream://"
+AMQP = "amqp://", "amqps://"
 HTTP = "http://", "https://"
 SECRET = "FMQ_RELAY_SECRET"
 """The environment variable with the secret that signs what a web service gets."""
@@ -31,7 +33,8 @@ def target_at(
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
     with so many `queues` need. `prefix` comes before the names of Kafka's topics, the subjects of
-    NATS and the streams of Redis. A web service needs the `engine`, which keeps its place.
+    NATS, RabbitMQ's routing keys and the streams of Redis. A web service and queues of RabbitMQ
+    need the `engine`, which keeps their place.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
@@ -71,6 +74,22 @@ def target_at(
         except ImportError as error:
             raise ExtraMissing("a relay into Redis", "redis", "redis") from error
         return redis_target.RedisTarget(address, name, prefix=prefix)
+    if address.startswith(RABBITMQ):
+        try:
+            from fmq.relay import rabbitmq_target
+        except ImportError as error:
+            raise ExtraMissing("a relay into RabbitMQ", "rstream", "rabbitmq") from error
+        if create:
+            rabbitmq_target.create_stream(address, name)
+        return rabbitmq_target.RabbitStreamTarget(address, name, prefix=prefix)
+    if address.startswith(AMQP):
+        try:
+            from fmq.relay import rabbitmq_queues
+        except ImportError as error:
+            raise ExtraMissing("a relay into RabbitMQ", "aio-pika", "rabbitmq") from error
+        if create:
+            rabbitmq_queues.create_queues(address, queues, prefix)
+        return rabbitmq_queues.RabbitQueuesTarget(engine, address, name, prefix=prefix)
     if address.startswith(HTTP):
         if engine is None or prefix:
             raise BadOption(
@@ -84,8 +103,8 @@ def target_at(
         return HttpTarget(engine, address, name, secret=secret)
     raise BadOption(
         f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT, "
-        "postgresql://HOST/DATABASE or https://HOST/PATH. Other systems need a class of four "
-        "methods, see docs/relay.md. Nothing was changed."
+        "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE or https://HOST/PATH. "
+        "Other systems need a class of four methods, see docs/relay.md. Nothing was changed."
     )
 
 

@@ -1,9 +1,8 @@
 """A relay into a web service: each message is a POST, at least once.
 
-A web service keeps no place, so the place is a mark of the directory, `relay-NAME`: a relay that
-dies behind the POSTs and before the mark sends them again. Each has the same `webhook-id` then, by
-which the service drops it. A claim raises the mark, and a batch states it. So an older relay sends
-one more batch at most.
+A web service keeps no place, so the place is a mark of the directory: a relay that dies behind the
+POSTs and before the mark sends them again. Each has the same `webhook-id` then, by which the
+service drops it.
 """
 
 from __future__ import annotations
@@ -11,23 +10,20 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-from hashlib import blake2b
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from struct import Struct
 from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from fmq.basics.message import Mark, Message
-from fmq.errors import BadOption, MarkMoved, OutcomeUnknown
-from fmq.relay.relay_errors import MessageRefused, RelayTakenOver, Unsure
+from fmq.basics.message import Message
+from fmq.errors import BadOption
+from fmq.relay.mark_place import MarkPlace
+from fmq.relay.relay_errors import MessageRefused, Unsure
 from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
 SECONDS = 30  # how long an answer may take until the relay is in doubt
 LATER = 408, 425, 429  # what a service answers that may take the message later, as it does by 5xx
 TEXT_MAX = 100
-PLACE = Struct(">QIQQ8s")
-"""Position, queue, offset, time, and a digest of the topic: a mark has 64 bytes at most."""
 
 
 class HttpTarget:
@@ -43,29 +39,14 @@ class HttpTarget:
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=SECONDS)
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._engine = engine
-        self._mark = f"relay-{name}"
+        self._place = MarkPlace(engine, name)
         self._secret = secret
-        self._value = -1
         # What the service has of a batch that is not there as a whole yet.
         self._taken: set[str] = set()
 
     def claim(self) -> RelayPlace | None:
         """Raise the mark, and return the place that it has."""
-        while True:
-            mark = self._engine.mark(self._mark)
-            self._value = -1 if mark is None else mark.value
-            try:
-                self._keep(b"" if mark is None else mark.data)
-            except (MarkMoved, OutcomeUnknown):
-                continue
-            return self._place_of(mark)
-
-    def _keep(self, place: bytes) -> None:
-        """Write the place, if no other relay has raised the mark."""
-        with self._engine.transaction() as tx:
-            tx.mark(self._mark, self._value + 1, place, expect=self._value)
-        self._value += 1
+        return self._place.claim()
 
     def deliver(self, batch: RelayBatch) -> None:
         """Post the messages one by one, and then keep the place. Messages that the service took
@@ -76,16 +57,7 @@ class HttpTarget:
             if name not in self._taken:
                 self._post(message, name)
                 self._taken.add(name)
-        try:
-            _, position, topic, *where = batch.place
-            self._keep(PLACE.pack(position, *where, _digest(topic)))
-        except MarkMoved as error:
-            raise RelayTakenOver(
-                f"another relay has claimed {self._mark!r}. It posts the last batch of this one "
-                "again."
-            ) from error
-        except OutcomeUnknown as error:
-            raise Unsure(f"it is not known whether the place was kept: {error}") from error
+        self._place.keep(batch.place)
         self._taken.clear()
 
     def _post(self, message: Message, name: str) -> None:
@@ -137,22 +109,8 @@ class HttpTarget:
 
     def status(self) -> RelayPlace | None:
         """Return the place that the mark has."""
-        mark = self._engine.mark(self._mark)
-        return self._place_of(mark)
-
-    def _place_of(self, mark: Mark | None) -> RelayPlace | None:
-        if mark is None or not mark.data:
-            return None
-        position, queue, offset, time_us, digest = PLACE.unpack(mark.data)
-        # The topic of the last message may have been deleted.
-        topics = {_digest(info.topic): info.topic for info in self._engine.queues()}
-        topic = topics.get(digest, f"deleted-{digest.hex()}")
-        return RelayPlace(self._engine.feedback.store, position, topic, queue, offset, time_us)
+        return self._place.status()
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-
-def _digest(topic: str) -> bytes:
-    return blake2b(topic.encode(), digest_size=8).digest()

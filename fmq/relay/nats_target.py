@@ -11,13 +11,11 @@ of these says how far it is inside of the transaction.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from base64 import b64decode
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -26,6 +24,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsFailed
 
 from fmq.basics.message import Message
+from fmq.relay.loop_thread import LoopThread
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.source import place_of
 from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
@@ -228,16 +227,14 @@ def _subject(prefix: str, topic: str) -> str:
 
 
 class _Link:
-    """A connection, whose loop runs in a thread of its own: it answers the server's pings."""
+    """A connection."""
 
     def __init__(self, address: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="fmq-nats", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("fmq-nats")
         try:
             self._client: Client = self._run(self._connected(address))
         except BaseException:
-            self._end()
+            self._loop.end()
             raise
         self.max_payload = self._client.max_payload
 
@@ -250,7 +247,7 @@ class _Link:
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         with _explained():
-            return asyncio.run_coroutine_threadsafe(call, self._loop).result(2 * SECONDS)
+            return self._loop.run(call, 2 * SECONDS)
 
     def ask(self, subject: str, stream: str, **what: object) -> dict[str, Any]:
         """Ask the server about a stream, and return its answer."""
@@ -283,12 +280,7 @@ class _Link:
         """Close the connection and end the thread."""
         with suppress(Unsure):
             self._run(self._client.close())
-        self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.end()
 
 
 @contextmanager

@@ -185,7 +185,7 @@ def test_an_older_relay_ends_with_the_batch_that_it_has_in_hand(
             new.claim()
 
     late = Late(engine, service.url, "n")
-    with pytest.raises(RelayTakenOver, match="posts the last batch of this one again"):
+    with pytest.raises(RelayTakenOver, match="sends the last batch of this one again"):
         Relay(engine, late, topics="t", name="n").run(once=True)
     assert old.status() is None
     for each in (old, new, late):
