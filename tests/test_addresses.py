@@ -60,7 +60,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("address", [*ADDRESSES, "file:///tmp/no-such-shop"], ids=str)
 @pytest.mark.parametrize("call", CALLS)
 def test_an_address_is_refused_as_a_path(call: str, address: str | Path, folder: Path) -> None:
-    """A table takes file:///shop, as Spark names files; here there is none."""
+    """A table takes file:///shop, as Spark names files; here there is none. It is read in an object
+    store, too, and verified there: tests/buckets.
+    """
+    if call in ("table", "check") and address == "s3://bucket/shop":
+        pytest.skip("it may be there")
     if call == "table" and isinstance(address, Path):
         pytest.skip("a table takes paths as text")
     with pytest.raises(FmqError) as caught:
@@ -87,13 +91,13 @@ def test_a_journal_in_memory_is_refused_and_no_folder_of_this_name_is_made(
     [
         ["info", "s3://bucket/shop"],
         ["records", "s3://bucket/shop"],
-        ["verify", "s3://bucket/shop"],
+        ["verify", "hdfs://bucket/shop"],
         ["tx", "list", "s3://bucket/shop"],
         ["group", "list", "s3://bucket/shop"],
         ["serve", "s3://bucket/shop"],
         ["demo", "s3://bucket/shop"],
         ["export", "shop", "s3://bucket/out"],
-        ["export", "s3://bucket/shop", "out"],
+        ["export", "hdfs://bucket/shop", "out"],
         ["export", "shop", "file:///out"],
     ],
     ids=" ".join,

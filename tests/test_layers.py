@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     *("fmq.basics", "fmq.errors", "fmq.machine", "fmq.arguments", "fmq.filters"),
     "fmq.codecs",
-    *("fmq.allocation", "fmq.posix"),
+    *("fmq.allocation", "fmq.posix", "fmq.buckets"),
     *("fmq.store.bytes", "fmq.store.journal", "fmq.store.index", "fmq.store.reading", "fmq.steps"),
     *("fmq.tx.said", "fmq.tx.ledger", "fmq.recovery", "fmq.home", "fmq.copies", "fmq.tx.looks"),
     *("fmq.tx.commands", "fmq.tx.schedules"),
@@ -68,6 +68,7 @@ KNOWS_ONLY = {
 KNOWN_BY: dict[str, set[str]] = {
     # The engine knows only the interface of a disk, so that a test can hand in another one.
     "fmq.posix": {
+        "buckets",
         "home",
         "copies",
         "bind",
@@ -79,6 +80,7 @@ KNOWN_BY: dict[str, set[str]] = {
         "findings",
         "cli",
     },
+    "fmq.buckets": {"table", "engines", "export"},
     # Tables and files are read without an engine, and an engine knows nothing of them.
     "fmq.intake": {"table", "spark", "cli"},
     "fmq.table": {"spark", "export", "lake"},
@@ -122,7 +124,7 @@ DOOR_OF["os"] += ("fmq.basics.own_process",)
 # It becomes the process of the command `fmq`.
 DOOR_OF["os"] += ("fmq.bind.django.management.commands.fmq",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
-NEEDS_NO_DOOR |= {"fmq.lake", "fmq.findings"}
+NEEDS_NO_DOOR |= {"fmq.lake", "fmq.findings", "fmq.buckets"}
 
 # Modules that are too slow or too large for every program that imports fmq.
 NOT_LOADED_BY_FMQ = {

@@ -15,11 +15,11 @@ from itertools import chain
 from typing import Any
 
 from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.buckets import described, directory_at, in_bucket
 from fmq.engines.returned_messages import returned
 from fmq.engines.startup import check_door
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.machine.disk import Directory, Disk, File
-from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import Layout, known_segments, look, read_header
@@ -83,7 +83,8 @@ def check(
     disk: Disk | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Verify the directory at `path`, and return a report with all problems.
+    """Verify the directory at `path`, and return a report with all problems. It may be an address
+    in an object store: `s3://bucket/shop`.
 
     `progress` is called with the bytes that were read so far, and how many there are to read: most
     are read twice.
@@ -93,14 +94,13 @@ def check(
     by itself; an engine may have the directory open. Raises NotAStore if no journal was ever begun
     there.
     """
-    where = check_local(text_of(path))
+    where = text_of(path)
+    where = described(where) if disk is None and in_bucket(where) else check_local(where)
     tell = progress or _tell_nobody
-    if disk is None:
-        disk = RealDisk()
-    else:
+    if disk is not None:
         check_door("disk", disk, "directory")
     try:
-        directory = disk.directory(where, make=False)
+        directory = directory_at(where, disk)
         try:
             with suppress(Damaged):  # `_check` reports the same damage
                 look(directory)  # look before locking: fmq locks nothing in a foreign directory

@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from fmq.buckets import described, folders_like, in_bucket, is_pattern
 from fmq.errors import NotAStore
 from fmq.machine.disk import Disk
 from fmq.posix import absolute
 from fmq.table.copies import as_one
 from fmq.table.snapshot import Snapshot, see
 
-PATTERN = frozenset("*?[")
-
 
 def is_fleet(paths: Sequence[str]) -> bool:
     """Return whether `paths` may name more than one directory."""
-    return len(paths) > 1 or any(PATTERN.intersection(path) for path in paths)
+    return len(paths) > 1 or any(map(is_pattern, paths))
 
 
 def see_all(
@@ -35,7 +34,7 @@ def see_all(
     With `waiting`, a directory that a pattern finds may have no journal yet. With `undecided`, each
     is read from its oldest undecided transaction on, which may be far back.
     """
-    named = directories((path for path in paths if not PATTERN.intersection(path)), disk)
+    named = directories((path for path in paths if not is_pattern(path)), disk)
     by_store: dict[bytes | str, list[Snapshot]] = {}
     for path in directories(paths, disk):
         origin = origin_of(path)
@@ -69,7 +68,8 @@ def origin_of(path: str) -> PathOrigin:
     """Return the engine and host named in `path`, as in `engine=shop/host=web1`; else the
     directory's name as the engine.
     """
-    parts = path.rstrip("/").split("/")
+    front = path.partition("?")[0] if in_bucket(path) else path
+    parts = front.rstrip("/").split("/")
     said = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
     return PathOrigin(said.get("engine") or parts[-1], said.get("host") or None)
 
@@ -78,15 +78,15 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
     """Return the directories that `paths` name, sorted for each pattern. Raises NotAStore if there
     are none.
 
-    A reader may run in another working directory, so paths of this machine are made absolute.
+    A reader may run in another working directory or process, so a path is made one that says
+    everywhere what it says here.
     """
     found: dict[str, None] = {}
     for path in map(_local, paths):
-        if not PATTERN.intersection(path):
-            found[absolute(path) if disk is None else path] = None
+        if not is_pattern(path):
+            found[_whole(path) if disk is None else path] = None
             continue
-        # With a slash at its end the pattern matches directories only.
-        matches = sorted(absolute(match) for match in glob.glob(f"{path.rstrip('/')}/"))
+        matches = _matches(path)
         if not matches:
             raise NotAStore(
                 f"{path}: no directory is called so. Nothing was read. A * stands for a part of "
@@ -96,15 +96,28 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
     return list(found)
 
 
+def _whole(path: str) -> str:
+    return described(path) if in_bucket(path) else absolute(path)
+
+
+def _matches(pattern: str) -> list[str]:
+    if in_bucket(pattern):
+        return folders_like(pattern)
+    # With a slash at its end the pattern matches directories only.
+    return sorted(absolute(match) for match in glob.glob(f"{pattern.rstrip('/')}/"))
+
+
 def _local(path: str) -> str:
-    """Return `path` as a path of this machine. Raises NotAStore for another kind of address."""
+    """Return `path` as a path of this machine, or as the address in an object store that it is.
+    Raises NotAStore for another kind of address.
+    """
     scheme, _, rest = path.partition(":")
     if scheme == "file" and rest.startswith("/"):
         return unquote(urlsplit(path).path)
-    if rest.startswith("//"):
+    if rest.startswith("//") and not in_bucket(path):
         raise NotAStore(
             f"{path}: fmq reads directories that the file system of every machine of the cluster "
-            "shows, and no addresses. Nothing was read. docs/spark.md says how to read what lies "
-            "in HDFS or in an object store."
+            "shows, and no addresses but those of object stores (s3://, gs://, abfs://). Nothing "
+            "was read. docs/spark.md says how to read what lies in HDFS."
         )
     return path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
+from fmq.buckets import directory_at
 from fmq.machine.disk import Disk
-from fmq.posix import RealDisk
 from fmq.recovery.segment_pin import pin
 from fmq.store.journal.segment import segment_name
 from fmq.table.fleet import directories
@@ -27,7 +27,7 @@ def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[
 
 def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:
     """Lock the first segment until `stack` ends. Return the segment's position."""
-    with closing((disk or RealDisk()).directory(path, make=False)) as directory:
+    with closing(directory_at(path, disk)) as directory:
         while True:
             # Retention may have dropped the segment meanwhile: look again.
             journal = see(path, permissive=True, disk=disk)

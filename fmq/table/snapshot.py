@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fmq.basics.results import TopicCodec, UndecidedTransaction
+from fmq.buckets import directory_at, in_bucket
 from fmq.errors import CheckpointLost, Damaged, NewerFormat, NotAStore
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk, File
-from fmq.posix import RealDisk
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look
 from fmq.store.bytes.decoding import decode
@@ -178,7 +178,7 @@ def see(
     """
     name = engine if engine is not None else path.rstrip("/").rpartition("/")[2]
     with located(path), unreadable_within(path):
-        directory = (disk or RealDisk()).directory(path, make=False)
+        directory = directory_at(path, disk)
         try:
             where = name, host or _host_of(directory)
             return _seen(directory, *where, permissive=permissive, undecided=undecided)
@@ -208,9 +208,10 @@ def _layout_of(directory: Directory) -> Layout:
         if not layout.fresh:
             return layout
     path = directory.path
+    front, mark, query = path.partition("?") if in_bucket(path) else (path, "", "")
     raise NotAStore(
         f"{path}: no journal was ever begun here, so there is nothing to read. Name the directory "
-        f"that a program gives to fmq.open(), or {path}/* for all of those in it."
+        f"that a program gives to fmq.open(), or {front}/*{mark}{query} for all of those in it."
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+from fmq.buckets import directory_at
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.machine.disk import Disk, File
-from fmq.posix import RealDisk
 from fmq.recovery.layout import look, store_of
 from fmq.store.bytes.kinds import Record
 from fmq.store.index.catalog import SUFFIX
@@ -160,7 +160,7 @@ def _check_store(split: Split, found: bytes | None) -> None:
 
 def _store_at(path: str, disk: Disk | None) -> bytes | None:
     """Return the UUID of the store that is at `path` now; None if none can be read."""
-    directory = (disk or RealDisk()).directory(path, make=False)
+    directory = directory_at(path, disk)
     try:
         layout = look(directory)
         return None if layout.fresh else store_of(directory, layout)
@@ -173,7 +173,7 @@ def _store_at(path: str, disk: Disk | None) -> bytes | None:
 @contextmanager
 def opened_file(path: str, name: str, disk: Disk | None) -> Iterator[File]:
     """Open the file `name` of the directory at `path`, on this machine or on the given disk."""
-    directory = (disk or RealDisk()).directory(path, make=False)
+    directory = directory_at(path, disk)
     try:
         file = directory.open(name)
     finally:

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fmq.buckets import directory_at
 from fmq.errors import Damaged
 from fmq.machine.disk import Disk
-from fmq.posix import RealDisk
 from fmq.recovery.layout import read_header
 from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
@@ -92,7 +92,7 @@ def append_at(journal: Snapshot, position: int, disk: Disk | None = None) -> int
 
 def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:
     """Return the end of the data in the last segment that was dropped."""
-    directory = (disk or RealDisk()).directory(journal.segments[0].path, make=False)
+    directory = directory_at(journal.segments[0].path, disk)
     try:
         return read_header(directory, journal.first).previous_end
     except FileNotFoundError:
