@@ -295,8 +295,10 @@ class TakenOver(EngineFailed):
     more. What the call wanted to write was not sent.
     """
 
-    def __init__(self, home: str, owner: str) -> None:
-        """`owner` says who has the home now, as far as this engine could see."""
+    def __init__(self, home: str, owner: str, address: str | None = None) -> None:
+        """`owner` says who has the home now, as far as this engine could see, and `address` where
+        it serves, if it does.
+        """
         super().__init__(
             f"{home}: {owner} has taken over. This call was not sent, and what had been "
             "acknowledged is safe in the home. Repeat it there; or close this engine and open the "
@@ -304,6 +306,7 @@ class TakenOver(EngineFailed):
         )
         self.home = home
         self.owner = owner
+        self.address = address
 
 
 class HomeBehind(StorageError):

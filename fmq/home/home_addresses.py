@@ -34,6 +34,15 @@ def check_address(address: object) -> str:
     return address
 
 
+def is_home(text: str) -> bool:
+    """Return whether `text` is the address of a home, and no path."""
+    try:
+        check_address(text)
+    except BadName:
+        return False
+    return True
+
+
 def objects_at(address: str, *, make: bool = True) -> Objects:
     """Open the storage of a home. Raises HomeRefused if it cannot be opened, or is missing and not
     to be made.

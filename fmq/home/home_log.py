@@ -348,7 +348,7 @@ class HomeLog:
         try:
             found = self._fill(history.next, entry)
             if found is not None:
-                raise TakenOver(self._objects.address, _owner_in(found))
+                raise TakenOver(self._objects.address, *_owner_in(found))
             history.apply(entry)
             self._appended_at = self._clock.monotonic()
         except BaseException as error:
@@ -485,13 +485,14 @@ def _noted(history: HomeHistory) -> HomeHistory:
     return noted
 
 
-def _owner_in(found: bytes) -> str:
-    """Return who has taken over, as the entry `found` says."""
+def _owner_in(found: bytes) -> tuple[str, str | None]:
+    """Return who has taken over and where it serves, as the entry `found` says."""
     with suppress(FmqError, ValueError):
         entry = decode_entry(found, "a slot")
         if entry.kind is EntryKind.OWN:
-            return owner_text(json.loads(entry.data))
-    return "another machine"
+            said = json.loads(entry.data)
+            return owner_text(said), said.get("address")
+    return "another machine", None
 
 
 def owner_text(said: dict[str, Any]) -> str:

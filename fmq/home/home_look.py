@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from datetime import datetime
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from fmq.errors import HomeRefused
 from fmq.home.home_addresses import RETRY_SECONDS, check_address, objects_at
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_log import HomeLog
+from fmq.home.objects import NoAnswer
 from fmq.posix import RealDisk
 
 
@@ -32,6 +34,23 @@ class HomeSeen(NamedTuple):
     """Of the segments, which are in the home once, or twice above the floor."""
     behind: int | None
     """How many entries a directory lacks since it agreed with the home; None if none was named."""
+
+
+def find_owner(address: str) -> str | None:
+    """Return where the owner of a home serves, as far as the home says; None if it does not.
+
+    It may serve no more. Raises OSError if the home gives no answer, and HomeRefused.
+    """
+    objects = objects_at(check_address(address), make=False)
+    with closing(objects):
+        try:
+            for name in reversed(objects.names("owners")):
+                data = objects.read(f"owners/{name}")
+                if data is not None:
+                    return str(json.loads(data)["address"])
+        except NoAnswer as error:
+            raise ConnectionError(f"the home gives no answer: {error}") from error
+    return None
 
 
 def look_at_home(address: str, path: str | None = None) -> HomeSeen:

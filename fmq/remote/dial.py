@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fmq.arguments.names import check_seconds
 from fmq.arguments.options import Options
-from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.arguments.path import ADDRESS, PathLike, check_local, text_of
 from fmq.arguments.stored_options import all_named, new_by, told
 from fmq.basics.clock import Clock, SystemClock, sleep
 from fmq.bind.databases import check_resolve
@@ -124,6 +124,26 @@ class AddressDialer:
         from fmq.remote.tls_wire import TlsWire  # imported here, because ssl is slow to import
 
         return TlsWire(made, self._context, self._tcp.host)
+
+
+class HomeDialer:
+    """Connects to the owner of a home. It asks the home before each connection, and so follows the
+    owner through take-overs.
+    """
+
+    def __init__(self, home: str, context: SSLContext | None, silence: float) -> None:
+        # Imported here: few programs have a home, and all import this module.
+        from fmq.home.home_look import find_owner
+
+        self._find = partial(find_owner, home)
+        self._how = context, silence
+
+    def dial(self) -> Wire:
+        """Return a new connection. Raises OSError, or HomeRefused if there is no such home."""
+        where = self._find()
+        if where is None:
+            raise ConnectionRefusedError("no process has said in the home where it serves")
+        return AddressDialer(where, *self._how).dial()
 
 
 class Dialer:
@@ -253,18 +273,28 @@ def connect(
 
     `path` may also be an address: "unix:/run/shop.sock", or "tcp://HOST:PORT" with a `token_file`
     like the server's, and with `tls_ca`, the certificates of authorities to trust, if the server
-    speaks TLS. Then no process is started. With `lazy` the client connects at its first call, so a
+    speaks TLS. Or it is the address of a home, such as "s3://bucket/shop": then the home says where
+    its owner serves, and the client follows it from one machine to the next. In both cases no
+    process is started. With `lazy` the client connects at its first call, so a
     module may make it while it is imported.
     """
     if resolve is not None:
         check_resolve(resolve)
     where = text_of(path)
-    if not where.startswith((UNIX, TCP)):
+    if not where.startswith((UNIX, TCP)) and not _is_home(where):
         check_local(where)
     dial = partial(
         _door, where, options, start, retry_for, clock or SystemClock(), resolve, token_file, tls_ca
     )
     return RemoteEngine(LazyDoor(where, dial) if lazy else dial())
+
+
+def _is_home(where: str) -> bool:
+    if not ADDRESS.match(where):
+        return False
+    from fmq.home.home_addresses import is_home  # imported here: few programs have a home
+
+    return is_home(where)
 
 
 def _door(
@@ -280,11 +310,13 @@ def _door(
     """Connect, and return the door of the connection."""
     retry_for = check_seconds("retry_for", retry_for)
     what = RealDisk().random, clock, retry_for
-    if where.startswith((UNIX, TCP)):
+    in_home = _is_home(where)
+    if in_home or where.startswith((UNIX, TCP)):
         context = None if tls_ca is None else client_context(tls_ca)
         token = None if token_file is None else read_token(token_file)
-        dial = AddressDialer(where, context, silence_of(retry_for)).dial
-        door = LinkDoor(where, dial, *what, token=token)
+        reached = where, context, silence_of(retry_for)
+        dial = (HomeDialer(*reached) if in_home else AddressDialer(*reached)).dial
+        door = LinkDoor(where, dial, *what, token=token, follows=in_home)
     else:
         where = absolute(where)
         dialer = Dialer(where, options, clock, starts=starts, silence=silence_of(retry_for))

@@ -22,7 +22,7 @@ from typing import Any
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock, sleep
 from fmq.basics.lock_owner import is_mine
-from fmq.errors import Closed, FmqError, Nested, NotServed, ProtocolError
+from fmq.errors import Closed, EngineFailed, FmqError, Nested, NotServed, ProtocolError
 from fmq.remote.hello import Hello, Refused, is_served, say_hello
 from fmq.remote.no_answer import no_answer, not_allowed, not_served, refused, unanswered
 from fmq.remote.open_requests import Asked, OpenRequests, ToAsk
@@ -51,11 +51,14 @@ class Link:
         joined: Callable[[], list[tuple[int, bytes]]],
         explain: Callable[[], FmqError | None],
         token: bytes | None = None,
+        *,
+        follows: bool = False,
     ) -> None:
         """`dial` makes a connection. It raises OSError, or an FmqError if there can be none. `draw`
         returns random bytes. `joined` returns the handles of the consumers, each with the payload
         of its JOIN, for a new connection. `explain` returns a better error than NotServed, if it
-        knows one.
+        knows one. With `follows`, an engine that has failed is one whose successor may be asked:
+        requests that it has refused wait for that, and are repeated there.
         """
         self._where = where
         self._dial = dial
@@ -65,6 +68,7 @@ class Link:
         self._joined = joined
         self._explain = explain
         self._token = token
+        self._follows = follows
         self._silent = 0.0  # seconds of silence after which the last connection was dropped
         self._closed: Closed | None = None
         self.loop: LoopReads | None = None
@@ -278,12 +282,16 @@ class Link:
         return False
 
     def _take(self, line: Line, data: bytes) -> None:
-        """Hand out the answers that are complete with `data`. Raises BadFrame."""
+        """Hand out the answers that are complete with `data`. Raises BadFrame, or OSError if the
+        connection is of no use any more.
+        """
         for answer in line.splitter.feed(data):
             asked = self._requests.waiting.get(answer.request)
             if asked is None or asked.op != answer.op:
                 continue  # the caller has stopped waiting for this answer
             error = self._error_of(answer) if answer.flags & FAILED else None
+            if self._follows and isinstance(error, EngineFailed):
+                raise ConnectionResetError(str(error))
             self._requests.end(asked, answer.payload, error)
 
     def read_now(self, line: Line) -> None:

@@ -60,10 +60,12 @@ class LinkDoor(ProducingDoor):
         *,
         background: bool = True,
         token: bytes | None = None,
+        follows: bool = False,
     ) -> None:
         """`dial` makes a connection or raises OSError, and `draw` returns random bytes. `explain`
         returns the reason if there is no connection, if it knows one. Without `background` no
-        thread asks checkers. `token` is shown to the engine process.
+        thread asks checkers. `token` is shown to the engine process. With `follows`, an engine that
+        has failed has a successor, as that of a home.
         """
         self._where = where
         self._draw = draw
@@ -73,7 +75,8 @@ class LinkDoor(ProducingDoor):
         self._handles = count(1)
         self.topics = RemoteTopics(clock)
         joined = self._joined
-        self.link = link = Link(where, dial, draw, clock, retry_for, joined, explain, token)
+        what_for = where, dial, draw, clock, retry_for, joined, explain, token
+        self.link = link = Link(*what_for, follows=follows)
         link.connect()
         self.check = self.check_readable = link.check
         self.router = router = Router(self.topics, self._queues_of, lambda _: True)

@@ -35,7 +35,7 @@ def place(
         tx.send("orders", order.encode())
 
 
-def leave_prepared(engine: fmq.Engine, tx_id: str, body: bytes = b"one") -> None:
+def leave_prepared(engine: fmq.WritingEngine, tx_id: str, body: bytes = b"one") -> None:
     """Leave a bound transaction prepared, as if its program died before the database's commit."""
     tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
     tx._buffer.bound = True  # as all that fmq.bind begins

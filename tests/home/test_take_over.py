@@ -1,0 +1,94 @@
+"""Real processes stand by for each other, and clients find the one that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+import fmq
+import fmq.aio
+from fmq.errors import NotAStore, NotServed
+from tests.home.processes import fleet
+
+
+def bodies(engine: fmq.RemoteEngine) -> list[bytes]:
+    return [bytes(each.body) for each in engine.read("t", limit=9999)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+def test_a_client_goes_on_when_the_owner_is_gone(tmp_path: Path, number: signal.Signals) -> None:
+    """It was killed, paused or ended. What was sent is there once, and a paused owner is fenced."""
+    with fleet(tmp_path) as machines:
+        first = machines.standby("a")
+        first.wait_for("serving")
+        second = machines.standby("b")
+        second.wait_for("standing by")
+        with fmq.connect(machines.home, token_file=str(machines.token), retry_for=30) as client:
+            client.create_topic("t", queues=1)
+            consumer = client.consumer("t", group="g")
+            for each in range(5):
+                client.send("t", b"%d" % each)
+            held = consumer.poll(timeout=0)
+            first.signal(number)
+            for each in range(5, 10):
+                client.send("t", b"%d" % each)
+            assert bodies(client) == [b"%d" % each for each in range(10)]
+            assert client.stats().path == str(tmp_path / "b")
+            for delivery in held:
+                delivery.ack()
+            if number is signal.SIGSTOP:
+                first.signal(signal.SIGCONT)
+                assert "has taken over" in first.wait_for("has taken over")
+                first.wait_for("standing by")
+                assert second.end() == 0
+                client.send("t", b"10")
+                assert client.stats().path == str(tmp_path / "a")
+
+
+def test_a_loop_follows_the_owner(tmp_path: Path) -> None:
+    async def send(home: str, token: str) -> list[bytes]:
+        async with fmq.aio.connect(home, token_file=token) as client:
+            await client.create_topic("t", queues=1)
+            await asyncio.gather(*(client.send("t", b"%d" % each) for each in range(5)))
+            first.signal(signal.SIGKILL)
+            await asyncio.gather(*(client.send("t", b"%d" % each) for each in range(5, 10)))
+            return [bytes(each.body) for each in await client.read("t")]
+
+    with fleet(tmp_path) as machines:
+        first = machines.standby("a")
+        first.wait_for("serving")
+        machines.standby("b").wait_for("standing by")
+        found = asyncio.run(send(machines.home, str(machines.token)))
+    assert sorted(found) == [b"%d" % each for each in range(10)]
+
+
+def test_a_home_that_nobody_serves_is_refused_with_the_reason(tmp_path: Path) -> None:
+    home = f"file://{tmp_path}/home"
+    with pytest.raises(NotAStore, match="No such file or directory"):
+        fmq.connect(home, retry_for=0)
+    fmq.open(tmp_path / "a", home=home).close()
+    with pytest.raises(NotServed, match="no process has said in the home where it serves"):
+        fmq.connect(home, retry_for=0)
+
+
+def test_an_engine_that_serves_over_tcp_is_found(tmp_path: Path) -> None:
+    """Also if it serves only after it was opened, and if it serves elsewhere later."""
+    home, token = f"file://{tmp_path}/home", tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("ab" * 32)
+    with fmq.open(tmp_path / "a", home=home) as engine:
+        for _ in range(2):
+            with engine.serve(tcp="127.0.0.1:0", token_file=str(token)) as serving:
+                with fmq.connect(home, token_file=str(token), retry_for=0) as client:
+                    client.send("t", b"1")
+                assert serving.addresses
+        with fmq.open(tmp_path / "b", home=home) as other:
+            other.serve(tcp="127.0.0.1:0", token_file=str(token))
+            with pytest.raises(fmq.TakenOver) as caught:
+                engine.send("t", b"2")
+            assert caught.value.address is None  # it took over before it served
+            with fmq.connect(home, token_file=str(token), retry_for=0) as client:
+                assert bodies(client) == [b"1", b"1"]
