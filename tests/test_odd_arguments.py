@@ -55,7 +55,7 @@ THINGS: list[Any] = [None, 5, "\ud800", object(), [None], math.nan]
 KINDS: dict[str, list[Any]] = {
     **dict.fromkeys(("topic", "key", "tag", "producer", "message_id", "tx_id", "group"), TEXTS),
     **dict.fromkeys(("name", "member", "reason", "decided_by", "seal", "prefix", "to"), TEXTS),
-    **dict.fromkeys(("by", "reset", "cron", "timezone", "missed"), TEXTS),
+    **dict.fromkeys(("by", "reset", "cron", "timezone", "missed", "ticket"), TEXTS),
     **dict.fromkeys(("strategy", "expired", "decision", "names", "topics"), TEXTS),
     **dict.fromkeys(("queue", "limit", "offset", "count", "number", "queues", "priority"), NUMBERS),
     **dict.fromkeys(("value", "expect", "lease_seconds", "timeout", "delay", "wait"), NUMBERS),
@@ -75,7 +75,7 @@ KINDS: dict[str, list[Any]] = {
 }
 """What is given for an argument of a name."""
 
-FLAG_COUNT = {"release"}  # the `count` of these is no number
+FLAG_COUNT = {"release", "release_ticket"}  # the `count` of these is no number
 CALLED = {  # how an error may call an argument that it names
     "name": "name|topic|group|mark",
     "names": "mark",
@@ -163,6 +163,11 @@ class World:
         self.served.consumer("t", group="g").poll()
         return self.served.group("g").members()[-1].name
 
+    def ticket(self) -> str:
+        """Return the ticket of a message that the group g has in hand."""
+        self.taker = self.served.consumer("t", group="g")
+        return self.taker.poll(limit=1)[0].ticket
+
     def drained(self) -> Any:
         consumer = self.consumer()
         consumer.drain()
@@ -201,7 +206,7 @@ GOOD: dict[str, Any] = {
     "value": 1, "seconds": 1.0, "handler": lambda delivery: None, "wanted": None,
     "time": datetime(2026, 1, 1, tzinfo=UTC), "error": ValueError(),
     "tx_ids": ["T"], "member": "m", "reason": "slow", "by": "ann", "cron": "0 0 2 2 *",
-    "options": fmq.Options(queues=2), "values": [1],
+    "options": fmq.Options(queues=2), "values": [1], "ticket": "1-0-0-1", "delay": 1.0,
 }  # fmt: skip
 """What is given for an argument that has to be given, while another one is odd."""
 NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
@@ -218,6 +223,11 @@ NEEDED: dict[tuple[str, str], Callable[[World], dict[str, Any]]] = {
     ("group", "seek"): lambda w: {"topic": "t"},
     ("group", "put_out"): lambda w: {"member": w.member(), "reason": "hangs"},
     ("group", "release"): lambda w: {"member": w.member(), "reason": "hangs"},
+    **{
+        ("group", call): lambda w: {"ticket": w.ticket()}
+        for call in ("ack_ticket", "reject_ticket")
+    },
+    ("group", "release_ticket"): lambda w: {"ticket": w.ticket(), "delay": 1.0},
     ("group", "ack_below"): lambda w: {"topic": "t"},
     ("group", "reject"): lambda w: {"topic": "t"},
     ("group", "purge"): lambda w: {"topic": "t", "reason": "old", "to": "latest"},

@@ -106,4 +106,16 @@ OF_TRIES = (
         "        if True:\n",
         tests="tests/consume/test_attempt_page.py",
     ),
+    Mutant(
+        "a ticket of an earlier attempt settles a later one",
+        "        if count not in (ticket.attempt, ticket.attempt - what.uncounted):\n",
+        "        if not count:\n",
+        STORIES,
+    ),
+    Mutant(
+        "what is lent comes at once after a restart",
+        "[TriedRange(*where, offset, offset + 1, attempt, due_us)]",
+        "[TriedRange(*where, offset, offset + 1, attempt, 0)]",
+        STORIES,
+    ),
 )

@@ -26,7 +26,7 @@ OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=61
 KINDS = (
     *("send", "poll", "poll", "poll", "poll", "ack", "ack", "advance", "advance", "release"),
     *("release", "delay", "not counted", "expire", "fill", "fill", "checkpoint", "skip"),
-    *("reopen", "seek"),
+    *("reopen", "seek", "ack ticket", "lend", "lend"),
 )
 STEPS = 26
 LEASE_SECONDS, LATER_SECONDS = 10, 5000
@@ -63,6 +63,8 @@ class Story:
         self.before: list[State] = []
         self.running: list[State] = []
         self.hand: list[fmq.Delivery] = []
+        # Each ticket with its offset and attempt. They outlive the engine.
+        self.tickets: list[tuple[str, int, int]] = []
         self._open()
 
     def _open(self) -> None:
@@ -156,6 +158,7 @@ class Story:
             if delivery.attempt != count + 1:
                 raise Violation("I7", f"{delivery}: attempt {delivery.attempt} after {count}")
             after.tried[delivery.offset] = (count + 1, 0)
+            self.tickets.append((delivery.ticket, delivery.offset, delivery.attempt))
         self.hand += found
         self.done, self.running = after, []
 
@@ -190,6 +193,44 @@ class Story:
 
             call = lambda: delivery.release(delay=delay, count=count)  # noqa: E731
             self._settle(call, effect, syncs=False)
+
+    def _ack_ticket(self) -> None:
+        if self.tickets:
+            ticket, offset, attempt = self.random.choice(self.tickets)
+            call = lambda: self.engine.group("g").ack_ticket(ticket)  # noqa: E731
+            self._by_ticket(call, lambda state: state.done(offset), offset, attempt, syncs=True)
+
+    def _lend(self) -> None:
+        """Let a message wait by its ticket, whoever has it in hand."""
+        if self.tickets:
+            ticket, offset, attempt = self.random.choice(self.tickets[-6:])
+            delay = self.random.choice((0, 3, LATER_SECONDS))
+            due = (attempt, self.clock.time_us() + delay * 1_000_000)
+            call = lambda: self.engine.group("g").release_ticket(ticket, delay=delay)  # noqa: E731
+            effect = lambda state: state.tried.update({offset: due})  # noqa: E731
+            self._by_ticket(call, effect, offset, attempt, syncs=False)
+
+    def _by_ticket(
+        self,
+        call: Callable[[], Any],
+        effect: Callable[[State], object],
+        offset: int,
+        attempt: int,
+        *,
+        syncs: bool,
+    ) -> None:
+        """Make a call with a ticket, which is good while its attempt is the latest one."""
+        before, is_acked = self.done, offset in self.done.acked
+        is_good = not is_acked and before.of(offset)[0] == attempt
+        try:
+            self._call(call, effect if is_good else lambda state: None, syncs=syncs and is_good)
+        except fmq.errors.LeaseLost:
+            self.done, self.running = before, []
+            if is_good:
+                raise Violation("I9", f"the good ticket of {offset} was refused") from None
+        else:
+            if not is_good and not (is_acked and syncs):
+                raise Violation("I9", f"attempt {attempt} of {offset} was settled too late")
 
     def _release(self) -> None:
         self._give_back(0)

@@ -34,6 +34,7 @@ from fmq.consume.administration.change_plans import Changes
 from fmq.consume.administration.evictions import Evictions
 from fmq.consume.administration.group_looks import GroupLooks
 from fmq.consume.administration.stored_changes import configure
+from fmq.consume.administration.tickets import Tickets
 from fmq.consume.groups.burial import Burying
 from fmq.consume.groups.groups import Groups
 from fmq.erasure.eraser import Eraser
@@ -177,6 +178,7 @@ class Parts:
         )
         self.group_looks = GroupLooks(changes, groups)
         self.evictions = Evictions(writer, groups, self.messages)
+        self.tickets = Tickets(changes)
         self.broadcasts = broadcasts = Broadcasts(changes, groups.holds, options.reclaim_seconds)
         decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(

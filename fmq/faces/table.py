@@ -82,13 +82,16 @@ again.
 """
 
 IN_STEPS: dict[str, Callable[[Parts], Callable[..., Steps[Any]]]] = {
+    "ack_ticket": lambda parts: parts.tickets.acking,
     "checkpoint": lambda parts: parts.checkpointing,
     "decide": lambda parts: parts.manager.decisions.deciding,
     "decide_many": lambda parts: parts.manager.joint_decisions.deciding,
     "erase": lambda parts: parts.eraser.erasing,
     "purge_dead": lambda parts: parts.burying.purging,
     "put_out": lambda parts: parts.evictions.putting_out,
+    "reject_ticket": lambda parts: parts.tickets.rejecting,
     "release": lambda parts: parts.evictions.releasing,
+    "release_ticket": lambda parts: parts.tickets.releasing,
     "replay_dead": lambda parts: parts.burying.replaying,
     "sync": lambda parts: parts.syncing,
 }

@@ -102,6 +102,7 @@ class Signature:
 PLACE = Row(topic=text, replayed=flag, queue=count, offset=count)
 
 CALLS: dict[str, Signature] = {
+    "ack_ticket": Signature(group=text, ticket=text, sync=optional(flag)),
     "appended": Signature(position=count, topics=optional(list_of(text)), limit=positive),
     "beat": Signature(every=seconds, during=seconds),
     "became": Signature(asked=list_of(Row(tx_id=text, number=u64, tries=count))),
@@ -153,6 +154,8 @@ CALLS: dict[str, Signature] = {
     "put_out": Signature(group=text, member=text, by=written, reason=written),
     "queues": Signature(topic=optional(text)),
     "queues_of": Signature(topic=text),
+    "reject_ticket": Signature(group=text, ticket=text, reason=text),
+    "release_ticket": Signature(group=text, ticket=text, delay=seconds, count=flag),
     "release": Signature(group=text, member=text, by=written, reason=written),
     "replay_dead": Signature({"or_gone": flag}, group=text, numbers=optional(list_of(number))),
     "replayed": Signature(group=text, topic=text, after=number, limit=positive),

@@ -153,7 +153,7 @@ def harmless(client: RemoteEngine) -> Any:
     tx.send("t", b"1")
     tx.prepare()
     client.decide_many(["U"], "commit", mark=("m", 1, -1))
-    client.send_many("t", [b"2", b"3", b"4"])
+    client.send_many("t", [b"2", b"3", b"4", b"5", b"6"])
     client.erase("t", 0, 1)
     client.sync()
     client.checkpoint()
@@ -163,7 +163,10 @@ def harmless(client: RemoteEngine) -> Any:
         dead = client.dead_letters("g")
         dead.replay(0)
         dead.purge(1)
-        consumer.poll(limit=1)
+        tickets = [each.ticket for _ in range(3) for each in consumer.poll(limit=1)]
+        client.group("g").ack_ticket(tickets[0])
+        client.group("g").release_ticket(tickets[1], delay=1e6)
+        client.group("g").reject_ticket(tickets[1], reason="no")
         client.group("g").release("m", reason="it hangs")
         client.group("g").put_out("m", reason="it hangs")
 

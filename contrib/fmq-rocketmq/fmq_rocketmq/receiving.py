@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fmq
 from fmq import filters
 from fmq_rocketmq.clients import Clients
-from fmq_rocketmq.holds import Hold, Holds, release_all
+from fmq_rocketmq.lending import Lending, ticket_of
 from fmq_rocketmq.messages import outgoing
 from fmq_rocketmq.names import group_name, topic_name
 from fmq_rocketmq.protocol import Code, FilterType, message
@@ -49,7 +50,7 @@ class Receiving:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """At most `polls_max` receives wait at the same time. Beyond that they do not wait."""
-        self.holds = Holds(clock)
+        self.lending = Lending(engine, clock)
         self._engine = engine
         self._clients = clients
         self._fifo_groups = frozenset(fifo_groups)
@@ -70,45 +71,38 @@ class Receiving:
         seconds = None if request.auto_renew else _invisible(request)
         wait = _poll_seconds(request, context.time_remaining())
         consumer = self._consumer(group, topic, _filter_of(request.filter_expression))
-        held = self._poll(consumer, min(request.batch_size, BATCH_MAX), wait, client, seconds)
+        found = self._poll(consumer, min(request.batch_size, BATCH_MAX), wait)
         if not context.is_active():
-            release_all(held)  # the client has gone while it waited
+            for each in found:  # the client has gone while it waited
+                each.release(delay=0.0, count=False)
             return
-        if not held:
+        taker = self._engine.group(group)
+        lent = [
+            (each, handle)
+            for each in found
+            if (handle := self.lending.lend(each, taker, client, seconds)) is not None
+        ]
+        if not lent:
             text = "no new message"
             yield Received(status=Status(code=Code.MESSAGE_NOT_FOUND, message=text))
             return
         yield Received(status=OK)
-        for hold in held:
-            yield Received(message=_handed(hold, seconds))
+        for each, handle in lent:
+            yield Received(message=_handed(each, handle, seconds))
         now = Received()
         now.delivery_timestamp.GetCurrentTime()
         yield now
 
-    def _poll(
-        self,
-        consumer: fmq.AnyConsumer,
-        limit: int,
-        wait: float,
-        client: str,
-        seconds: float | None,
-    ) -> list[Hold]:
+    def _poll(self, consumer: fmq.AnyConsumer, limit: int, wait: float) -> list[fmq.Delivery]:
         waits = wait > 0 and self._polls.acquire(blocking=False)
         try:
-            found = consumer.poll(limit=limit, timeout=wait if waits else 0.0)
+            return consumer.poll(limit=limit, timeout=wait if waits else 0.0)
         except (fmq.UnknownGroup, fmq.UnknownTopic, fmq.Closed):
             self._forget(consumer)  # a person has deleted it; the next receive makes it anew
             raise
         finally:
             if waits:
                 self._polls.release()
-        held = []
-        for delivery in found:
-            try:
-                held.append(self.holds.add(delivery, consumer, client, seconds))
-            except fmq.LeaseLost:
-                continue  # another client has it by now
-        return held
 
     def _consumer(self, group: str, topic: str, wanted: filters.Filter | None) -> fmq.AnyConsumer:
         """Return the member of the group for this topic. Raises FilterDiffers if the group has
@@ -152,22 +146,19 @@ class Receiving:
         topic, group = topic_name(request.topic), group_name(request.group)
         if not request.entries:
             raise Refused(Code.BAD_REQUEST, "the request names no message. Nothing was changed.")
-        statuses, acked = [], []
+        statuses = []
         # A single ack syncs by itself, and so shares its sync with other threads.
         alone = len(request.entries) == 1
         for each in request.entries:
             try:
-                hold = self.holds.find(each.receipt_handle, group, topic)
-                if not hold.is_settled:
-                    self._ack_one(hold, sync=alone)
-                    acked.append(hold)
+                ticket = ticket_of(each.receipt_handle, group, topic)
+                self._engine.group(group).ack_ticket(ticket, sync=alone)
+                self.lending.forget(each.receipt_handle)
                 statuses.append(OK)
             except (Refused, fmq.FmqError) as error:
-                statuses.append(status_of(error))
+                statuses.append(status_of(_about_handle(error)))
         if not alone:
             self._engine.sync()
-        for hold in acked:
-            hold.is_settled = True
         entries = [
             AckedEntry(
                 message_id=each.message_id, receipt_handle=each.receipt_handle, status=status
@@ -176,44 +167,35 @@ class Receiving:
         ]
         return Acked(status=_joined(statuses), entries=entries)
 
-    def _ack_one(self, hold: Hold, *, sync: bool) -> None:
-        try:
-            hold.delivery.ack(sync=sync)
-        except fmq.LeaseLost:
-            if not hold.is_settled:  # another request has just acked it
-                raise
-
     def change(self, request: Any, client: str) -> Any:
         """Let a message be invisible for another time from now on."""
-        hold = self._found(request)
         seconds = _seconds(request.invisible_duration)
         if not 0 <= seconds <= INVISIBLE_SECONDS_MAX:
             raise _illegal_time(seconds)
-        if request.suspend:
-            hold.delivery.release(delay=seconds, count=False)
-        elif seconds == 0:
-            hold.delivery.release(delay=0.0)
-        else:
-            self.holds.extend(hold, seconds)
-            return Changed(status=OK, receipt_handle=hold.handle)
-        self.holds.drop(hold)
-        return Changed(status=OK, receipt_handle=hold.handle)
+        with self._settling(request) as (group, ticket):
+            group.release_ticket(ticket, delay=seconds, count=not request.suspend)
+        return Changed(status=OK, receipt_handle=request.receipt_handle)
 
     def forward(self, request: Any, client: str) -> Any:
         """Make a message a dead letter of its group."""
-        hold = self._found(request)
-        if not hold.is_settled:
-            hold.delivery.reject(
-                f"forwarded by a RocketMQ client at attempt {hold.delivery.attempt}"
-            )
+        with self._settling(request) as (group, ticket):
+            group.reject_ticket(ticket, reason="forwarded by a RocketMQ client")
             if not self._syncs_itself:
                 self._engine.sync()
-            hold.is_settled = True
         return Forwarded(status=OK)
 
-    def _found(self, request: Any) -> Hold:
-        topic, group = topic_name(request.topic), group_name(request.group)
-        return self.holds.find(request.receipt_handle, group, topic)
+    @contextmanager
+    def _settling(self, request: Any) -> Iterator[tuple[fmq.Group, str]]:
+        """Yield the group and the ticket that a request names. What it does with them ends the
+        renewal.
+        """
+        topic, name = topic_name(request.topic), group_name(request.group)
+        ticket = ticket_of(request.receipt_handle, name, topic)
+        try:
+            yield self._engine.group(name), ticket
+        except (fmq.UnknownGroup, fmq.BadOption) as error:
+            raise _about_handle(error) from None
+        self.lending.forget(request.receipt_handle)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -221,14 +203,11 @@ class Receiving:
         """Give back what the server would renew for a client. What a simple consumer has stays
         invisible for the time that it has named.
         """
-        gone = [each for each in self.holds.of_client(client) if each.renews]
-        release_all(gone)
-        for hold in gone:
-            self.holds.drop(hold)
+        self.lending.end(client)
 
     def keep(self) -> None:
         """Renew leases. The server calls it every few seconds."""
-        self.holds.keep(self._clients.is_live)
+        self.lending.keep(self._clients.is_live)
         self._clients.forget_silent()
 
     def drain(self) -> None:
@@ -245,11 +224,17 @@ class Receiving:
             consumer.close()
 
 
-def _handed(hold: Hold, seconds: float | None) -> Any:
-    delivery = hold.delivery
+def _about_handle(error: Exception) -> Exception:
+    """Return the error for a client whose handle names what is not there."""
+    if isinstance(error, (fmq.UnknownGroup, fmq.BadOption)):
+        return Refused(Code.INVALID_RECEIPT_HANDLE, str(error))
+    return error
+
+
+def _handed(delivery: fmq.Delivery, handle: str, seconds: float | None) -> Any:
     made = outgoing(
         delivery,
-        receipt_handle=hold.handle,
+        receipt_handle=handle,
         queue_offset=delivery.offset,
         delivery_attempt=delivery.attempt,
     )

@@ -4,11 +4,13 @@
 
 Several clients prepare transactions and decide them, some for a rollback, and leave one in ten
 undecided. A table in memory stands for the clients' database: a checker that is asked answers from
-it. Another client receives and acks meanwhile. The server is killed after a random number of
-commits, and started again in the same directory. At the end the directory is read:
+it. Another client receives meanwhile, and acks every second message only after the next kill, with
+the handle from before. The server is killed after a random number of commits, and started again in
+the same directory. At the end the directory is read:
 
+    late         acks with a handle from before a kill
     lost         acknowledged commits that are not there, and answers "commit" of the checker
-    twice        messages that are there more than once, or that came again after their ack
+    twice        messages that are there more than once, or that were handed out more than once
     wrong        messages that were never committed
     undecided    transactions that nobody was asked about
 """
@@ -25,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from served import PACKAGE, ROOT, Served
 
@@ -39,6 +42,7 @@ from fmq_rocketmq.testing import Caller
 
 TOPIC, GROUP = "orders", "kept"
 SETTLE_SECONDS = 60.0
+INVISIBLE_SECONDS = 3600.0  # longer than the test: what is handed out must not come again
 GONE = (grpc.RpcError, StopIteration)  # what a client gets when the server is killed
 COMMITS = 20, 60  # between two kills, at least and at most
 
@@ -55,7 +59,9 @@ class Book:
     in_doubt: list[str] = field(default_factory=list)
     """Transactions whose decision has got no answer."""
     asked: int = 0
-    acked: Counter[str] = field(default_factory=Counter)
+    handed: Counter[str] = field(default_factory=Counter)
+    acked: set[str] = field(default_factory=set)
+    late: int = 0
     refused: list[str] = field(default_factory=list)
 
     def note_decision(self, name: str, commits: bool) -> None:
@@ -153,14 +159,31 @@ class Clients:
                         self._end(caller, asked.transaction_id, name, commits)
 
     def _receive(self) -> None:
+        kept: dict[str, str] = {}  # the handles that are acked after the next kill, by body
         while not self._ends.is_set():
             self.up.wait()
             with suppress(grpc.RpcError), Caller(self._server.address, "r") as caller:
+                while kept:
+                    body = next(iter(kept))
+                    self._ack(caller, body, kept[body])
+                    del kept[body]
+                    self.book.late += 1
                 while True:
-                    for each in caller.receive(TOPIC, GROUP, wait=1.0):
-                        handle = each.system_properties.receipt_handle
-                        if caller.ack(TOPIC, handle, group=GROUP).status.code == Code.OK:
-                            self.book.acked[each.body.decode()] += 1
+                    found = caller.receive(TOPIC, GROUP, wait=1.0, invisible=INVISIBLE_SECONDS)
+                    took = {each.body.decode(): each.system_properties for each in found}
+                    self.book.handed.update(took.keys())
+                    kept.update({body: said.receipt_handle for body, said in took.items()})
+                    for body in took:
+                        if crc32(body.encode()) % 2:
+                            self._ack(caller, body, kept[body])
+                            del kept[body]
+
+    def _ack(self, caller: Caller, body: str, handle: str) -> None:
+        status = caller.ack(TOPIC, handle, group=GROUP).status
+        if status.code == Code.OK:
+            self.book.acked.add(body)
+        else:
+            self.book.refused.append(f"{body}: {status.message}")
 
 
 def run(path: Path, *, kills: int, seed: int, workers: int = 4) -> dict[str, Any]:
@@ -208,9 +231,11 @@ def _counted(engine: fmq.Engine, book: Book, kills: int) -> dict[str, Any]:
         "transactions": len(book.wanted),
         "committed": len(committed),
         "asked": book.asked,
-        "lost": len(committed - there.keys()) + len(unread & book.acked.keys()),
+        "acked": len(book.acked),
+        "late": book.late,
+        "lost": len(committed - there.keys()) + len(unread & book.acked),
         "twice": sum(count > 1 for count in (there + Counter()).values())
-        + sum(count > 1 for count in book.acked.values()),
+        + sum(count > 1 for count in book.handed.values()),
         "wrong": len([name for name in there if not book.wanted.get(name)]),
         "undecided": len(engine.undecided()),
         "refused": len(book.refused),

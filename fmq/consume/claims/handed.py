@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from fmq.basics.message import Message
 from fmq.codecs.codec import value_of
+from fmq.consume.claims.ticket import ticket_text
 from fmq.errors import BadBody, BadOption, LeaseLost
 from fmq.store.bytes.kinds import AckRange
 from fmq.store.reading.batch import Batch
@@ -96,6 +97,15 @@ class HandedMessage(HandedRange):
     def _offsets(self) -> tuple[int, int]:
         first = self._first
         return first, first + 1
+
+    @property
+    def ticket(self) -> str:
+        """A text by which any process can settle the message later: `group.ack_ticket`,
+        `release_ticket`, `reject_ticket`. It is good until the group hands the message out again.
+        """
+        queue = self._claim.queue
+        where = self._member.named, queue.topic, queue.number
+        return ticket_text(*where, self._first, self._attempt)
 
     @property
     def message(self) -> Message:

@@ -398,6 +398,15 @@ class QueueHolds:
         else:
             self._put_back_in_order(first, end)
 
+    def wait_again(self, first: int, end: int, due: float, count: int) -> None:
+        """Hand a range that is held, or waits, out again from the time `due` on, and not before."""
+        if self._holds.find(first) is not None:
+            self.give_back(first, end, due, count)
+        else:
+            self.redeliveries.remove(first, end)
+            self.redeliveries.add(first, end, count, due)
+            self._ready.add(self._number)
+
     def _take_later(self, first: int, end: int) -> None:
         """Take later messages of the same keys from their claims. They must not be acked before the
         messages [first, end), which are given back.

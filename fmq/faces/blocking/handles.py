@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from fmq.arguments.names import check_count, check_flag, check_text, check_time
+from fmq.arguments.names import (
+    check_count,
+    check_flag,
+    check_seconds,
+    check_sync,
+    check_text,
+    check_time,
+)
 from fmq.basics.clock import as_us
 from fmq.basics.own_process import caller
 from fmq.basics.results import (
@@ -137,6 +144,39 @@ class Group:
         """
         topic, reason = check_text("topic", topic), check_text("reason", reason)
         self._door.change("reject", self._name, topic, queue, offset, reason)
+
+    def ack_ticket(self, ticket: str, *, sync: bool | None = None) -> None:
+        """Ack the message of `delivery.ticket`. The caller need not hold it: its consumer may have
+        closed, and the engine may have been opened again since. The ack is durable on return, as a
+        send is, and `sync` overrides the engine's option.
+
+        A message that the group has acked stays so, and the call may be repeated. Raises LeaseLost
+        if the message was handed out again, or the group moved, since the ticket was made. A
+        release with `count=False` lets a later attempt have the same number, and so the same
+        ticket; so may a power cut. Raises StillUndecided while an undecided transaction acks it.
+        """
+        ticket, sync = check_text("ticket", ticket), check_sync(sync)
+        self._door.change("ack_ticket", self._name, ticket, sync)
+
+    def release_ticket(self, ticket: str, *, delay: float, count: bool = True) -> None:
+        """Give back the message of `delivery.ticket`: the group gets it again after `delay`
+        seconds, and not before, also over a restart. Until then the ticket is good.
+
+        So a program that passes messages on to others can lend one for a time, and lend it for
+        longer. It is no failure, and what is lent is not in hand. Without `count` the attempt does
+        not count, and the ticket is spent. Raises LeaseLost as `ack_ticket` does, or if the message
+        is acked.
+        """
+        ticket, count = check_text("ticket", ticket), check_flag("count", count)
+        delay = check_seconds("delay", delay)
+        self._door.change("release_ticket", self._name, ticket, delay, count)
+
+    def reject_ticket(self, ticket: str, *, reason: str = "") -> None:
+        """Move the message of `delivery.ticket` to the dead letters of the group and ack it, in one
+        append. It may be repeated, and raises what `ack_ticket` does.
+        """
+        ticket, reason = check_text("ticket", ticket), check_text("reason", reason)
+        self._door.change("reject_ticket", self._name, ticket, reason)
 
     def set_filter(self, topic: str, wanted: Filter | None) -> None:
         """Let all members want other messages of `topic` from now on; None: all messages.

@@ -21,6 +21,7 @@ def test_a_kill_of_the_server_loses_nothing_and_delivers_nothing_twice(tmp_path:
     found = kill_server.run(tmp_path / "store", kills=1, seed=43, workers=2)
     assert not any(found[name] for name in kill_server.BAD), found
     assert found["committed"] > 0
+    assert found["late"] > 0, "no handle was used after the kill"
 
 
 needs_its_client = pytest.mark.skipif(

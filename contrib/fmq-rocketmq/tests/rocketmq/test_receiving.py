@@ -10,7 +10,7 @@ import pytest
 
 import fmq
 from fmq import filters
-from fmq_rocketmq.holds import REMEMBERED_SECONDS, RENEWED_SECONDS, Holds
+from fmq_rocketmq.lending import RENEWED_SECONDS, Lending
 from fmq_rocketmq.protocol import Code, MessageType
 from fmq_rocketmq.testing import Answered, Broker, Caller
 
@@ -116,16 +116,27 @@ def test_a_changed_invisible_time_counts_from_now(caller: Caller) -> None:
     assert caller.change("orders", "none", 1.0).code == Code.INVALID_RECEIPT_HANDLE
 
 
-def test_a_handle_of_an_earlier_run_is_refused_and_the_message_comes_again(tmp_path: Path) -> None:
+def test_a_handle_and_its_time_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
     with Broker(tmp_path / "a") as broker, Caller(broker.address) as caller:
-        caller.send("orders", b"1")
-        (first,) = caller.receive("orders", invisible=3600.0)
+        caller.send("orders", b"1", b"2", b"3", b"4")
+        taken = [handle_of(each) for each in caller.receive("orders", invisible=3600.0)]
+        assert caller.change("orders", taken[1], 7200.0).code == Code.OK
     with Broker(tmp_path / "a") as broker, Caller(broker.address) as caller:
-        (entry,) = caller.ack("orders", handle_of(first)).entries
-        assert entry.status.code == Code.INVALID_RECEIPT_HANDLE
-        assert "an earlier run of the server" in entry.status.message
-        (second,) = caller.receive("orders")
-        assert caller.ack("orders", handle_of(second)).status.code == Code.OK
+        assert caller.receive("orders") == []
+        for _ in range(2):
+            assert caller.ack("orders", taken[0]).status.code == Code.OK
+        assert caller.change("orders", taken[1], 3600.0).code == Code.OK
+        assert caller.change("orders", taken[2], 0.0).code == Code.OK
+        where = {"group": {"name": "group"}, "topic": {"name": "orders"}}
+        fields = {"receipt_handle": taken[3]} | where
+        assert caller.call("ForwardMessageToDeadLetterQueue", **fields).status.code == Code.OK
+        (again,) = caller.receive("orders")
+        assert (again.body, again.system_properties.delivery_attempt) == (b"3", 2)
+        old = caller.ack("orders", taken[2])
+        assert old.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert caller.ack("orders", handle_of(again)).status.code == Code.OK
+        (dead,) = broker.engine.dead_letters("group")
+        assert dead.body == b"4"
 
 
 def test_tags_and_sql_choose_messages(caller: Caller) -> None:
@@ -244,50 +255,43 @@ class Clock:
         return self.now
 
 
-def test_what_a_client_holds_is_renewed_while_it_lives(tmp_path: Path) -> None:
-    """Method: the clock of the holds is moved by hand, and the engine's lease is read."""
+def test_what_a_client_has_is_renewed_while_it_lives(tmp_path: Path) -> None:
+    """Method: the clock of the renewals is moved by hand, and the engine says until when."""
     clock, live = Clock(), {"push"}
     with fmq.open(tmp_path / "a") as engine:
         engine.send_many("orders", [b"1", b"2", b"3"])
-        with engine.consumer("orders", group="g", lease_seconds=1000.0) as consumer:
+        lending = Lending(engine, clock)
+        with engine.consumer("orders", group="g") as consumer:
+            group = engine.group("g")
             renewed, acked, named = consumer.poll()
-            holds = Holds(clock)
-            push = holds.add(renewed, consumer, "push", None)
-            done = holds.add(acked, consumer, "simple", 100.0)
-            holds.add(named, consumer, "simple", 100.0)
-            acked.ack()
-            done.is_settled = True
+            for each, seconds in ((renewed, None), (acked, None), (named, 100.0)):
+                assert lending.lend(each, group, "push", seconds) is not None
+        group.ack_ticket(acked.ticket)
+        assert lending.count() == 2
 
-            clock.now = RENEWED_SECONDS - 1
-            holds.keep(live.__contains__)
-            assert push.until == clock.now + RENEWED_SECONDS
-            assert holds.count() == 3
-            clock.now = 101.0
-            holds.keep(live.__contains__)
-            assert holds.count() == 2  # the time of the simple consumer has ended
-            live.clear()
-            clock.now = 102.0 + RENEWED_SECONDS
-            holds.keep(live.__contains__)
-            clock.now = 101.0 + REMEMBERED_SECONDS + RENEWED_SECONDS
-            holds.keep(live.__contains__)
-            assert holds.count() == 0
+        before = group.in_hand()[0].until
+        clock.now = RENEWED_SECONDS - 1
+        lending.keep(live.__contains__)
+        after = group.in_hand()[0].until
+        assert before is not None and after is not None and before < after
+        assert lending.count() == 1  # one was acked
+        live.clear()
+        clock.now += RENEWED_SECONDS
+        lending.keep(live.__contains__)
+        assert lending.count() == 1
+        clock.now += 1
+        lending.keep(live.__contains__)
+        assert lending.count() == 0
 
 
 def test_a_client_may_think_for_longer_than_a_member_may_be_silent(tmp_path: Path) -> None:
-    """Without a sign of life the engine would put the server's member out of the group, and give
-    what its clients have to others.
-    """
-    with fmq.open(tmp_path / "a", fmq.Options(member_timeout_seconds=0.2)) as engine:
-        engine.send("orders", b"1")
-        with (
-            engine.consumer("orders", group="g") as consumer,
-            engine.consumer("orders", group="g") as other,
-        ):
-            clock = Clock()
-            holds = Holds(clock)
-            hold = holds.add(consumer.poll()[0], consumer, "client", 100.0)
-            for _ in range(6):
-                clock.now += 0.1
-                assert other.poll(timeout=0.1) == []
-                holds.keep(lambda client: False)
-            hold.delivery.ack()
+    """The server's member is put out of the group meanwhile, and holds nothing."""
+    options = fmq.Options(member_timeout_seconds=0.05)
+    with Broker(tmp_path / "a", options) as broker, Caller(broker.address) as caller:
+        caller.send("orders", b"1")
+        (found,) = caller.receive("orders", invisible=3600.0)
+        with broker.engine.consumer("orders", group="group", retry=fmq.Retry(17)) as other:
+            for _ in range(4):
+                assert other.poll(timeout=0.05) == []
+        assert caller.receive("orders") == []
+        assert caller.ack("orders", handle_of(found)).status.code == Code.OK
